@@ -1,0 +1,1 @@
+"""People, keys, limits and usage. Knows nothing of how tokens are made."""

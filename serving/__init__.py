@@ -1,0 +1,1 @@
+"""Producing tokens: from an HTTP body to the engine and back."""

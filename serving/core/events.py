@@ -1,0 +1,106 @@
+"""The closed union of events: the only currency between the engine and the protocols.
+
+The life of a request is `Started`, then for each choice any mix of deltas and one
+`Finished`, then `Completed`; or `Failed` at any point, which ends it. Tool calls of a
+choice are numbered from 0 in the order in which they start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from serving.core.errors import ServingError
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a whole request. Reasoning tokens are part of the output tokens,
+    cached tokens part of the prompt tokens."""
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    num_reasoning_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output together."""
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine has accepted the request: from here on the answer is 200, and errors
+    are told inside it."""
+
+    num_choices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the model's thinking."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """A tool call began; its name is known, its arguments follow."""
+
+    choice: int
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolArgsDelta:
+    """More of the JSON text of a tool call's arguments."""
+
+    choice: int
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A choice is complete."""
+
+    choice: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """All choices are complete."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request ended without an answer, or with a part of one."""
+
+    error: ServingError
+
+
+Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta
+Event = Started | Delta | Finished | Completed | Failed

@@ -1,0 +1,151 @@
+"""The whole answer: what a stream of events adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from serving.core.events import (
+    Completed,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+    Usage,
+)
+from serving.core.request import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningItem:
+    """A stretch of thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextItem:
+    """A stretch of answer text."""
+
+    text: str
+
+
+Item = ReasoningItem | TextItem | ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceResult:
+    """One finished choice: its items in the order in which the model made them."""
+
+    index: int
+    items: tuple[Item, ...]
+    finish_reason: FinishReason
+
+    @property
+    def text(self) -> str:
+        """All answer text."""
+        return "".join(item.text for item in self.items if isinstance(item, TextItem))
+
+    @property
+    def reasoning(self) -> str:
+        """All thinking."""
+        return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls, in order."""
+        return tuple(item for item in self.items if isinstance(item, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished request. Choices are sorted by index."""
+
+    choices: tuple[ChoiceResult, ...]
+    usage: Usage
+
+
+class _ChoiceFold:
+    """Grows the items of one choice."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.reason: FinishReason | None = None
+
+    def add(self, event: Delta) -> None:
+        match event:
+            case ReasoningDelta(text=text):
+                self._grow(ReasoningItem, text)
+            case TextDelta(text=text):
+                self._grow(TextItem, text)
+            case ToolCallStarted(id=id_, name=name):
+                self.items.append(ToolCall(id_, name, ""))
+            case ToolArgsDelta(index=index, text=text):
+                self._grow_call(index, text)
+            case _:
+                assert_never(event)
+
+    def _grow(self, kind: type[ReasoningItem] | type[TextItem], text: str) -> None:
+        last = self.items[-1] if self.items else None
+        if isinstance(last, kind):
+            self.items[-1] = kind(last.text + text)
+        else:
+            self.items.append(kind(text))
+
+    def _grow_call(self, index: int, text: str) -> None:
+        places = [at for at, item in enumerate(self.items) if isinstance(item, ToolCall)]
+        at = places[index]
+        call = self.items[at]
+        assert isinstance(call, ToolCall)
+        self.items[at] = ToolCall(call.id, call.name, call.arguments + text)
+
+
+class Fold:
+    """Adds events up to a `Result`. Raises the error of a `Failed` event."""
+
+    def __init__(self) -> None:
+        self._choices: dict[int, _ChoiceFold] = {}
+        self._usage: Usage | None = None
+
+    def feed(self, event: Event) -> None:
+        """Take one event. Raises `ServingError` for `Failed`."""
+        match event:
+            case Started():
+                pass
+            case Finished(choice=choice, reason=reason):
+                self._choice(choice).reason = reason
+            case Completed(usage=usage):
+                self._usage = usage
+            case Failed(error=error):
+                raise error
+            case _:
+                self._choice(event.choice).add(event)
+
+    def result(self) -> Result:
+        """The whole. Raises ValueError while a choice or the request is unfinished."""
+        if self._usage is None:
+            raise ValueError("the request has not completed")
+        choices = []
+        for index, choice in sorted(self._choices.items()):
+            if choice.reason is None:
+                raise ValueError(f"choice {index} has not finished")
+            choices.append(ChoiceResult(index, tuple(choice.items), choice.reason))
+        return Result(tuple(choices), self._usage)
+
+    def _choice(self, index: int) -> _ChoiceFold:
+        return self._choices.setdefault(index, _ChoiceFold())
+
+
+def fold(events: Iterable[Event]) -> Result:
+    """The result of a finished stream. Raises the error of a failed one."""
+    total = Fold()
+    for event in events:
+        total.feed(event)
+    return total.result()

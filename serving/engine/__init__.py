@@ -1,0 +1,1 @@
+"""The engine process: one OpenVINO GenAI pipeline, one thread, one socket."""

@@ -1,0 +1,1 @@
+"""From token ids to events: detokenise, stop strings, reasoning and tool calls. Pure."""

@@ -1,0 +1,1 @@
+"""From a generation request to token ids: tokenizers, chat templates, model folders."""

@@ -1,0 +1,136 @@
+"""Everything that gateway and engine say to each other.
+
+Frames are four bytes of length (big endian) and one msgpack document, schema-checked by
+msgspec on arrival. Ids of generations are chosen by the gateway and are unique on its
+connection. Every `Submit` is answered by exactly one ending: a `TokenOutput` whose
+`finish` is set, or a `Rejected`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+PROTOCOL_VERSION = 1
+
+# A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+FINISH_STOP = "stop"
+FINISH_LENGTH = "length"
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A message is a tagged array, so that its fields need no names on the wire."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, array_like=True):
+    """Resolved sampling: nothing is left to defaults. Greedy when `temperature` is 0."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: all
+    min_p: float = 0.0
+    seed: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A constraint on the output. `kind` is a `core.request.GrammarKind` value."""
+
+    kind: str
+    source: str
+
+
+class Submit(_Message):
+    """Generate. The engine answers `Accepted` or `Rejected` at once."""
+
+    id: int
+    prompt_ids: bytes  # int32 little endian, (num_prompt_tokens,)
+    sampling: SamplingParams
+    max_new_tokens: Annotated[int, Meta(ge=1)]
+    deadline_s: float  # from now; the engine ends the generation then
+    stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
+    grammar: GrammarSpec | None = None
+
+
+class Cancel(_Message):
+    """The client is gone, or has enough: free the slot. Unknown ids are ignored."""
+
+    id: int
+
+
+class Ping(_Message):
+    """Answered by `Pong` between two steps; an engine that hangs in a step stays silent."""
+
+    nonce: int
+
+
+class Hello(_Message):
+    """The engine's first message on every connection."""
+
+    protocol_version: int
+    pid: int
+    max_context: int  # tokens, prompt and output together; 0: unknown
+    vocab_size: int
+    max_running: int
+    max_waiting: int
+
+
+class Accepted(_Message):
+    """The request is valid and has a place, running or waiting."""
+
+    id: int
+
+
+class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one generation. The first output of an id tells how it began."""
+
+    id: int
+    token_ids: tuple[int, ...]
+    finish: str | None = None  # FINISH_STOP, FINISH_LENGTH
+    queue_s: float | None = None  # first output only: waiting before the first step
+    num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
+
+
+class StepOutputs(_Message):
+    """What one step made for this connection: one frame for all its generations."""
+
+    outputs: tuple[TokenOutput, ...]
+
+
+class Rejected(_Message):
+    """The generation ended without a finish. `code` is a `core.errors` class's code."""
+
+    id: int
+    code: str
+    message: str
+
+
+class EngineStats(msgspec.Struct, frozen=True, array_like=True):
+    """Counters since the start of the process, and what is going on now."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    num_recoveries: int = 0
+    cache_usage: float = 0.0  # 0..1
+    last_token_age_s: float | None = None  # None: never made a token
+
+
+class Pong(_Message):
+    """The answer to `Ping`."""
+
+    nonce: int
+    stats: EngineStats
+
+
+ToEngine = Submit | Cancel | Ping
+FromEngine = Hello | Accepted | StepOutputs | Rejected | Pong
