@@ -75,14 +75,14 @@ def _serve_by_daphne(sock: socket.socket) -> None:
     # Before anything else that imports Twisted: it installs the reactor.
     from daphne.server import Server  # isort: skip
     from django.conf import settings
-    from twisted.internet import asyncioreactor, reactor
+    from twisted.internet import reactor as twisted_reactor
     from twisted.internet.defer import Deferred
 
     from vinery.asgi import application
 
     if sock.family != socket.AF_INET:
         raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
-    assert isinstance(reactor, asyncioreactor.AsyncioSelectorReactor)
+    reactor: Any = twisted_reactor  # its stubs describe an interface without `self`
     reactor.addSystemEventTrigger(
         "during", "shutdown", lambda: Deferred.fromCoroutine(_end_lifespan(application))
     )
