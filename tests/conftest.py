@@ -1,0 +1,215 @@
+"""What all tests share: a home folder of their own, and the whole platform, running.
+
+The environment is set here, before anything imports Django's settings.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Model loading on a busy two-core machine; a healthy start takes a tenth of it.
+_START_TIMEOUT_S = 120.0
+# What `make up` promises, and a little for the watching side.
+_STOP_TIMEOUT_S = 11.0
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without settings of Vinery, but with its code importable."""
+    own = ("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    kept["PYTHONPATH"] = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "platform")))
+    return kept
+
+
+def _use_a_home_of_our_own() -> None:
+    tests = {name: value for name, value in os.environ.items() if name.startswith("VINERY_TEST_")}
+    environment = clean_environment()
+    os.environ.clear()
+    os.environ.update(environment | tests)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
+    os.environ["VINERY_HOME"] = tempfile.mkdtemp(prefix="vinery-tests-")
+    atexit.register(shutil.rmtree, os.environ["VINERY_HOME"], ignore_errors=True)
+
+
+_use_a_home_of_our_own()
+
+# Needs the environment of the line above.
+from vinery import secret_files  # noqa: E402
+from vinery.home import Home  # noqa: E402
+
+Home.from_env().create()
+
+
+# -- Skips ------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Where everything must run, a skipped test has failed."""
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """The same for a whole module that is skipped."""
+    return _refuse_skip((yield))
+
+
+def _refuse_skip(report):  # type: ignore[no-untyped-def]
+    is_xfail = hasattr(report, "wasxfail")
+    if os.environ.get("VINERY_TEST_REQUIRE_ALL") and report.skipped and not is_xfail:
+        report.outcome = "failed"
+        report.longrepr = f"Nothing may be skipped here, but: {report.longrepr}"
+    return report
+
+
+# -- A home folder ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def platform_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home folder with its secrets, named by VINERY_HOME."""
+    home = Home(tmp_path / "home")
+    monkeypatch.setenv("VINERY_HOME", str(home.path))
+    home.create()
+    secret_files.django_key(home)
+    secret_files.key_peppers(home)
+    return home
+
+
+# -- The whole platform ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Running:
+    """A platform that is ready."""
+
+    base_url: str
+    api_key: str
+    admin_user: str
+    admin_password: str
+    home: Path
+    pid: int
+    log: Path
+
+    def processes(self, role: str) -> list[psutil.Process]:
+        """Its processes of one role: web, node, jobs or engine."""
+        marks = {"engine": ("serving.engine",)}.get(role, ("vinery.cli", role))
+        everything = psutil.Process(self.pid).children(recursive=True)
+        return [process for process in everything if _has_words(process, marks)]
+
+    def pids(self, role: str) -> list[int]:
+        """The ids of these processes."""
+        return [process.pid for process in self.processes(role)]
+
+
+@contextmanager
+def run_platform(home: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Start everything as `make up` does, on a free port; at the end, stop it.
+
+    Fails when it is not ready in time, does not end in time, or leaves a process behind.
+    """
+    settings = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
+    log = home.with_name(f"{home.name}.log")
+    with log.open("ab") as output:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "vinery.cli", "up"],
+            env=clean_environment() | settings | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield _wait_until_ready(supervisor, home, log)
+    finally:
+        _stop(supervisor, log)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One platform for all tests that only use it."""
+    with run_platform(tmp_path_factory.mktemp("running") / "home") as platform:
+        yield platform
+
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], *, timeout_s: float = 30.0) -> T:
+    """The first true value of a condition. Fails when there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+    return value
+
+
+def _wait_until_ready(supervisor: subprocess.Popen[bytes], home: Path, log: Path) -> Running:
+    file = home / "bootstrap.json"
+
+    def ready() -> Running | None:
+        assert supervisor.poll() is None, f"it ended early:\n{_tail(log)}"
+        if not file.exists():
+            return None
+        # After an earlier start the file names a port at which nobody answers any more,
+        # until this start corrects it.
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if not _is_ready(known["base_url"]):
+            return None
+        return Running(**known, home=home, pid=supervisor.pid, log=log)
+
+    return until(ready, timeout_s=_START_TIMEOUT_S)
+
+
+def _is_ready(base_url: str) -> bool:
+    try:
+        return httpx.get(f"{base_url}/readyz", timeout=5.0).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _stop(supervisor: subprocess.Popen[bytes], log: Path) -> None:
+    if supervisor.poll() is not None:
+        return
+    family = psutil.Process(supervisor.pid).children(recursive=True)
+    supervisor.send_signal(signal.SIGTERM)
+    try:
+        status = supervisor.wait(_STOP_TIMEOUT_S)
+    finally:
+        supervisor.kill()
+        _, orphans = psutil.wait_procs(family, timeout=1.0)
+        for orphan in orphans:
+            orphan.kill()
+    assert status == 0, f"it did not end well:\n{_tail(log)}"
+    assert not orphans, f"left behind: {orphans}"
+
+
+def _has_words(process: psutil.Process, words: tuple[str, ...]) -> bool:
+    try:
+        return set(words) <= set(process.cmdline())
+    except psutil.Error:  # it ended while we looked
+        return False
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-4000:]

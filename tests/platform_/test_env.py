@@ -1,0 +1,132 @@
+"""Environment variables are read as what they should be, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vinery import env
+from vinery.env import SettingError
+
+NAME = "VINERY_EXAMPLE"
+SetTo = Callable[..., None]
+
+
+@pytest.fixture
+def set_to(monkeypatch: pytest.MonkeyPatch) -> SetTo:
+    def set_variable(value: str, name: str = NAME) -> None:
+        monkeypatch.setenv(name, value)
+
+    return set_variable
+
+
+def test_an_empty_variable_is_an_unset_one(set_to: SetTo) -> None:
+    set_to("  ")
+
+    assert env.text(NAME, "default") == "default"
+    assert env.integer(NAME, 7, at_least=1, at_most=9) == 7
+    assert env.on_off(NAME, default=True) is True
+
+
+@pytest.mark.parametrize("word", ["on", "1", "true", "YES"])
+def test_it_reads_a_switch_that_is_on(set_to: SetTo, word: str) -> None:
+    set_to(word)
+
+    assert env.on_off(NAME, default=False) is True
+
+
+@pytest.mark.parametrize("word", ["off", "0", "False", "no"])
+def test_it_reads_a_switch_that_is_off(set_to: SetTo, word: str) -> None:
+    set_to(word)
+
+    assert env.on_off(NAME, default=True) is False
+
+
+def test_it_refuses_a_switch_that_says_neither(set_to: SetTo) -> None:
+    set_to("maybe")
+
+    with pytest.raises(SettingError, match=f"{NAME}='maybe'.*on or off"):
+        env.on_off(NAME, default=True)
+
+
+@pytest.mark.parametrize("word", ["0", "10", "-1", "nine", "3.5"])
+def test_it_refuses_a_number_that_is_out_of_range_or_none(set_to: SetTo, word: str) -> None:
+    set_to(word)
+
+    with pytest.raises(SettingError, match=f"{NAME}=.*from 1 to 9"):
+        env.integer(NAME, 5, at_least=1, at_most=9)
+
+
+def test_it_takes_the_ends_of_a_range(set_to: SetTo) -> None:
+    set_to("1")
+    assert env.integer(NAME, 5, at_least=1, at_most=9) == 1
+
+    set_to("9")
+    assert env.integer(NAME, 5, at_least=1, at_most=9) == 9
+
+
+def test_it_refuses_an_unknown_choice_and_names_the_known_ones(set_to: SetTo) -> None:
+    set_to("gunicorn")
+
+    with pytest.raises(SettingError, match="daphne or uvicorn"):
+        env.choice(NAME, "uvicorn", among=("uvicorn", "daphne"))
+
+
+def test_it_takes_a_choice_in_any_case(set_to: SetTo) -> None:
+    set_to("Daphne")
+
+    assert env.choice(NAME, "uvicorn", among=("uvicorn", "daphne")) == "daphne"
+
+
+def test_it_drops_the_last_slash_of_a_url(set_to: SetTo) -> None:
+    set_to("https://vinery.example/")
+
+    assert env.url(NAME, schemes=("https",)) == "https://vinery.example"
+
+
+@pytest.mark.parametrize("value", ["vinery.example", "ftp://vinery.example", "https://"])
+def test_it_refuses_what_is_no_url_of_a_known_scheme(set_to: SetTo, value: str) -> None:
+    set_to(value)
+
+    with pytest.raises(SettingError, match="https://"):
+        env.url(NAME, schemes=("https",))
+
+
+def test_it_does_not_repeat_a_url_that_may_hold_a_password(set_to: SetTo) -> None:
+    set_to("mysql://joe:hunter2@db/vinery")
+
+    with pytest.raises(SettingError) as refusal:
+        env.secret_url(NAME, schemes=("postgres",))
+
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_secret_may_stand_in_a_file(set_to: SetTo, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("s3cret\n")
+    set_to(str(file), f"{NAME}_FILE")
+
+    assert env.secret(NAME) == "s3cret"
+
+
+def test_it_refuses_a_secret_that_is_given_twice(set_to: SetTo, tmp_path: Path) -> None:
+    set_to("one")
+    set_to(str(tmp_path / "two"), f"{NAME}_FILE")
+
+    with pytest.raises(SettingError, match=f"{NAME} and {NAME}_FILE are both set"):
+        env.secret(NAME)
+
+
+def test_it_names_the_file_of_a_secret_that_it_cannot_read(set_to: SetTo, tmp_path: Path) -> None:
+    set_to(str(tmp_path / "missing"), f"{NAME}_FILE")
+
+    with pytest.raises(SettingError, match=f"{NAME}_FILE=.*missing cannot be read"):
+        env.secret(NAME)
+
+
+def test_it_splits_a_list_at_commas(set_to: SetTo) -> None:
+    set_to("a, b ,,c")
+
+    assert env.words(NAME) == ["a", "b", "c"]

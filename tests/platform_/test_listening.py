@@ -1,0 +1,66 @@
+"""The listening socket: exact about who may have a port."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from vinery.env import SettingError
+from vinery.listening import Address, listen, server_from_env
+
+
+def test_it_listens_on_a_free_port() -> None:
+    with listen(Address("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname(), timeout=5):
+            pass
+
+
+def test_it_refuses_a_port_in_use_and_names_it() -> None:
+    with listen(Address("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        with pytest.raises(SettingError, match=f"Port {port} on 127.0.0.1 is in use.*VINERY_PORT"):
+            listen(Address("127.0.0.1", port))
+
+
+def test_a_port_is_free_again_at_once() -> None:
+    with listen(Address("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection(server.getsockname(), timeout=5)
+    client.close()
+
+    listen(Address("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_it_refuses_a_host_that_is_not_this_machine(host: str) -> None:
+    with pytest.raises(SettingError, match=f"VINERY_HOST={host}"):
+        listen(Address(host, 0))
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback", "base_url"),
+    [
+        ("127.0.0.1", True, "http://127.0.0.1:80"),
+        ("localhost", True, "http://localhost:80"),
+        ("::1", True, "http://[::1]:80"),
+        ("0.0.0.0", False, "http://127.0.0.1:80"),
+        ("::", False, "http://[::1]:80"),
+        ("192.0.2.7", False, "http://192.0.2.7:80"),
+    ],
+)
+def test_clients_on_this_machine_get_a_url_that_they_can_reach(
+    host: str, is_loopback: bool, base_url: str
+) -> None:
+    address = Address(host, 80)
+
+    assert address.is_loopback is is_loopback
+    assert address.base_url == base_url
+
+
+def test_it_refuses_an_unknown_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VINERY_SERVER", "hypercorn")
+
+    with pytest.raises(SettingError, match="VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
+        server_from_env()

@@ -1,0 +1,95 @@
+"""Secrets are made once, closed to others, and never replaced."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from vinery import secret_files
+from vinery.env import SettingError
+from vinery.home import Home, write_private
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+
+    secret_files.django_key(home)
+    secret_files.key_peppers(home)
+
+    files = sorted(file.name for file in home.secrets.iterdir())
+    assert files == ["django_secret_key", "key_pepper_1"]
+    assert {mode_of(home.secrets / name) for name in files} == {0o600}
+    assert mode_of(home.secrets) == 0o700
+    assert mode_of(home.path) == 0o700
+
+
+def test_a_secret_stays_what_it_is(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    assert secret_files.django_key(home) == secret_files.django_key(home)
+    assert secret_files.key_peppers(home) == secret_files.key_peppers(home)
+
+
+def test_two_homes_have_different_secrets(tmp_path: Path) -> None:
+    one, other = Home(tmp_path / "one"), Home(tmp_path / "other")
+
+    assert secret_files.django_key(one) != secret_files.django_key(other)
+    assert secret_files.key_peppers(one) != secret_files.key_peppers(other)
+
+
+def test_processes_that_start_together_agree(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: secret_files.django_key(home), range(32)))
+
+    assert len(keys) == 1
+    assert [file.name for file in home.secrets.iterdir()] == ["django_secret_key"]
+
+
+def test_django_accepts_the_key(tmp_path: Path) -> None:
+    key = secret_files.django_key(Home(tmp_path))
+
+    assert len(key) >= 50
+    assert len(set(key)) >= 5
+
+
+def test_the_environment_comes_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_SECRET_KEY", "k" * 50)
+    monkeypatch.setenv("VINERY_KEY_PEPPER_2", "p" * 32)
+    home = Home(tmp_path)
+
+    assert secret_files.django_key(home) == "k" * 50
+    assert secret_files.key_peppers(home) == {2: b"p" * 32}
+    assert not home.secrets.exists()
+
+
+def test_a_second_pepper_joins_the_first(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    first = secret_files.key_peppers(home)[1]
+    write_private(home.secrets / "key_pepper_2", "q" * 40 + "\n")
+
+    assert secret_files.key_peppers(home) == {1: first, 2: b"q" * 40}
+
+
+def test_it_refuses_a_short_pepper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VINERY_KEY_PEPPER_1", "short")
+
+    with pytest.raises(SettingError, match="VINERY_KEY_PEPPER_1 is too short"):
+        secret_files.key_peppers(Home(tmp_path))
+
+
+def test_it_ends_where_no_secret_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file, not a folder")
+
+    with pytest.raises(SettingError, match="can be neither read nor made"):
+        secret_files.django_key(Home(tmp_path / "home"))

@@ -1,0 +1,267 @@
+"""The supervisor, with small scripted children in the place of the real services."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vinery.supervisor import Service, Supervisor, delay_before_restart_s, describe
+
+# Scripts write lines such as "start 4711 one" into a journal that they share.
+_OBEDIENT = """
+import os, signal, sys
+def write(word, pid):
+    with open(sys.argv[1], "a") as journal:
+        journal.write(f"{word} {pid} {sys.argv[2]}\\n")
+def end(*_):
+    write("end", os.getpid())
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+write("start", os.getpid())
+while True:
+    signal.pause()
+"""
+_STUBBORN = _OBEDIENT.replace("    sys.exit()\n", "")
+_SHORT_LIVED = _OBEDIENT.replace("while True:\n    signal.pause()", "sys.exit(3)")
+_PARENT = _OBEDIENT.replace(
+    "while True:",
+    "import subprocess\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+    "write('child', child.pid)\n"
+    "while True:",
+)
+
+
+class Script:
+    """A service that runs a script, and what the script wrote."""
+
+    def __init__(self, journal: Path, name: str, code: str, *, is_front: bool) -> None:
+        argv = (sys.executable, "-S", "-c", code, str(journal), name)
+        self.service = Service(name, argv, is_front=is_front)
+        self._journal = journal
+
+    def pids(self, word: str = "start") -> list[int]:
+        """The ids that this script wrote with a word, in order."""
+        lines = [line.split() for line in lines_of(self._journal)]
+        return [
+            int(pid) for found, pid, name in lines if (found, name) == (word, self.service.name)
+        ]
+
+
+def lines_of(journal: Path) -> list[str]:
+    return journal.read_text().splitlines() if journal.exists() else []
+
+
+MakeScript = Callable[..., Script]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> MakeScript:
+    def make(name: str, code: str = _OBEDIENT, *, is_front: bool = False) -> Script:
+        return Script(tmp_path / "journal", name, code, is_front=is_front)
+
+    return make
+
+
+@asynccontextmanager
+async def supervised(*scripts: Script) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
+    """A supervisor that runs these scripts; killed at the end."""
+    supervisor = Supervisor(os.environ)
+    running = asyncio.create_task(supervisor.run([script.service for script in scripts]))
+    try:
+        yield supervisor, running
+    finally:
+        supervisor.stop()
+        supervisor.kill()
+        await running
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_service_that_is_killed_starts_again(script: MakeScript) -> None:
+    one = script("one")
+    async with supervised(one):
+        await until(one.pids)
+
+        os.kill(one.pids()[0], signal.SIGKILL)
+
+        await until(lambda: len(one.pids()) == 2)
+        assert is_alive(one.pids()[1])
+
+
+async def test_the_others_live_on_when_one_dies(script: MakeScript) -> None:
+    one, other = script("one"), script("other")
+    async with supervised(one, other):
+        await until(lambda: one.pids() and other.pids())
+
+        os.kill(one.pids()[0], signal.SIGKILL)
+
+        await until(lambda: len(one.pids()) == 2)
+        assert len(other.pids()) == 1
+
+
+async def test_it_never_gives_up_on_a_service_that_dies_at_once(script: MakeScript) -> None:
+    short_lived = script("short", _SHORT_LIVED)
+    async with supervised(short_lived):
+        await until(lambda: len(short_lived.pids()) == 4)
+
+
+async def test_it_says_what_ended_and_how(
+    script: MakeScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    short_lived = script("short", _SHORT_LIVED)
+    async with supervised(short_lived):
+        await until(lambda: len(short_lived.pids()) == 2)
+
+    assert "short ended after" in caplog.messages[0]
+    assert "(exit status 3); it starts again in 0 s" in caplog.messages[0]
+
+
+async def test_a_program_that_is_not_there_is_tried_again(
+    script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = script("missing")
+    missing.service = Service("missing", (str(tmp_path / "no-such-program"),))
+    async with supervised(missing):
+        await until(lambda: len(caplog.messages) >= 2)
+
+    assert "it could not start" in caplog.messages[0]
+
+
+async def test_at_the_end_nothing_is_left(script: MakeScript) -> None:
+    one, other = script("one"), script("other")
+    async with supervised(one, other) as (supervisor, running):
+        await until(lambda: one.pids() and other.pids())
+
+        supervisor.stop()
+        await running
+
+        assert one.pids("end") == one.pids()
+        assert other.pids("end") == other.pids()
+
+
+async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path) -> None:
+    back, front = script("back"), script("front", is_front=True)
+    async with supervised(back, front) as (supervisor, running):
+        await until(lambda: back.pids() and front.pids())
+
+        supervisor.stop()
+        await running
+
+    ends = [line.split()[2] for line in lines_of(tmp_path / "journal") if line.startswith("end")]
+    assert ends == ["front", "back"]
+
+
+async def test_a_service_that_ignores_the_end_is_killed(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 0.5)
+    stubborn = script("stubborn", _STUBBORN)
+    async with supervised(stubborn) as (supervisor, running):
+        await until(stubborn.pids)
+
+        supervisor.stop()
+        await running
+
+        assert stubborn.pids("end") == stubborn.pids(), "it was asked first"
+        assert not is_alive(stubborn.pids()[0])
+
+
+async def test_a_stubborn_front_leaves_the_back_its_time(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vinery.supervisor._FRONT_GRACE_S", 0.2)
+    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 2.0)
+    back, front = script("back"), script("front", _STUBBORN, is_front=True)
+    async with supervised(back, front) as (supervisor, running):
+        await until(lambda: back.pids() and front.pids())
+
+        supervisor.stop()
+        await running
+
+        assert back.pids("end") == back.pids()
+        assert not is_alive(front.pids()[0])
+
+
+async def test_kill_does_not_wait(script: MakeScript) -> None:
+    stubborn = script("stubborn", _STUBBORN)
+    async with supervised(stubborn) as (supervisor, running):
+        await until(stubborn.pids)
+
+        supervisor.kill()
+        await running
+
+        assert stubborn.pids("end") == [], "it was not asked"
+        assert not is_alive(stubborn.pids()[0])
+
+
+async def test_what_a_service_started_dies_with_it(script: MakeScript) -> None:
+    parent = script("parent", _PARENT)
+    async with supervised(parent):
+        await until(lambda: parent.pids("child"))
+
+        os.kill(parent.pids()[0], signal.SIGKILL)
+
+        await until(lambda: len(parent.pids("child")) == 2)
+        assert not is_alive(parent.pids("child")[0])
+
+
+async def test_services_are_out_of_reach_of_the_terminal(script: MakeScript) -> None:
+    one = script("one")
+    async with supervised(one):
+        await until(one.pids)
+
+        assert os.getsid(one.pids()[0]) != os.getsid(0)
+
+
+async def test_a_process_that_runs_once_returns_its_status(script: MakeScript) -> None:
+    assert await Supervisor(os.environ).run_once(script("once", _SHORT_LIVED).service) == 3
+
+
+async def test_stop_ends_a_process_that_runs_once(script: MakeScript) -> None:
+    once = script("once")
+    supervisor = Supervisor(os.environ)
+    running = asyncio.create_task(supervisor.run_once(once.service))
+    await until(once.pids)
+
+    supervisor.stop()
+    status = await running
+
+    assert status == 0
+    assert once.pids("end") == once.pids()
+
+
+def test_the_first_restart_is_immediate_and_none_waits_long() -> None:
+    assert delay_before_restart_s(0) == 0
+    assert delay_before_restart_s(1) == 0
+    assert delay_before_restart_s(1000) == 5
+
+
+@given(st.integers(min_value=0, max_value=100))
+def test_delays_never_shrink(num_early_ends: int) -> None:
+    assert delay_before_restart_s(num_early_ends) <= delay_before_restart_s(num_early_ends + 1)
+
+
+def test_an_exit_is_told_in_words() -> None:
+    assert describe(2) == "exit status 2"
+    assert describe(-signal.SIGKILL) == "killed by SIGKILL"
