@@ -51,5 +51,5 @@ def test_it_refuses_a_broken_file_by_name(tmp_path: Path, content: str) -> None:
     file = tmp_path / "bootstrap.json"
     file.write_text(content)
 
-    with pytest.raises(SettingError, match="bootstrap.json cannot be read"):
+    with pytest.raises(SettingError, match=r"bootstrap\.json cannot be read"):
         credentials.read(file)

@@ -34,7 +34,7 @@ def test_making_a_home_twice_changes_nothing(tmp_path: Path) -> None:
 def test_it_refuses_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
 
-    with pytest.raises(SettingError, match="VINERY_HOME=.* cannot be written"):
+    with pytest.raises(SettingError, match=r"VINERY_HOME=.* cannot be written"):
         Home(tmp_path / "home").create()
 
 

@@ -12,8 +12,7 @@ from vinery.listening import Address, listen, server_from_env
 
 def test_it_listens_on_a_free_port() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname(), timeout=5):
-            pass
+        socket.create_connection(server.getsockname(), timeout=5).close()
 
 
 def test_it_refuses_a_port_in_use_and_names_it() -> None:
@@ -62,5 +61,5 @@ def test_clients_on_this_machine_get_a_url_that_they_can_reach(
 def test_it_refuses_an_unknown_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_SERVER", "hypercorn")
 
-    with pytest.raises(SettingError, match="VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
+    with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
         server_from_env()

@@ -1,0 +1,80 @@
+# `make up` serves on this machine, `make test` proves that it works. Both need Python 3.11
+# or newer, make and a package index, and install everything else into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Tools that load Django's settings need a home folder; theirs holds nothing.
+SCRATCH_HOME := VINERY_HOME=$(CURDIR)/build/home
+
+.DEFAULT_GOAL := help
+.PHONY: help up install install-dev test check format bench models clean
+.NOTPARALLEL:
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+up: install ## Start everything and serve the reference chat model
+	@exec $(BIN)/python -m vinery.cli up --end-with-parent
+
+install: $(VENV)/runtime.stamp ## Install what `make up` needs
+
+install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
+
+test: install-dev ## Run all tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: install-dev ## Lint, check types, imports, migrations and deployment settings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(SCRATCH_HOME) $(BIN)/python manage.py makemigrations --check --dry-run
+	$(SCRATCH_HOME) VINERY_PUBLIC_URL=https://vinery.example \
+		$(BIN)/python manage.py check --deploy --fail-level WARNING
+
+format: install-dev ## Format the code and repair what the linter can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+models: ## Train the reference models anew, which takes hours
+	models/reproduce.sh
+
+clean: ## Delete what is installed and built, but not the home folder
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+# The stamps are renewed when the dependencies may have changed. pip's own output is long:
+# it goes to a log, and what takes time is shown.
+define pip_install
+	@echo "vinery: installing into $(VENV); the first time takes a minute or two"
+	@{ $(PIP) install --editable '$(1)' 2>&1; echo "pip ended with $$?"; } | tee $(VENV)/install.log \
+		| awk '/^pip ended with /{status = $$4; next} \
+			/^ *Downloading .* MB|^Installing collected|^ERROR/{print "  " substr($$0, 1, 100); fflush()} \
+			END{if (status) print "vinery: the installation failed; see $(VENV)/install.log"; exit status}'
+	@touch $@
+endef
+
+$(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
+	$(call pip_install,.)
+
+$(VENV)/dev.stamp: pyproject.toml | $(VENV)/bin/python
+	$(call pip_install,.[dev])
+	@touch $(VENV)/runtime.stamp
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "vinery: there is no $(PYTHON). Install Python 3.11 or newer, or set PYTHON=..." >&2; \
+		exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || { \
+		echo "vinery: Python 3.11 or newer is needed, this is $$($(PYTHON) -V 2>&1). Set PYTHON=..." >&2; \
+		exit 2; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null || { \
+		echo "vinery: $(PYTHON) cannot make a virtual environment. On Debian: apt-get install python3-venv" >&2; \
+		rm -rf $(VENV); exit 2; }

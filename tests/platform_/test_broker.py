@@ -1,0 +1,80 @@
+"""Messages in files appear whole, are taken once, and in order."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from queue import Empty
+
+import pytest
+from kombu import Connection
+
+from vinery.broker import Channel
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    options = {
+        "data_folder_in": str(tmp_path / "messages"),
+        "data_folder_out": str(tmp_path / "messages"),
+        "control_folder": str(tmp_path / "control"),
+    }
+    connection = Connection(
+        "filesystem://localhost", transport="vinery.broker:Transport", transport_options=options
+    )
+    return connection.channel()
+
+
+def take_all(channel: Channel, queue: str) -> list[object]:
+    taken = []
+    while True:
+        try:
+            taken.append(channel._get(queue))
+        except Empty:
+            return taken
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent(channel: Channel) -> None:
+    for number in range(20):
+        channel._put("jobs", {"number": number})
+
+    assert take_all(channel, "jobs") == [{"number": number} for number in range(20)]
+
+
+def test_a_queue_gets_its_own_messages_only(channel: Channel) -> None:
+    channel._put("jobs", {"for": "jobs"})
+    channel._put("other", {"for": "other"})
+
+    assert take_all(channel, "other") == [{"for": "other"}]
+    assert channel._size("jobs") == 1
+
+
+def test_a_message_that_is_being_written_is_not_seen(channel: Channel, tmp_path: Path) -> None:
+    (tmp_path / "messages" / "1_x.jobs.msg.draft").write_text('{"half')
+
+    assert take_all(channel, "jobs") == []
+    assert channel._size("jobs") == 0
+
+
+def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
+    for number in range(200):
+        channel._put("jobs", number)
+    taken: list[object] = []
+
+    threads = [
+        threading.Thread(target=lambda: taken.extend(take_all(channel, "jobs"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(taken) == list(range(200))  # type: ignore[type-var]
+
+
+def test_taken_messages_leave_no_file(channel: Channel, tmp_path: Path) -> None:
+    channel._put("jobs", {})
+
+    take_all(channel, "jobs")
+
+    assert list((tmp_path / "messages").iterdir()) == []
