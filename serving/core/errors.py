@@ -36,9 +36,7 @@ class ServingError(Exception):
     should_retry: bool | None = None
     retry_after_s: int | None = None
 
-    def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
