@@ -44,7 +44,7 @@ class _Wanted:
     options: str  # canonical, because a value must be comparable
 
 
-def main() -> int:
+def run() -> int:
     """Run until SIGTERM or SIGINT."""
     asyncio.run(_watch())
     return 0
