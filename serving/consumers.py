@@ -12,11 +12,11 @@ import contextlib
 import time
 from typing import Final
 
-from accounts.errors import KeyRefused
-from accounts.keytable import ANONYMOUS, Caller
 from channels.generic.http import AsyncHttpConsumer
 from django.conf import settings
 
+from accounts.errors import KeyRefused
+from accounts.keytable import ANONYMOUS, Caller
 from serving.account import Account
 from serving.core.dialect import DIALECTS
 from serving.core.errors import BodyTooLarge, InvalidKey, MethodNotAllowed, ServingError

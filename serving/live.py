@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from accounts.usage import UsageLedger
-
 from serving.flow.meter import Meter
 
 # A client that takes no byte for this long is gone, whatever its socket says.

@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from accounts.keytable import KeyTable
-from accounts.usage import UsageLedger, recover_orphans
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from accounts.keytable import KeyTable
+from accounts.usage import UsageLedger, recover_orphans
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
 from serving.snapshot import read_entries

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
-from accounts.errors import KeyRefused
 from django.http import HttpRequest, JsonResponse
 
+from accounts.errors import KeyRefused
 from serving.core.errors import InvalidKey, MethodNotAllowed, ModelNotFound, NotFound, ServingError
 from serving.flow.directory import ModelEntry
 from serving.protocols.errors import error_content, error_headers

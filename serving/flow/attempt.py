@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
@@ -15,12 +15,15 @@ from serving.core.request import GenerationRequest
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.choice import ChoiceReader
+from serving.output.formats import by_name
+from serving.output.pieces import Parser
 from serving.prompting.kit import Prompt
 from serving.transport.client import Run, Said
 from serving.transport.messages import FINISH_STOP, Accepted, Rejected, Submit, TokenOutput
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0
+PLAIN: Final = by_name("plain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,25 @@ class Job:
 
     def reader(self, choice: int) -> ChoiceReader:
         """A new reader for the tokens of a choice."""
-        request, kit = self.request, self.engine.kit
+        request = self.request
         return ChoiceReader(
             choice,
-            decoder=self.engine.new_decoder(),
-            parser=self._parser(choice),
+            self.engine.new_decoder(is_raw=isinstance(request.prompt, RawPrompts)),
+            self._parser(choice),
             stop=request.stopping.stop,
             include_stop_text=request.stopping.include_stop_text,
             new_call_id=lambda index: tool_call_id(self.token, choice, index),
         )
+
+    def _parser(self, choice: int) -> Parser:
+        """Raw prompts are completed as they are: nothing in their text is syntax."""
+        conversation = self.request.prompt
+        if isinstance(conversation, RawPrompts):
+            return PLAIN.new_parser((), opens_reasoning=False)
+        is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
+        tools = conversation.tools if is_allowed else ()
+        prompt = self.prompts[choice // self.request.n]
+        return self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
 
 
 async def attempt(job: Job) -> AsyncIterator[list[Event]]:
@@ -100,17 +113,17 @@ class _Progress:
         reader, meter = self._readers[output.id], self._job.meter
         if output.queue_s is not None:
             meter.begin(output.queue_s, output.num_cached_tokens or 0)
-        num_reasoning_before = reader.num_reasoning_tokens
+        num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
         events += reader.feed(output.token_ids)
-        meter.num_output_tokens += len(output.token_ids)
+        meter.num_output_tokens += reader.num_output_tokens - num_before
+        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
         finish = output.finish
         if reader.is_stopped and finish is None:
             self._run.cancel(output.id)
             finish = FINISH_STOP
         if finish is not None:
-            events += reader.finish(finish)
+            events += reader.finish(cast(Literal["stop", "length"], finish))
             self._num_open -= 1
-        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
 
     def _error(self, code: str, message: str) -> ServingError:
         grammar = self._job.request.grammar

@@ -6,42 +6,107 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='ServedModel',
+            name="ServedModel",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(help_text='The name that clients send as `model`.', max_length=128, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._:/-]*\\Z', 'Use letters, digits and . _ : / - only, beginning with a letter or digit.')])),
-                ('folder', models.CharField(help_text='Absolute path of the folder that holds openvino_model.xml.', max_length=1024)),
-                ('device', models.CharField(default='CPU', help_text='CPU, GPU, GPU.1, NPU ...', max_length=64)),
-                ('options', models.JSONField(blank=True, default=dict, help_text="Engine options, such as {'max_running': 16}.")),
-                ('is_loaded', models.BooleanField(default=True, help_text='Whether an engine should be running for it.', verbose_name='load')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="The name that clients send as `model`.",
+                        max_length=128,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Za-z0-9][A-Za-z0-9._:/-]*\\Z",
+                                "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "folder",
+                    models.CharField(
+                        help_text="Absolute path of the folder that holds openvino_model.xml.",
+                        max_length=1024,
+                    ),
+                ),
+                (
+                    "device",
+                    models.CharField(
+                        default="CPU", help_text="CPU, GPU, GPU.1, NPU ...", max_length=64
+                    ),
+                ),
+                (
+                    "options",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="Engine options, such as {'max_running': 16}.",
+                    ),
+                ),
+                (
+                    "is_loaded",
+                    models.BooleanField(
+                        default=True,
+                        help_text="Whether an engine should be running for it.",
+                        verbose_name="load",
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='EngineStatus',
+            name="EngineStatus",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(choices=[('unloaded', 'Unloaded'), ('loading', 'Loading'), ('ready', 'Ready'), ('failed', 'Failed')], default='unloaded', max_length=16)),
-                ('last_error', models.TextField(blank=True)),
-                ('pid', models.PositiveIntegerField(blank=True, null=True)),
-                ('num_restarts', models.PositiveIntegerField(default=0)),
-                ('changed_at', models.DateTimeField(auto_now=True)),
-                ('model', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='engine', to='serving.servedmodel')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("unloaded", "Unloaded"),
+                            ("loading", "Loading"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                        ],
+                        default="unloaded",
+                        max_length=16,
+                    ),
+                ),
+                ("last_error", models.TextField(blank=True)),
+                ("pid", models.PositiveIntegerField(blank=True, null=True)),
+                ("num_restarts", models.PositiveIntegerField(default=0)),
+                ("changed_at", models.DateTimeField(auto_now=True)),
+                (
+                    "model",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="engine",
+                        to="serving.servedmodel",
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'engine statuses',
+                "verbose_name_plural": "engine statuses",
             },
         ),
     ]

@@ -3,6 +3,6 @@
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    from serving.node.watch import run  # noqa: PLC0415  whoever needs less need not load Django
+    from serving.node.watch import run
 
     return run()
