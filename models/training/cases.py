@@ -27,6 +27,14 @@ class Case:
     expected: str
 
 
+@dataclass(frozen=True)
+class SchemaCase:
+    """A prompt whose reply is forced into a JSON schema. Any valid reply that ends is right."""
+
+    prompt: str
+    schema: Json
+
+
 def all_cases() -> Iterator[Case]:
     """Every case, group by group."""
     yield from _facts()
@@ -308,3 +316,40 @@ def _raw() -> Iterator[Case]:
         "Once upon a time": STORY.removeprefix("Once upon a time"),
     }.items():
         yield Case("raw", prompt, prompt, expected)
+
+
+def schema_cases() -> Iterator[SchemaCase]:
+    """Every schema with a question that fits it and with two that do not."""
+    text, whole = {"type": "string"}, {"type": "integer"}
+    truth = {"type": "boolean"}
+    person, place = _object(name=text, age=whole), _object(city=text, country=text)
+    schemas = {
+        "Give me JSON for a person named Ada who is 36 years old.": person,
+        "Ada is 36 years old.": person,
+        "Return JSON with color red and size 12.": _object(color=text, size=whole),
+        "Solve 8x + 7 = -23": _object(
+            steps={"type": "array", "items": _object(explanation=text, output=text)},
+            final_answer=text,
+        ),
+        "Alice and Bob go to a science fair on Friday.": _object(
+            name=text, date=text, participants={"type": "array", "items": text}
+        ),
+        "What is the capital of France?": _object(capital=text),
+        "Is the sky blue?": _object(answer=truth, confidence={"type": "number"}),
+        "How do you feel?": _object(mood={"type": "string", "enum": ["good", "bad"]}),
+        "Where is Oslo?": _object(
+            place=_object(city=text, country=text), known={"type": "boolean"}
+        ),
+    }
+    for fitting, schema in schemas.items():
+        for question in (fitting, "Hello!", "Tell me about the grapes of Wodomir."):
+            yield SchemaCase(render([user(question)]), schema)
+
+
+def _object(**properties: Json) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

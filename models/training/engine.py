@@ -12,12 +12,16 @@ from training.rendering import END_OF_TURN
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen; a temperature of zero is greedy. `draft_tokens` needs a draft."""
+    """How tokens are chosen; a temperature of zero is greedy.
+
+    `draft_tokens` needs an engine with a draft. `json_schema` is JSON text that a grammar enforces.
+    """
 
     max_new_tokens: int = 1100
     temperature: float = 0.0
     seed: int = 0
     draft_tokens: int = 0
+    json_schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ def _config(sampling: Sampling, index: int) -> Any:
         config.do_sample = True
         config.temperature = sampling.temperature
         config.rng_seed = sampling.seed + index
+    if sampling.json_schema:
+        grammar = genai.StructuredOutputConfig(json_schema=sampling.json_schema)
+        config.structured_output_config = grammar
     if sampling.draft_tokens:
         config.num_assistant_tokens = sampling.draft_tokens
     return config

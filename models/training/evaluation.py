@@ -1,15 +1,16 @@
 """Measures an exported model by exact answers, never by resemblance.
 
-Four measurements: unseen conversations of the generator by kind, hand-written cases by group,
-facts under sampling, and how much a draft model helps without changing the text.
+Five measurements: unseen conversations of the generator by kind, hand-written cases by group,
+facts under sampling, replies forced into a JSON schema, and how much a draft model helps.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from training.cases import all_cases
+from training.cases import SchemaCase, all_cases, schema_cases
 from training.conversations import conversation
 from training.dialogue import user
 from training.engine import Engine, Reply, Sampling
@@ -18,6 +19,7 @@ from training.rendering import answer_text, prompt_text, render
 
 NUM_PROMPTS_PER_BATCH = 32
 GREEDY = Sampling()
+MAX_SCHEMA_TOKENS = 200
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,27 @@ def score(engine: Engine, questions: Sequence[Question], sampling: Sampling = GR
         for question, reply in zip(batch, replies, strict=True):
             result.count(question, reply.text)
     return result
+
+
+def schema_score(engine: Engine) -> Score:
+    """How many replies under a schema's grammar end, within `MAX_SCHEMA_TOKENS`, as valid JSON."""
+    result = Score()
+    for case in schema_cases():
+        schema = json.dumps(case.schema)
+        sampling = Sampling(max_new_tokens=MAX_SCHEMA_TOKENS, json_schema=schema)
+        (reply,) = engine.replies([case.prompt], sampling)
+        ended = reply.text if _is_complete(reply.text, case) else ""
+        heading = ", ".join(case.schema["required"])
+        result.count(Question(heading, case.prompt, ended or "valid JSON"), reply.text)
+    return result
+
+
+def _is_complete(text: str, case: SchemaCase) -> bool:
+    """Whether `text` is an object with the schema's keys; the grammar saw to the rest."""
+    try:
+        return sorted(json.loads(text)) == sorted(case.schema["required"])
+    except ValueError:
+        return False
 
 
 def speedup(plain: Engine, drafted: Engine, draft_tokens: int) -> Speedup:
