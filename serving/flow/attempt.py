@@ -11,7 +11,7 @@ from msgspec import structs
 from serving.core.errors import ServingError, error_from_code
 from serving.core.events import Completed, Event, Started
 from serving.core.ids import tool_call_id
-from serving.core.request import GenerationRequest
+from serving.core.request import GenerationRequest, RawPrompts, ToolMode
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.choice import ChoiceReader
