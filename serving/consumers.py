@@ -56,7 +56,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         """ASGI. Raises `ServingError` for the edge to tell, while nothing has been sent."""
         self.scope, self.base_send = scope, send
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"Use POST here, not {scope['method']}.")
+            raise MethodNotAllowed(scope["method"], allowed="POST")
         caller = self._authenticate()
         try:
             body = await _read_body(receive)

@@ -18,7 +18,7 @@ from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, 
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.output.formats import Format, by_name, detect
-from serving.prompting.folder import UnusableFolder
+from serving.prompting.errors import UnusableFolder
 from serving.prompting.kit import ModelKit
 from serving.transport.address import engine_socket
 from serving.transport.client import EngineClient

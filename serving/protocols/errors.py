@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.core.errors import ServingError
+from serving.core.errors import InvalidKey, MethodNotAllowed, ServingError
 from serving.protocols.sse import json_bytes
 
 
@@ -26,6 +26,10 @@ def error_body(error: ServingError) -> bytes:
 def error_headers(error: ServingError) -> dict[str, str]:
     """The headers that steer a client's retries. Empty when its own rules will do."""
     headers = {}
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = error.allowed
+    if isinstance(error, InvalidKey):
+        headers["WWW-Authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.should_retry is not None:
