@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from accounts.keytable import Caller
-from accounts.usage import Admission, Outcome, Settlement
+from accounts.usage.entries import Admission, Outcome, Settlement
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter

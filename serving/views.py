@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -14,7 +14,8 @@ from serving.flow.directory import ModelEntry
 from serving.protocols.errors import error_headers, error_object
 from serving.runtime import runtime
 
-View = Callable[..., Awaitable[JsonResponse]]
+# Django's types do not know that a view may be a coroutine function.
+View = Callable[..., Any]
 
 
 def for_clients(view: View) -> View:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
 from serving.core.errors import ServingError, error_from_code
-from serving.core.events import Completed, Event, Started
+from serving.core.events import Completed, Event, Progress, Started
 from serving.core.ids import tool_call_id
 from serving.core.request import GenerationRequest, RawPrompts, ToolMode
 from serving.flow.directory import Engine
@@ -60,22 +60,22 @@ class Job:
         return self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
 
 
-async def attempt(job: Job) -> AsyncIterator[list[Event]]:
+async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
     `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
     await job.engine.wait()
     client = job.engine.client
     submits = [structs.replace(submit, id=client.new_id()) for submit in job.submits]
     run = client.submit(submits)
-    progress = _Progress(job, run, [submit.id for submit in submits])
+    reading = _Reading(job, run, [submit.id for submit in submits])
     try:
-        while not progress.is_complete:
-            yield progress.take(await run.next(SILENCE_S))
+        while not reading.is_complete:
+            yield reading.take(await run.next(SILENCE_S))
     finally:
         run.cancel()
 
 
-class _Progress:
+class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
     def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
@@ -93,10 +93,11 @@ class _Progress:
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes. Raises the `ServingError` of a rejection."""
         events: list[Event] = []
+        deltas: list[Event] = []
         for each in said:
             match each.message:
                 case TokenOutput():
-                    self._read(each.message, events)
+                    self._read(each.message, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
                     if self._num_to_accept == 0:
@@ -105,8 +106,12 @@ class _Progress:
                     raise self._error(code, message)
                 case _:
                     assert_never(each.message)
+        usage = self._job.meter.usage
+        if deltas and self._job.request.wants_progress:
+            events.append(Progress(usage))
+        events += deltas
         if said and self.is_complete:
-            events.append(Completed(self._job.meter.usage))
+            events.append(Completed(usage))
         return events
 
     def _read(self, output: TokenOutput, events: list[Event]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -67,7 +67,7 @@ async def prepare(
     return Job(request, engine, meter, token, prompts, tuple(submits))
 
 
-async def stream(job: Job) -> AsyncIterator[list[Event]]:
+async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events; an empty one means that `SILENCE_S` passed without any.
 
     Raises `ServingError` before `Started`; afterwards errors are `Failed` events.

@@ -155,9 +155,7 @@ def test_one_seed_gives_one_text(client: openai.OpenAI) -> None:
 
 
 def test_a_weather_tool_gets_the_city(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=WEATHER_QUESTION, tools=[WEATHER]
-    )
+    answer = client.chat.completions.create(model=MODEL, messages=WEATHER_QUESTION, tools=[WEATHER])
 
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"

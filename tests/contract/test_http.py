@@ -36,7 +36,14 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(
     "authorization",
-    [None, "Bearer", "Bearer ", "Bearer EMPTY", "Basic dXNlcjpwYXNz", "Bearer vny_live_" + "a" * 38],
+    [
+        None,
+        "Bearer",
+        "Bearer ",
+        "Bearer EMPTY",
+        "Basic dXNlcjpwYXNz",
+        "Bearer vny_live_" + "a" * 38,
+    ],
 )
 @pytest.mark.parametrize("path", [*ENDPOINTS, "models"])
 def test_a_bad_key_is_401(
@@ -135,7 +142,10 @@ def test_a_prompt_beyond_the_context_is_told_in_openais_words(raw: httpx.Client)
 def test_a_schema_that_cannot_be_compiled_is_400(raw: httpx.Client) -> None:
     tool = {
         "type": "function",
-        "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"$ref": "#/none"}}}},
+        "function": {
+            "name": "f",
+            "parameters": {"type": "object", "properties": {"a": {"$ref": "#/none"}}},
+        },
     }
     response = raw.post(
         "/v1/chat/completions", json={**CHAT, "tools": [tool], "tool_choice": "required"}

@@ -58,8 +58,7 @@ class Gateway:
 
     def ids(self, text: str) -> list[int]:
         prompt = (
-            f"<|im_start|>user\n{text}<|im_end|>\n"
-            "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+            f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         )
         return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
 

@@ -55,10 +55,7 @@ def generation(
     sampling: SamplingParams | None = None,
 ) -> Generation:
     tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
-    prompt = (
-        f"<|im_start|>user\n{text}<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    )
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     ids = tokenizer.encode(prompt, add_special_tokens=False).ids
     submit = Submit(
         id=1,

@@ -216,5 +216,3 @@ async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: Star
         (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
 
         assert gateway.text(answer) == PARIS
-
-
