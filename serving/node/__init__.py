@@ -1,0 +1,8 @@
+"""The node process: keeps one engine process alive for each model that should be loaded."""
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    from serving.node.watch import run
+
+    return run()
