@@ -7,25 +7,30 @@ import shlex
 from pathlib import Path
 
 from vinery.credentials import Credentials
-from vinery.readiness import first_model
 
 
-def ready(base_url: str, known: Credentials | None, file: Path, *, is_first_start: bool) -> str:
-    """The lines to print. Asks the server for a model's name, so it blocks for a moment."""
-    lines = ["", "Vinery is ready.", "", f"  URL       {base_url}"]
-    lines.append(f"  console   {base_url}/console/")
-    if known is None:
-        return "\n".join([*lines, "", "  Make a key: vinery key create --name NAME", ""])
-    if is_first_start:
-        lines.append(f"  admin     {known.admin_user}, password {known.admin_password}")
-    lines.append(f"  API key   {known.api_key}")
-    lines.append(f"  saved in  {file}")
-    model = first_model(base_url, known.api_key)
-    if model is None:
-        trial = "No model for this key. Make a new key: vinery key create --name NAME"
+def ready(
+    base_url: str,
+    file: Path,
+    known: Credentials | None,
+    model: str | None,
+    *,
+    is_first_start: bool,
+) -> str:
+    """The lines to print. `model` is one that the key may use, or None.
+
+    The password is shown at the first start only; later ones tell where it was saved.
+    """
+    lines = ["ready", "", f"  URL       {base_url}", f"  console   {base_url}/console/"]
+    if known is not None:
+        if is_first_start:
+            lines.append(f"  admin     {known.admin_user}, password {known.admin_password}")
+        lines += [f"  API key   {known.api_key}", f"  saved in  {file}"]
+    if known is not None and model is not None:
+        lines += ["", f"  {curl_line(base_url, known.api_key, model)}"]
     else:
-        trial = curl_line(base_url, known.api_key, model)
-    return "\n".join([*lines, "", f"  {trial}", ""])
+        lines += ["", "  To get a key: vinery key create --name NAME"]
+    return "\n".join([*lines, ""])
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:

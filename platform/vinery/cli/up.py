@@ -22,7 +22,7 @@ from vinery.cli import banner
 from vinery.cli.shape import Commands
 from vinery.home import Home
 from vinery.listening import Address, listen, server_from_env
-from vinery.readiness import Readiness, readiness
+from vinery.readiness import Readiness, first_model, readiness
 from vinery.supervisor import Service, Supervisor
 
 _MAX_WEB_WORKERS = 64
@@ -108,29 +108,31 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         return 0
     if status != 0:
         return status if status > 0 else 1
-    greeting = asyncio.create_task(_greet_when_ready(plan, is_first_start=is_first_start))
-    await supervisor.run(plan.services(server.fileno()))
-    greeting.cancel()
+    greeting = _greet_when_ready(plan, supervisor, is_first_start=is_first_start)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(greeting)
+        await supervisor.run(plan.services(server.fileno()))
     _tell("stopped")
     return 0
 
 
-async def _greet_when_ready(plan: Plan, *, is_first_start: bool) -> None:
+async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_start: bool) -> None:
     clock = asyncio.get_running_loop().time
     began_at = clock()
     tell_after_s = _FIRST_PROGRESS_AFTER_S
     base_url = plan.address.base_url
     while (state := await asyncio.to_thread(readiness, base_url)) is not Readiness.READY:
+        if supervisor.is_stopping:
+            return
         waited_s = clock() - began_at
         if waited_s >= tell_after_s:
             _tell(f"waiting for {state.value} ({waited_s:.0f} s)")
             tell_after_s *= 2
         await asyncio.sleep(_ASK_EVERY_S)
-    known = credentials.read(plan.home.bootstrap_file)
-    lines = await asyncio.to_thread(
-        banner.ready, base_url, known, plan.home.bootstrap_file, is_first_start=is_first_start
-    )
-    print(lines, flush=True)
+    file = plan.home.bootstrap_file
+    known = credentials.read(file)
+    model = await asyncio.to_thread(first_model, base_url, known.api_key) if known else None
+    _tell(banner.ready(base_url, file, known, model, is_first_start=is_first_start))
 
 
 def _obey_signals(supervisor: Supervisor) -> None:

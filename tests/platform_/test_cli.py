@@ -1,0 +1,135 @@
+"""The `vinery` command: help at every level, and one line for every mistake."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+import vinery.cli
+from tests.platform_ import scripts
+from vinery.cli import commands
+from vinery.cli.key import period
+from vinery.cli.model import option
+from vinery.cli.shape import table
+from vinery.home import Home
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """A parser and all that are under it."""
+    found = [parser]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found += parsers(child)
+    return found
+
+
+@pytest.mark.parametrize("parser", parsers(commands.parser()), ids=lambda parser: parser.prog)
+def test_every_command_and_every_argument_has_a_help_text(
+    parser: argparse.ArgumentParser,
+) -> None:
+    assert parser.format_help()
+    for action in parser._actions:
+        assert action.help or isinstance(action, argparse._SubParsersAction), action
+
+
+def test_help_does_not_load_django() -> None:
+    told = scripts.run_python(
+        "-X", "importtime", "-m", "vinery.cli", "--help", environment={"VINERY_PORT": "x"}
+    )
+
+    assert told.returncode == 0
+    assert "VINERY_HOME" in told.stdout
+    assert "django" not in told.stderr
+
+
+def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
+    told = scripts.vinery("grow")
+
+    assert told.returncode == 2
+    assert "invalid choice: 'grow'" in told.stderr
+
+
+class OldVersion(NamedTuple):
+    major: int
+    minor: int
+    micro: int
+
+
+def test_an_old_python_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", OldVersion(3, 10, 4))
+
+    status = vinery.cli.main(["--help"])
+
+    assert status == 2
+    assert capsys.readouterr().err == "vinery: Python 3.11 or newer is needed, this is 3.10.\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "message"),
+    [
+        ({"VINERY_PORT": "http"}, ("up",), "VINERY_PORT='http' is not a number"),
+        ({"VINERY_SERVER": "nginx"}, ("up",), "VINERY_SERVER='nginx' is unknown"),
+        ({"VINERY_WEB_WORKERS": "0"}, ("up",), "VINERY_WEB_WORKERS=0 is out of range"),
+        ({"VINERY_LOG_LEVEL": "loud"}, ("up",), "VINERY_LOG_LEVEL='loud' is unknown"),
+        ({"VINERY_AUTH": "perhaps"}, ("key", "list"), "VINERY_AUTH='perhaps' is not a switch"),
+        ({"DATABASE_URL": "mysql://x"}, ("key", "list"), "DATABASE_URL is not a URL"),
+        ({"REDIS_URL": "localhost"}, ("jobs",), "REDIS_URL is not a URL"),
+    ],
+)
+def test_a_bad_setting_is_one_line_that_names_it(
+    platform_home: Home, settings: dict[str, str], words: tuple[str, ...], message: str
+) -> None:
+    told = scripts.vinery(*words, environment={"VINERY_HOME": str(platform_home.path)} | settings)
+
+    assert told.returncode == 2
+    assert told.stderr.startswith(f"vinery: {message}")
+    assert told.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [("12h", timedelta(hours=12)), ("30d", timedelta(days=30)), ("4w", timedelta(weeks=4))],
+)
+def test_it_reads_a_period(text: str, length: timedelta) -> None:
+    assert period(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"])
+def test_it_refuses_what_is_no_period(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
+        period(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("max_running=8", ("max_running", 8)),
+        ("plugin={}", ("plugin", {})),
+        ("output_format=hermes", ("output_format", "hermes")),
+        ("a=b=c", ("a", "b=c")),
+        ("a=", ("a", "")),
+    ],
+)
+def test_it_reads_an_engine_option(text: str, pair: tuple[str, object]) -> None:
+    assert option(text) == pair
+
+
+@pytest.mark.parametrize("text", ["", "max_running", "=8"])
+def test_it_refuses_what_is_no_option(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
+        option(text)
+
+
+def test_a_table_is_as_wide_as_its_cells() -> None:
+    assert table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")]).splitlines() == [
+        "ID   NAME",
+        "1    laptop",
+        "200  ci",
+    ]

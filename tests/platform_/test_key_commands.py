@@ -1,0 +1,96 @@
+"""`vinery key` and `vinery admin` from making to revoking."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.platform_ import scripts
+
+Vinery = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared home, for all tests of this file."""
+    home = tmp_path_factory.mktemp("keys") / "home"
+    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    assert told.returncode == 0, told.stderr
+    return home
+
+
+@pytest.fixture
+def vinery(home: Path) -> Vinery:
+    return lambda *words: scripts.vinery(*words, environment={"VINERY_HOME": str(home)})
+
+
+def row_of(vinery: Vinery, name: str) -> list[str]:
+    """The cells of one key in the table."""
+    lines = vinery("key", "list").stdout.splitlines()
+    return next(re.split(r"\s{2,}", line) for line in lines if name in line)
+
+
+def test_the_secret_of_a_new_key_is_all_that_is_printed(vinery: Vinery) -> None:
+    told = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
+
+    assert told.returncode == 0
+    assert told.stdout.startswith("vny_live_")
+    assert told.stdout.count("\n") == 1
+    assert told.stdout.strip() not in vinery("key", "list").stdout
+
+
+def test_a_key_is_revoked_by_its_id(vinery: Vinery) -> None:
+    vinery("key", "create", "--name", "by-id")
+    key_id = row_of(vinery, "by-id")[0]
+
+    told = vinery("key", "revoke", key_id)
+
+    assert "is revoked" in told.stdout
+    assert "revoked" in row_of(vinery, "by-id")
+
+
+def test_a_key_is_revoked_by_its_hint(vinery: Vinery) -> None:
+    vinery("key", "create", "--name", "by-hint")
+    hint = row_of(vinery, "by-hint")[1]
+
+    told = vinery("key", "revoke", hint)
+
+    assert told.returncode == 0, told.stderr
+    assert "revoked" in row_of(vinery, "by-hint")
+
+
+@pytest.mark.parametrize("key", ["4711", "vny_live_none…xx"])
+def test_a_key_that_is_not_there_cannot_be_revoked(vinery: Vinery, key: str) -> None:
+    told = vinery("key", "revoke", key)
+
+    assert told.returncode == 1
+    assert told.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
+
+
+def test_a_key_needs_an_owner_who_exists(vinery: Vinery) -> None:
+    told = vinery("key", "create", "--name", "x", "--user", "charlie")
+
+    assert told.returncode == 1
+    assert told.stderr == "vinery: There is no active user charlie.\n"
+
+
+def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> None:
+    first = json.loads((home / "bootstrap.json").read_text())["admin_password"]
+
+    told = vinery("admin", "reset-password")
+
+    assert told.returncode == 0
+    assert len(told.stdout.strip()) >= 16
+    assert told.stdout.strip() != first
+
+
+def test_nobody_else_gets_a_new_password(vinery: Vinery) -> None:
+    told = vinery("admin", "reset-password", "--user", "charlie")
+
+    assert told.returncode == 1
+    assert told.stderr == "vinery: There is no administrator charlie.\n"

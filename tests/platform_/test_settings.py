@@ -1,0 +1,161 @@
+"""Django's settings, as different environments make them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.platform_ import scripts
+
+_PRINT = """
+import json, sys
+from vinery import settings
+print(json.dumps({name: getattr(settings, name) for name in sys.argv[1:]}, default=str))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    return str(tmp_path / "home")
+
+
+def settings_with(*names: str, **environment: str) -> dict[str, Any]:
+    """The values of these settings in a process of this environment."""
+    told = scripts.run_python("-c", _PRINT, *names, environment=environment)
+    assert told.returncode == 0, told.stderr
+    values: dict[str, Any] = json.loads(told.stdout)
+    return values
+
+
+def test_nothing_needs_to_be_set(home: str) -> None:
+    values = settings_with(
+        *("DEBUG", "VINERY_AUTH_ENABLED", "ALLOWED_HOSTS", "DATABASES", "VINERY_MAX_BODY_BYTES"),
+        VINERY_HOME=home,
+    )
+
+    assert values["DEBUG"] is False
+    assert values["VINERY_AUTH_ENABLED"] is True
+    assert values["ALLOWED_HOSTS"] == ["127.0.0.1", "[::1]", "localhost"]
+    assert values["DATABASES"]["default"]["NAME"] == f"{home}/vinery.sqlite3"
+    assert values["DATABASES"]["default"]["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert values["VINERY_MAX_BODY_BYTES"] == 64 * 1024 * 1024
+
+
+def test_places_are_in_the_home_folder(home: str) -> None:
+    names = ("VINERY_RUN_DIR", "VINERY_CACHE_DIR", "VINERY_USAGE_DIR", "STATIC_ROOT")
+
+    values = settings_with(*names, VINERY_HOME=home)
+
+    assert [values[name] for name in names] == [
+        f"{home}/{folder}" for folder in ("run", "cache", "usage", "static")
+    ]
+
+
+def test_without_tls_cookies_work_on_http(home: str) -> None:
+    values = settings_with("SESSION_COOKIE_SECURE", "SECURE_SSL_REDIRECT", VINERY_HOME=home)
+
+    assert set(values.values()) == {False}
+
+
+def test_a_public_https_url_hardens_everything(home: str) -> None:
+    values = settings_with(
+        *("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_SSL_REDIRECT"),
+        *("SECURE_HSTS_SECONDS", "CSRF_TRUSTED_ORIGINS", "ALLOWED_HOSTS"),
+        VINERY_HOME=home,
+        VINERY_HOST="0.0.0.0",
+        VINERY_PUBLIC_URL="https://vinery.example:8443/",
+    )
+
+    assert values["SESSION_COOKIE_SECURE"] is values["CSRF_COOKIE_SECURE"] is True
+    assert values["SECURE_SSL_REDIRECT"] is True
+    assert values["SECURE_HSTS_SECONDS"] > 0
+    assert values["CSRF_TRUSTED_ORIGINS"] == ["https://vinery.example:8443"]
+    assert "vinery.example" in values["ALLOWED_HOSTS"]
+    assert "*" not in values["ALLOWED_HOSTS"]
+
+
+def test_a_server_for_all_interfaces_cannot_know_its_names(home: str) -> None:
+    values = settings_with("ALLOWED_HOSTS", VINERY_HOME=home, VINERY_HOST="0.0.0.0")
+
+    assert values["ALLOWED_HOSTS"] == ["*"]
+
+
+def test_an_administrator_may_name_the_hosts(home: str) -> None:
+    values = settings_with(
+        "ALLOWED_HOSTS", VINERY_HOME=home, VINERY_ALLOWED_HOSTS="a.example, b.example"
+    )
+
+    assert values["ALLOWED_HOSTS"] == ["a.example", "b.example"]
+
+
+def test_postgresql_gets_a_pool(home: str) -> None:
+    values = settings_with(
+        "DATABASES", VINERY_HOME=home, DATABASE_URL="postgres://u:p@db:5433/vinery?sslmode=require"
+    )
+
+    database = values["DATABASES"]["default"]
+    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5433, "vinery")
+    assert database["OPTIONS"]["sslmode"] == "require"
+    assert database["OPTIONS"]["pool"]["max_size"] > 1
+    assert database["CONN_MAX_AGE"] == 0
+
+
+def test_a_sqlite_url_keeps_the_options_of_a_server(home: str, tmp_path: Path) -> None:
+    values = settings_with(
+        "DATABASES", VINERY_HOME=home, DATABASE_URL=f"sqlite:///{tmp_path}/other.sqlite3"
+    )
+
+    database = values["DATABASES"]["default"]
+    assert database["NAME"] == f"{tmp_path}/other.sqlite3"
+    assert "journal_mode=WAL" in database["OPTIONS"]["init_command"]
+
+
+def test_redis_carries_messages_when_it_is_there(home: str) -> None:
+    values = settings_with(
+        *("CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT", "CHANNEL_LAYERS"),
+        VINERY_HOME=home,
+        REDIS_URL="redis://cache:6379/1",
+    )
+
+    assert values["CELERY_BROKER_URL"] == "redis://cache:6379/1"
+    assert values["CELERY_BROKER_TRANSPORT"] is None
+    assert "Redis" in values["CHANNEL_LAYERS"]["default"]["BACKEND"]
+
+
+def test_a_database_password_may_stand_in_a_file(home: str, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgres://u:p@db/vinery\n")
+
+    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL_FILE=str(tmp_path / "url"))
+
+    assert values["DATABASES"]["default"]["HOST"] == "db"
+
+
+def test_the_database_outlives_a_reader_that_then_writes(home: str) -> None:
+    """The reason for IMMEDIATE: with DEFERRED the second transaction fails at once."""
+    code = """
+import threading
+from vinery.cli.shape import start_django
+start_django()
+from django.db import connection, transaction
+with connection.cursor() as cursor:
+    cursor.execute("CREATE TABLE counter (n INTEGER)")
+    cursor.execute("INSERT INTO counter VALUES (0)")
+def count():
+    for _ in range(25):
+        with transaction.atomic(), connection.cursor() as cursor:
+            n = cursor.execute("SELECT n FROM counter").fetchone()[0]
+            cursor.execute("UPDATE counter SET n = %s", [n + 1])
+    connection.close()
+threads = [threading.Thread(target=count) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with connection.cursor() as cursor:
+    print(cursor.execute("SELECT n FROM counter").fetchone()[0])
+"""
+
+    told = scripts.run_python("-c", code, environment={"VINERY_HOME": home})
+
+    assert told.stdout.strip() == "100", told.stderr
