@@ -106,5 +106,5 @@ def _tool(tool: Tool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    function["parameters"] = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+    function["parameters"] = dict(_NO_PARAMETERS if tool.parameters is None else tool.parameters)
     return {"type": "function", "function": function}

@@ -98,7 +98,11 @@ class _Probe:
         return _WORD in self._render([self._turn("user", "Hi")], tools=[tool])
 
     def wants_null_content(self) -> bool:
-        return not self._shows_call(null=False) and self._shows_call(null=True)
+        """Null wherever it works: some templates take "" for an answer, and print an empty
+        one beside the call. Some take anything for an answer, and print null as `None`.
+        """
+        null, empty = self._shown_call(null=True), self._shown_call(null=False)
+        return bool(null) and null.count("None") <= empty.count("None")
 
     def wants_argument_objects(self, *, null: bool) -> bool:
         """Objects wherever they work: as quoted JSON, or taken apart by the template. What
@@ -120,9 +124,11 @@ class _Probe:
                 return key
         return None
 
-    def _shows_call(self, *, null: bool) -> bool:
+    def _shown_call(self, *, null: bool) -> str:
+        """A conversation with a call in it; "" when the call cannot be shown."""
         kinds: Sequence[Any] = ({_KEY: _VALUE}, json.dumps({_KEY: _VALUE}))
-        return any(self._shows(_WORD, *self._call_turns(kind, null=null)) for kind in kinds)
+        texts = (self._render(self._call_turns(kind, null=null)) for kind in kinds)
+        return next((text for text in texts if _WORD in text), "")
 
     def _call_turns(self, arguments: Any, *, null: bool) -> list[Turn]:
         # Mistral's templates insist on ids of nine letters and digits.

@@ -38,6 +38,7 @@ def test_the_reference_model_thinks_and_calls():
         ("{{ messages }}", "plain"),
         ("<tool_call>", "hermes"),
         ("x.split('</think>')", "think"),
+        ("{{ '<|assistant|><think>' }}", "think"),
     ],
 )
 def test_marks_in_the_template_tell_the_family(text, name):

@@ -61,6 +61,14 @@ TEXT_ARGUMENTS = """\
 {%- endfor -%}
 """
 
+# DeepSeek R1: content that is not null is an answer, even beside calls.
+EMPTY_ANSWERS = """\
+{%- for message in messages -%}
+{%- for call in message.tool_calls or [] -%}<call>{{ call.function.name }}{%- endfor -%}
+{%- if message.content is not none -%}<{{ message.role }}>{{ message.content }}{%- endif -%}
+{%- endfor -%}
+"""
+
 # Some models print the dict itself when given one.
 PRINTED_ARGUMENTS = """\
 {%- for message in messages -%}

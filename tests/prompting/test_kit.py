@@ -1,5 +1,7 @@
 """A model's kit: chats and bare prompts become token ids."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from serving.core.errors import InvalidRequest
@@ -74,6 +76,15 @@ def test_half_a_surrogate_pair_is_refused(kit):
         kit.encode_prompt("a\ud83d")
     with pytest.raises(InvalidRequest, match="surrogate"):
         kit.render(a_chat(("user", "a\ud83d")))
+
+
+def test_prompts_can_be_made_in_threads(kit):
+    chats = [a_chat(("user", f"Count to {n}.")) for n in range(40)]
+
+    with ThreadPoolExecutor(4) as threads:
+        prompts = list(threads.map(kit.render, chats))
+
+    assert prompts == [kit.render(chat) for chat in chats]
 
 
 def test_it_tells_what_the_folder_says(kit):

@@ -105,6 +105,16 @@ def test_arguments_keep_their_text_where_the_template_takes_text():
     )
 
 
+def test_a_turn_that_only_calls_makes_no_empty_answer():
+    assert rendered(templates.EMPTY_ANSWERS, a_calling_chat("{}")) == (
+        "<user>Hi<call>get_weather<tool>Sunny"
+    )
+
+
+def test_a_template_that_would_print_null_gets_an_empty_text():
+    assert "None" not in rendered(templates.PRINTED_ARGUMENTS, a_calling_chat("{}"))
+
+
 def test_arguments_are_taken_apart_where_the_template_does_so():
     assert rendered(templates.ITEMIZED_ARGUMENTS, a_calling_chat('{"city": "Paris"}')) == (
         "<user>Hi<assistant>get_weather city=Paris<tool>Sunny"

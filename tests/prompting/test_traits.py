@@ -20,7 +20,6 @@ def test_the_reference_model_takes_all_but_thoughts():
     assert traits.has_tools
     assert traits.wants_argument_objects
     assert not traits.wants_parts
-    assert not traits.wants_null_content
     assert traits.reasoning_key is None
 
 
@@ -66,8 +65,9 @@ def test_arguments_are_objects_where_the_template_can_write_them(text, wants_obj
     assert traits_of(text).wants_argument_objects == wants_objects
 
 
-def test_content_is_null_only_where_calls_need_it():
+def test_content_is_null_where_that_keeps_empty_answers_out():
     assert traits_of(templates.TEXT_ARGUMENTS).wants_null_content
+    assert traits_of(templates.EMPTY_ANSWERS).wants_null_content
     assert not traits_of(templates.PRINTED_ARGUMENTS).wants_null_content
 
 
