@@ -60,7 +60,7 @@ def chat_answer(stream: bytes) -> Any:
 
 
 def _new_choice(choice: Any) -> dict[str, Any]:
-    message = {"role": "", "content": "", "tool_calls": {}, "refusal": None}
+    message: dict[str, Any] = {"role": "", "content": "", "tool_calls": {}, "refusal": None}
     message |= {"reasoning": "", "reasoning_content": ""}
     return {"index": choice["index"], "message": message, "logprobs": None, "finish_reason": None}
 
@@ -134,7 +134,7 @@ def response_answer(stream: bytes) -> Any:
     return answer
 
 
-def item_text(item: Any) -> str:
+def item_text(item: Any) -> Any:
     """What deltas have written into an output item."""
     match item["type"]:
         case "function_call":

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from serving.core.dialect import DIALECTS
 from serving.core.errors import EngineLost
-from serving.core.events import Event, Failed
+from serving.core.events import (
+    Event,
+    Failed,
+    Started,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+)
 from serving.core.request import Endpoint
 
 from .clients import (
@@ -20,7 +27,7 @@ from .clients import (
     payloads,
     response_answer,
 )
-from .exchanges import answered, exchange, streamed
+from .exchanges import HEAD, answered, exchange, streamed
 from .streams import event_streams
 
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -103,3 +110,12 @@ def test_every_line_is_one_line_to_every_client(endpoint: Endpoint, data: st.Dat
     stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))
 
     assert stream.decode().splitlines() == stream.decode().split("\n")[:-1]
+
+
+def test_a_response_never_puts_arguments_into_the_wrong_item() -> None:
+    encoder = exchange(Endpoint.RESPONSES, stream=True).encoder(HEAD)
+    for event in (Started(), ToolCallStarted(0, 0, "call_a", "f"), TextDelta(0, "Hi")):
+        encoder.feed(event)
+
+    with pytest.raises(ValueError, match="not the open item"):
+        encoder.feed(ToolArgsDelta(0, 0, "{}"))

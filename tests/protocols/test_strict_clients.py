@@ -140,7 +140,7 @@ def calls(message: Any) -> list[tuple[str, str, str, str]]:
 def test_every_response_event_is_valid_and_the_sdk_adds_them_up(events: list[Event]) -> None:
     response = exchange(Endpoint.RESPONSES, **EVERY_ECHO)
     stream = streamed(response, events)
-    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
 
     written: dict[int, str] = {}
 
