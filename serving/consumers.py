@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from importlib import metadata
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -32,8 +31,6 @@ from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
 from serving.runtime import Runtime
 
-# What a client sees as `system_fingerprint`: it changes when answers might.
-FINGERPRINT: Final = "vinery-" + ".".join(metadata.version("vinery").split(".")[:2])
 _JSON: Final = [(b"content-type", b"application/json")]
 # No proxy may hold a stream back or pack it.
 _STREAM: Final = [
@@ -134,7 +131,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
 def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
     """A body that cannot be understood has its row too."""
     try:
-        exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=FINGERPRINT)
+        exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
     except ServingError:
         account.admit(model="", is_streamed=False)
         raise

@@ -51,7 +51,11 @@ _RESERVED_KWARGS = frozenset(
 
 
 def _one_or_many(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return value
+    raise invalid("must be a string or an array of strings")
 
 
 def _without_reserved_names(value: object) -> object:

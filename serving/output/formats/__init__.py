@@ -12,7 +12,8 @@ __all__ = ["Format", "answer_grammar", "by_name", "detect", "tool_grammar"]
 
 # By the text in a chat template that gives the family away, in the order to look for it.
 _CALLS_BY_MARK: tuple[tuple[str, Format], ...] = (("<tool_call>", Hermes()),)
-_THOUGHT_MARK = "</think>"
+# Some templates only open a thought, at the end of the prompt; some only cut old ones out.
+_THOUGHT_MARKS = ("<think>", "</think>")
 
 _PLAIN = Plain()
 _FAMILIES: tuple[Format, ...] = (_PLAIN, *(family for _, family in _CALLS_BY_MARK))
@@ -23,7 +24,7 @@ def detect(template_text: str | None) -> Format:
     """The family that a chat template was written for; plain text without any mark."""
     text = template_text or ""
     family = next((family for mark, family in _CALLS_BY_MARK if mark in text), _PLAIN)
-    return Think(family) if _THOUGHT_MARK in text else family
+    return Think(family) if any(mark in text for mark in _THOUGHT_MARKS) else family
 
 
 def by_name(name: str) -> Format:

@@ -41,5 +41,5 @@ class Format(Protocol):
         which calls, once begun, must fit. One call at most unless `parallel`.
         """
 
-    def after_thought(self, shape: Shape, *, opens_reasoning: bool) -> Shape:
-        """`shape`, for a model that may, or with `opens_reasoning` must, think first."""
+    def after_thought(self, shape: Shape) -> Shape:
+        """`shape`, for an answer that begins inside a thought."""

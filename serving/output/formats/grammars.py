@@ -1,4 +1,9 @@
-"""Grammars for what a request demands of the output, with room for a thought before it."""
+"""Grammars for what a request demands of the output.
+
+A thought that the prompt has opened may run its course first. A model that opens its
+thoughts itself goes straight to the answer under a grammar: given the choice, a model whose
+thinking is switched off takes the thought as a way out.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +38,17 @@ def tool_grammar(
             param="tool_choice",
         )
     shape = format_.call_shape(tools, choice, parallel=parallel)
-    return _grammar(format_.after_thought(shape, opens_reasoning=opens_reasoning), "tools")
+    return _grammar(format_.after_thought(shape) if opens_reasoning else shape, "tools")
 
 
 def answer_grammar(format_: Format, grammar: Grammar, *, opens_reasoning: bool) -> Grammar:
-    """`grammar` for the answer alone: a model that thinks first may do so freely.
+    """`grammar` for the answer alone, where a thought comes before it.
 
     Raises `InvalidGrammar` when the source is not even JSON where it must be.
     """
-    shape = _answer_shape(grammar)
-    thoughtful = format_.after_thought(shape, opens_reasoning=opens_reasoning)
-    return grammar if thoughtful is shape else _grammar(thoughtful, grammar.param)
+    if not opens_reasoning:
+        return grammar
+    return _grammar(format_.after_thought(_answer_shape(grammar)), grammar.param)
 
 
 def _allowed(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:

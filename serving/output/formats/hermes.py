@@ -125,7 +125,7 @@ class Hermes:
         tags = [_tag(tool, choice) for tool in tools]
         return calls_shape(tags, choice, trigger=_OPEN.text, parallel=parallel)
 
-    def after_thought(self, shape: Shape, *, opens_reasoning: bool) -> Shape:
+    def after_thought(self, shape: Shape) -> Shape:
         return shape
 
 

@@ -34,5 +34,5 @@ class Plain:
     def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
         raise NotImplementedError("asked for only where makes_calls is true")
 
-    def after_thought(self, shape: Shape, *, opens_reasoning: bool) -> Shape:
+    def after_thought(self, shape: Shape) -> Shape:
         return shape

@@ -110,16 +110,7 @@ class Think:
     def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
         return self.answer.call_shape(tools, choice, parallel=parallel)
 
-    def after_thought(self, shape: Shape, *, opens_reasoning: bool) -> Shape:
-        if opens_reasoning:
-            return _sequence(_thought(""), shape)
-        return {"type": "or", "elements": [_sequence(_thought(_OPEN.text), shape), shape]}
-
-
-def _thought(begin: str) -> Shape:
-    return {"type": "tag", "begin": begin, "content": {"type": "any_text"}, "end": _CLOSE.text}
-
-
-def _sequence(thought: Shape, shape: Shape) -> Shape:
-    gap = {"type": "const_string", "value": _GAP}
-    return {"type": "sequence", "elements": [thought, gap, shape]}
+    def after_thought(self, shape: Shape) -> Shape:
+        thought = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": _CLOSE.text}
+        gap = {"type": "const_string", "value": _GAP}
+        return {"type": "sequence", "elements": [thought, gap, shape]}

@@ -1,0 +1,113 @@
+"""Renders chat templates as Hugging Face does: models were trained on that very text.
+
+The environment is theirs: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop
+controls, `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a
+`{% generation %}` block, which marks training targets and here means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from serving.core.errors import InvalidRequest
+from serving.prompting.errors import UnusableFolder
+
+# What Python code inside a template can raise on values that it did not expect.
+_TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class TemplateRefusal(jinja2.TemplateError):
+    """The template called `raise_exception`."""
+
+
+class ChatTemplate:
+    """One template, compiled. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        text: str,
+        named_tokens: Mapping[str, str] | None = None,
+        *,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """Raises `UnusableFolder` when the template does not compile."""
+        self.text = text
+        self._named_tokens = dict(named_tokens or {})
+        try:
+            self._template = _environment(now).from_string(text)
+        except jinja2.TemplateSyntaxError as error:
+            raise UnusableFolder(
+                f"The chat template does not compile: {error.message} (line {error.lineno})."
+            ) from error
+
+    def render(self, **variables: Any) -> str:
+        """The text. Raises `InvalidRequest`, in the template's own words if it has any."""
+        try:
+            return self._template.render({**self._named_tokens, **variables})
+        except TemplateRefusal as error:
+            raise InvalidRequest(str(error), param="messages") from error
+        except _TEMPLATE_FAULTS as error:
+            raise InvalidRequest(
+                f"The model's chat template cannot render these messages: {error}.",
+                param="messages",
+            ) from error
+
+
+class _Generation(Extension):
+    """Renders the body of `{% generation %}`. As in Hugging Face's own, which calls the body
+    as a macro, names that are set inside are not seen outside.
+    """
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=lineno)
+
+
+def _environment(now: Callable[[], datetime]) -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - the signature that templates call
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateRefusal(message)

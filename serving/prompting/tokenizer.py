@@ -1,0 +1,140 @@
+"""Text <-> token ids of one model, over the fast tokenizer or OpenVINO's own.
+
+Both count special tokens written in a text as those tokens: that is how chat templates
+work. `encode` may take seconds for a very long text: call it in a thread then. The fast
+tokenizer leaves other threads running meanwhile, OpenVINO's does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokenizers import Tokenizer as RawTokenizer
+
+from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import FAST_TOKENIZER, ModelFolder
+
+
+class Tokenizer(Protocol):
+    """What the rest of the platform may ask of a tokenizer."""
+
+    @property
+    def raw(self) -> Any:
+        """The library's object, for the decoders of the output room."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are smaller than this."""
+
+    @property
+    def special_texts(self) -> Mapping[int, str]:
+        """The tokens that are not text, by id, with how they are written. The ids that
+        end a generation are always among them."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Any of these ends a generation."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of this text and nothing else: for rendered chat templates."""
+
+    def encode_raw(self, text: str) -> list[int]:
+        """With the special tokens that the model wants around a bare text, such as BOS."""
+
+    def token_text(self, token_id: int) -> str:
+        """One token, written out; broken bytes as U+FFFD, "" for an unknown id."""
+
+
+def load_tokenizer(folder: ModelFolder) -> Tokenizer:
+    """The fast tokenizer if the folder has one. Raises `UnusableFolder`."""
+    tokenizer = FastTokenizer if folder.has_fast_tokenizer else VinoTokenizer
+    return tokenizer(folder)
+
+
+class FastTokenizer:
+    """Over `tokenizer.json`."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.raw = _read_fast(folder.path / FAST_TOKENIZER)
+        self.vocab_size = 1 + max(self.raw.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.eos_ids = _eos_ids(folder, self.raw.token_to_id(folder.eos_text or ""))
+        added = self.raw.get_added_tokens_decoder()
+        special = {id_ for id_, token in added.items() if token.special}
+        self.special_texts = {id_: self.token_text(id_) for id_ in special | self.eos_ids}
+
+    def encode(self, text: str) -> list[int]:
+        # The call for one text keeps the interpreter locked while it works.
+        return self.raw.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+    def encode_raw(self, text: str) -> list[int]:
+        return self.raw.encode_batch_fast([text], add_special_tokens=True)[0].ids
+
+    def token_text(self, token_id: int) -> str:
+        return self.raw.decode([token_id], skip_special_tokens=False)
+
+
+class VinoTokenizer:
+    """Over `openvino_tokenizer.xml`."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.raw = _read_vino(folder.path)
+        self.vocab_size = 1 + max(self.raw.get_vocab().values(), default=-1)
+        own_eos = self.raw.get_eos_token_id()
+        self.eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
+
+    @cached_property
+    def special_texts(self) -> Mapping[int, str]:
+        """The decoder knows which tokens to skip, but tells only by skipping them."""
+        ids = [[id_] for id_ in range(self.vocab_size)]
+        shown = self.raw.decode(ids, skip_special_tokens=False)
+        skipped = self.raw.decode(ids, skip_special_tokens=True)
+        return {
+            id_: text
+            for id_, (text, rest) in enumerate(zip(shown, skipped, strict=True))
+            if text != rest or id_ in self.eos_ids
+        }
+
+    def encode(self, text: str) -> list[int]:
+        return self._encode(text, add_special_tokens=False)
+
+    def encode_raw(self, text: str) -> list[int]:
+        return self._encode(text, add_special_tokens=True)
+
+    def token_text(self, token_id: int) -> str:
+        text: str = self.raw.decode([token_id], skip_special_tokens=False)
+        return text
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        encoded = self.raw.encode(text, add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.input_ids.data.reshape(-1).tolist()  # int64, (1, num_tokens)
+        return ids
+
+
+def _read_fast(path: Path) -> RawTokenizer:
+    try:
+        raw = RawTokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UnusableFolder(f"{path} cannot be read: {error}.") from error
+    # Files keep what their last training run had set; prompts must come out whole.
+    raw.no_truncation()
+    raw.no_padding()
+    return raw
+
+
+def _read_vino(path: Path) -> Any:
+    # Heavy, and most models never need it here.
+    from openvino_genai import Tokenizer as RawVinoTokenizer
+
+    try:
+        return RawVinoTokenizer(str(path))
+    except RuntimeError as error:
+        raise UnusableFolder(f"OpenVINO's tokenizer in {path} cannot be read: {error}.") from error
+
+
+def _eos_ids(folder: ModelFolder, own: int | None) -> frozenset[int]:
+    """What the model's authors say and what the tokenizer says: both end a text."""
+    ids = set(folder.defaults.eos_token_ids)
+    return frozenset(ids if own is None else ids | {own})

@@ -1,0 +1,250 @@
+"""The real engine with the reference model: what it writes is what the room reads."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from serving.core.events import FinishReason
+from serving.core.request import (
+    Conversation,
+    Grammar,
+    GrammarKind,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+from serving.core.result import ChoiceResult
+from serving.output.choice import ChoiceReader
+from serving.output.detokenize import Detokenizer
+from serving.output.formats import answer_grammar, detect, tool_grammar
+from serving.prompting.kit import ModelKit
+
+from .builders import MODEL, choice_of
+
+pytestmark = pytest.mark.live
+
+WEATHER = Tool(
+    "get_weather",
+    "Get the weather",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+ADD = Tool(
+    "add",
+    "Add two numbers",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
+)
+PING = Tool("ping", "Ping")
+TOOLS = (WEATHER, ADD, PING)
+
+REQUIRED = ToolChoice(ToolMode.REQUIRED)
+ONE_CITY = "What is the weather in Paris?"
+TWO_CITIES = "What is the weather in Paris and in London?"
+
+
+class Model:
+    """The reference model, asked directly."""
+
+    def __init__(self) -> None:
+        import openvino
+        import openvino_genai
+
+        self._openvino, self._genai = openvino, openvino_genai
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.cache_size = 1
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(
+            str(MODEL), scheduler, "CPU", {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+        )
+        self.kit = ModelKit.load(MODEL)
+        self.format = detect(self.kit.template_text)
+        self._detokenizer = Detokenizer.keeping(
+            self.kit.tokenizer.raw, self.kit.tokenizer.special_texts, self.format.special_texts
+        )
+
+    def answer(self, chat: Conversation, wanted: Grammar | None = None) -> ChoiceResult:
+        """Greedy. Fails when the answer does not end by itself."""
+        prompt = self.kit.render(chat)
+        grammar = wanted and answer_grammar(
+            self.format, wanted, opens_reasoning=prompt.opens_reasoning
+        )
+        grammar = grammar or tool_grammar(
+            self.format,
+            chat.tools,
+            chat.tool_choice,
+            parallel=chat.parallel_tool_calls,
+            opens_reasoning=prompt.opens_reasoning,
+        )
+        ids = self._generate(prompt.token_ids, grammar)
+        assert ids[-1] in self.kit.tokenizer.eos_ids, "the model did not come to an end"
+        reader = ChoiceReader(
+            0,
+            self._detokenizer.new_decoder(),
+            self.format.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
+            new_call_id=str,
+        )
+        events = [event for id_ in ids for event in reader.feed([id_])]
+        return choice_of([*events, *reader.finish("stop")])
+
+    def _generate(self, prompt_ids: tuple[int, ...], grammar: Grammar | None) -> list[int]:
+        config = self._genai.GenerationConfig()
+        config.max_new_tokens = 150
+        config.eos_token_id = 2
+        if grammar is not None:
+            field = {
+                GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
+                GrammarKind.JSON_SCHEMA: "json_schema",
+                GrammarKind.REGEX: "regex",
+                GrammarKind.EBNF: "grammar",
+            }[grammar.kind]
+            config.structured_output_config = self._genai.StructuredOutputConfig(
+                **{field: grammar.source}
+            )
+        tensor = self._openvino.Tensor(np.array([prompt_ids], dtype=np.int64))
+        [result] = self._pipeline.generate([tensor], [config])
+        return result.m_generation_ids[0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model()
+
+
+def asked(question: str, *, tools=TOOLS, thinking: bool = False, **fields) -> Conversation:
+    message = Message(Role.USER, (TextPart(question),))
+    kwargs = {"enable_thinking": True} if thinking else {}
+    return Conversation((message,), tools=tools, template_kwargs=kwargs, **fields)
+
+
+def calls_of(result: ChoiceResult) -> list[tuple[str, dict]]:
+    return [(call.name, json.loads(call.arguments)) for call in result.tool_calls]
+
+
+PARIS = ("get_weather", {"city": "Paris"})
+LONDON = ("get_weather", {"city": "London"})
+
+
+def test_it_answers_with_text(model):
+    result = model.answer(asked("What is the capital of France?", tools=()))
+
+    assert result.text == "The capital of France is Paris."
+    assert result.finish_reason is FinishReason.STOP
+
+
+def test_it_calls_a_tool_of_its_own_will(model):
+    result = model.answer(asked(ONE_CITY))
+
+    assert calls_of(result) == [PARIS]
+    assert result.text == ""
+    assert result.finish_reason is FinishReason.TOOL_CALLS
+
+
+def test_it_calls_two_tools_of_its_own_will(model):
+    assert calls_of(model.answer(asked(TWO_CITIES))) == [PARIS, LONDON]
+
+
+def test_it_thinks_before_it_calls(model):
+    result = model.answer(asked(ONE_CITY, thinking=True))
+
+    assert result.reasoning == f"The user asks: {ONE_CITY} I call get_weather."
+    assert calls_of(result) == [PARIS]
+    assert result.text == ""
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_required_call_is_made_even_where_no_tool_fits(model, thinking):
+    result = model.answer(asked("Hello!", thinking=thinking, tool_choice=REQUIRED))
+
+    [(name, _)] = calls_of(result)
+    assert name in {tool.name for tool in TOOLS}
+    assert result.text == ""
+    assert bool(result.reasoning) == thinking
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_several_calls_can_be_required(model, thinking):
+    result = model.answer(asked(TWO_CITIES, thinking=thinking, tool_choice=REQUIRED))
+
+    assert calls_of(result) == [PARIS, LONDON]
+
+
+@pytest.mark.parametrize("choice", [REQUIRED, ToolChoice()])
+@pytest.mark.parametrize("thinking", [False, True])
+def test_only_one_call_is_made_when_they_may_not_be_parallel(model, choice, thinking):
+    chat = asked(TWO_CITIES, thinking=thinking, tool_choice=choice, parallel_tool_calls=False)
+
+    assert calls_of(model.answer(chat)) == [PARIS]
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_named_tool_is_called_even_where_another_fits(model, thinking):
+    choice = ToolChoice(ToolMode.NAMED, "add")
+
+    [(name, arguments)] = calls_of(
+        model.answer(asked(ONE_CITY, thinking=thinking, tool_choice=choice))
+    )
+
+    assert name == "add"
+    assert {type(value) for value in arguments.values()} == {int}
+    assert arguments.keys() == {"a", "b"}
+
+
+def test_a_named_tool_without_parameters_gets_an_empty_object(model):
+    choice = ToolChoice(ToolMode.NAMED, "ping")
+
+    assert calls_of(model.answer(asked(ONE_CITY, tool_choice=choice))) == [("ping", {})]
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
+    strict = Tool(WEATHER.name, WEATHER.description, WEATHER.parameters, strict=True)
+
+    answered = model.answer(asked("Hello!", tools=(strict, ADD), thinking=thinking))
+    called = model.answer(asked(TWO_CITIES, tools=(strict, ADD), thinking=thinking))
+
+    assert answered.text == "Hello! How can I help you today?"
+    assert answered.tool_calls == ()
+    assert calls_of(called) == [PARIS, LONDON]
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar(GrammarKind.REGEX, "(yes|no)"),
+        Grammar(GrammarKind.EBNF, 'root ::= "yes" | "no"'),
+        Grammar(GrammarKind.JSON_SCHEMA, '{"enum": ["yes", "no"]}'),
+        Grammar(
+            GrammarKind.STRUCTURAL_TAG,
+            '{"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}',
+        ),
+    ],
+)
+def test_a_grammar_holds_for_the_answer_after_a_thought(model, grammar, thinking):
+    result = model.answer(asked("Say: yes", tools=(), thinking=thinking), grammar)
+
+    assert result.text.strip('"') in {"yes", "no"}
+    assert bool(result.reasoning) == thinking
+
+
+def test_json_holds_for_the_answer_after_a_thought(model):
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+    question = "Give me JSON for a person named Bob who is 4 years old."
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+
+    result = model.answer(asked(question, tools=(), thinking=True), grammar)
+
+    assert json.loads(result.text) == {"name": "Bob", "age": 4}
+    assert result.reasoning

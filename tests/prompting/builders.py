@@ -1,0 +1,60 @@
+"""What the tests of this room build again and again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
+from serving.prompting.render import ChatRenderer
+from serving.prompting.template import ChatTemplate
+from serving.prompting.traits import TemplateTraits
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "models" / "tiny-chat"
+GOLDEN = ROOT / "tests" / "golden" / "prompting"
+
+
+def a_message(role: str, text: str = "", **fields: Any) -> Message:
+    return Message(Role(role), (TextPart(text),) if text else (), **fields)
+
+
+def a_chat(*turns: tuple[str, str] | Message, **fields: Any) -> Conversation:
+    messages = [turn if isinstance(turn, Message) else a_message(*turn) for turn in turns]
+    return Conversation(tuple(messages), **fields)
+
+
+def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
+    call = ToolCall("call_1", "get_weather", arguments)
+    return a_chat(
+        ("user", "Hi"),
+        a_message("assistant", tool_calls=(call,), **fields),
+        a_message("tool", "Sunny", tool_call_id="call_1"),
+    )
+
+
+def traits_of(text: str) -> TemplateTraits:
+    return TemplateTraits.of(ChatTemplate(text, {"bos_token": "<bos>"}))
+
+
+def rendered(text: str, conversation: Conversation) -> str:
+    return ChatRenderer(ChatTemplate(text, {"bos_token": "<bos>"})).render(conversation)
+
+
+def a_folder(path: Path, **files: Any) -> Path:
+    """A folder with an empty model and tokenizer; `config={...}` makes `config.json`."""
+    path.mkdir(exist_ok=True)
+    for name in ("openvino_model.xml", "tokenizer.json"):
+        (path / name).write_text("")
+    for name, content in files.items():
+        (path / f"{name}.json").write_text(
+            content if isinstance(content, str) else json.dumps(content)
+        )
+    return path
+
+
+def a_copy_of_the_model(path: Path, *, without: tuple[str, ...] = ()) -> Path:
+    shutil.copytree(MODEL, path, ignore=shutil.ignore_patterns(*without, "openvino_model.bin"))
+    return path

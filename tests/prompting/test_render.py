@@ -1,0 +1,224 @@
+"""Conversations become the exact text that a template makes of them."""
+
+import json
+
+import pytest
+
+from serving.core.errors import InvalidRequest, UnsupportedParameter
+from serving.core.request import (
+    Conversation,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
+
+from . import templates
+from .builders import GOLDEN, MODEL, a_calling_chat, a_chat, a_message, rendered
+
+TINY = (MODEL / "chat_template.jinja").read_text()
+WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})
+
+
+def conversation_of(case: dict) -> Conversation:
+    """A case of the golden file. It holds arguments as objects, which clients cannot send."""
+    messages = [
+        a_message(
+            turn["role"],
+            turn["content"],
+            tool_calls=tuple(
+                ToolCall("", call["function"]["name"], json.dumps(call["function"]["arguments"]))
+                for call in turn.get("tool_calls", [])
+            ),
+        )
+        for turn in case["messages"]
+    ]
+    tools = tuple(Tool(**tool["function"]) for tool in case["tools"])
+    return a_chat(*messages, tools=tools, template_kwargs={"enable_thinking": case["thinking"]})
+
+
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "tiny_chat.json").read_text()))
+def test_the_reference_model_gets_the_prompts_that_it_was_trained_on(case):
+    assert rendered(TINY, conversation_of(case)) == case["prompt"]
+
+
+def test_a_developer_is_a_system_to_templates_that_do_not_know_one():
+    chat = a_chat(("developer", "Be brief."), ("user", "Hi"))
+
+    assert rendered(templates.CHATML, chat) == "<|system|>Be brief.\n<|user|>Hi\n<|assistant|>"
+    assert rendered(templates.DEVELOPER_AWARE, chat) == "<dev>Be brief.<user>Hi"
+
+
+def test_instructions_from_anywhere_lead_where_only_one_can():
+    chat = a_chat(
+        ("system", "One."),
+        ("developer", "Two."),
+        ("user", "Hi"),
+        ("assistant", "Hello"),
+        ("system", "Three."),
+        ("user", "And?"),
+    )
+
+    assert rendered(templates.LEADING_SYSTEM, chat) == (
+        "[SYS]One.\n\nTwo.\n\nThree.[/SYS][user]Hi[assistant]Hello[user]And?"
+    )
+
+
+def test_instructions_stay_where_they_are_when_the_template_takes_them_there():
+    chat = a_chat(("system", "One."), ("user", "Hi"), ("system", "Two."))
+
+    assert rendered(templates.CHATML, chat) == (
+        "<|system|>One.\n<|user|>Hi\n<|system|>Two.\n<|assistant|>"
+    )
+
+
+def test_without_a_system_role_instructions_open_the_first_question():
+    chat = a_chat(("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "So"))
+
+    assert rendered(templates.NO_SYSTEM, chat) == (
+        "<bos><user>Be brief.\n\nHi<assistant>Yes?<user>So"
+    )
+
+
+def test_without_a_system_role_instructions_alone_are_a_question():
+    assert rendered(templates.NO_SYSTEM, a_chat(("system", "Go."))) == "<bos><user>Go."
+
+
+def test_a_refusal_of_the_template_reaches_the_client():
+    with pytest.raises(InvalidRequest, match="must alternate"):
+        rendered(templates.NO_SYSTEM, a_chat(("user", "Hi"), ("user", "Hello?")))
+
+
+def test_content_is_parts_where_the_template_reads_parts():
+    message = Message(Role.USER, (TextPart("one"), TextPart("two")))
+
+    assert rendered(templates.PARTS, a_chat(message)) == "<user>onetwo"
+    assert rendered(templates.CHATML, a_chat(message)) == "<|user|>one\ntwo\n<|assistant|>"
+
+
+def test_arguments_keep_their_text_where_the_template_takes_text():
+    assert rendered(templates.TEXT_ARGUMENTS, a_calling_chat('{"city":"Paris"}')) == (
+        '<user>Hi<call>get_weather:{"city":"Paris"}<tool>Sunny'
+    )
+
+
+def test_a_turn_that_only_calls_makes_no_empty_answer():
+    assert rendered(templates.EMPTY_ANSWERS, a_calling_chat("{}")) == (
+        "<user>Hi<call>get_weather<tool>Sunny"
+    )
+
+
+def test_a_template_that_would_print_null_gets_an_empty_text():
+    assert "None" not in rendered(templates.PRINTED_ARGUMENTS, a_calling_chat("{}"))
+
+
+def test_arguments_are_taken_apart_where_the_template_does_so():
+    assert rendered(templates.ITEMIZED_ARGUMENTS, a_calling_chat('{"city": "Paris"}')) == (
+        "<user>Hi<assistant>get_weather city=Paris<tool>Sunny"
+    )
+
+
+def test_no_arguments_are_an_empty_object():
+    assert '"arguments": {}' in rendered(TINY, a_calling_chat(""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [('{"city": ', "not JSON"), ("[1]", "must be a JSON object")]
+)
+def test_broken_arguments_are_told_with_their_place(arguments, words):
+    chat = a_chat(("system", "Hi"), *a_calling_chat(arguments).messages)
+
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        rendered(TINY, chat)
+
+    assert caught.value.param == "messages[2].tool_calls[0].function.arguments"
+
+
+def test_the_place_is_the_clients_even_after_instructions_have_moved():
+    text = templates.ITEMIZED_ARGUMENTS.replace(
+        "{%- for message in messages -%}",
+        (
+            "{%- for message in messages -%}"
+            "{%- if message.role == 'system' and not loop.first -%}"
+            "{{ raise_exception('late') }}{%- endif -%}"
+        ),
+        1,
+    )
+    first, *rest = a_calling_chat("{").messages
+
+    with pytest.raises(InvalidRequest) as caught:
+        rendered(text, a_chat(first, ("system", "late"), *rest))
+
+    assert caught.value.param == "messages[2].tool_calls[0].function.arguments"
+
+
+def test_a_tool_answer_gets_the_name_of_what_was_called():
+    text = "{% for m in messages %}{{ m.content }}{{ '=' + m.name if m.name }};{% endfor %}"
+
+    assert rendered(text, a_calling_chat("{}")) == "Hi;;Sunny=get_weather;"
+
+
+def test_thoughts_are_replayed_under_the_name_that_the_template_reads():
+    chat = a_chat(("user", "Hi"), a_message("assistant", "Hello", reasoning="Hm."))
+
+    text = rendered(templates.REASONING.replace("KEY", "thinking"), chat)
+
+    assert text.startswith("<user>Hi<assistant><think>Hm.</think>Hello")
+
+
+def test_tools_come_in_the_shape_of_openai():
+    plain = Tool("ping")
+
+    [weather, ping] = json.loads(
+        rendered(templates.TOOLS, a_chat(("user", "Hi"), tools=(WEATHER, plain))).split("<")[0]
+    )
+
+    assert weather == {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Get the weather",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+    assert ping["function"] == {"name": "ping", "parameters": {"type": "object", "properties": {}}}
+
+
+def test_a_client_that_wants_no_calls_gets_no_tools_into_the_prompt():
+    chat = a_chat(("user", "Hi"), tools=(WEATHER,), tool_choice=ToolChoice(ToolMode.NONE))
+
+    assert rendered(templates.TOOLS, chat) == "<user>Hi"
+    assert rendered(templates.CHATML, chat) == "<|user|>Hi\n<|assistant|>"
+
+
+def test_a_named_tool_leaves_the_others_in_the_prompt():
+    choice = ToolChoice(ToolMode.NAMED, "ping")
+    chat = a_chat(("user", "Hi"), tools=(WEATHER, Tool("ping")), tool_choice=choice)
+
+    assert "get_weather" in rendered(templates.TOOLS, chat)
+
+
+def test_tools_that_the_template_would_drop_are_refused():
+    with pytest.raises(UnsupportedParameter) as caught:
+        rendered(templates.CHATML, a_chat(("user", "Hi"), tools=(WEATHER,)))
+
+    assert caught.value.param == "tools"
+
+
+def test_clients_set_variables_of_the_template():
+    chat = a_chat(("user", "Hi"), template_kwargs={"add_generation_prompt": False})
+
+    assert rendered(templates.CHATML, chat) == "<|user|>Hi\n"
+
+
+@pytest.mark.parametrize("name", ["messages", "tools"])
+def test_clients_cannot_set_the_conversation_that_way(name):
+    chat = a_chat(("user", "Hi"), template_kwargs={name: []})
+
+    with pytest.raises(InvalidRequest, match=name) as caught:
+        rendered(templates.CHATML, chat)
+
+    assert caught.value.param == "chat_template_kwargs"

@@ -1,0 +1,80 @@
+"""Chat templates are rendered in the environment that models were trained with."""
+
+from datetime import datetime
+
+import pytest
+
+from serving.core.errors import InvalidRequest
+from serving.prompting.errors import UnusableFolder
+from serving.prompting.template import ChatTemplate
+
+
+def test_blocks_leave_no_lines_behind():
+    template = ChatTemplate("a\n  {% if true %}\nb\n  {% endif %}\nc")
+
+    assert template.render() == "a\nb\nc"
+
+
+def test_loops_can_be_left():
+    text = "{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}"
+
+    assert ChatTemplate(text).render() == "13"
+
+
+def test_json_is_plain():
+    template = ChatTemplate("{{ value | tojson }}")
+
+    assert template.render(value={"b": "<é'>", "a": None}) == '{"b": "<é\'>", "a": null}'
+
+
+def test_json_takes_the_options_of_hugging_face():
+    text = "{{ value | tojson(indent=1, sort_keys=true, separators=(',', '=')) }}"
+
+    assert ChatTemplate(text).render(value={"b": 1, "a": "é"}) == '{\n "a"="é",\n "b"=1\n}'
+    assert ChatTemplate("{{ 'é' | tojson(ensure_ascii=true) }}").render() == '"\\u00e9"'
+
+
+def test_the_date_can_be_told():
+    template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
+
+    assert template.render() == "04 Jul 2025"
+
+
+def test_marks_of_training_targets_mean_nothing():
+    text = "a{% generation %}b{% set x = 1 %}{% endgeneration %}c{{ x }}"
+
+    assert ChatTemplate(text).render() == "abc"
+
+
+def test_named_tokens_are_known():
+    assert ChatTemplate("{{ bos_token }}x", {"bos_token": "<s>"}).render() == "<s>x"
+
+
+def test_a_refusal_is_told_in_the_templates_own_words():
+    template = ChatTemplate("{{ raise_exception('Only two roles, please!') }}")
+
+    with pytest.raises(InvalidRequest, match=r"^Only two roles, please!$") as caught:
+        template.render()
+
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ missing.field }}",
+        "{{ 'a' + 1 }}",
+        "{{ 1 / 0 }}",
+        "{{ [].__class__.__base__.__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ {}['a']['b'] }}",
+    ],
+)
+def test_a_template_that_fails_is_the_requests_fault(text):
+    with pytest.raises(InvalidRequest, match="chat template cannot render"):
+        ChatTemplate(text).render(messages=[])
+
+
+def test_a_template_that_does_not_compile_makes_the_folder_unusable():
+    with pytest.raises(UnusableFolder, match=r"does not compile.*line 2"):
+        ChatTemplate("a\n{% if %}")

@@ -1,0 +1,128 @@
+"""Both tokenizers say the same about one model."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import ModelFolder
+from serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
+
+from .builders import MODEL, a_copy_of_the_model, a_folder
+
+PROMPT = "<|im_start|>user\nHow many? 12, é, 東京 😀<|im_end|>\n<tool_call>"
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return load_tokenizer(ModelFolder.read(MODEL))
+
+
+@pytest.fixture(scope="module")
+def vino(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vino") / "model"
+    return load_tokenizer(ModelFolder.read(a_copy_of_the_model(path, without=("tokenizer.json",))))
+
+
+def test_each_folder_gets_the_tokenizer_that_it_has(fast, vino):
+    assert isinstance(fast, FastTokenizer)
+    assert isinstance(vino, VinoTokenizer)
+
+
+def test_special_tokens_in_a_text_are_those_tokens(fast):
+    ids = fast.encode(PROMPT)
+
+    assert ids[0] == 1
+    assert ids[-1] == 3
+    assert "".join(fast.token_text(id_) for id_ in fast.encode("<|im_end|>")) == "<|im_end|>"
+
+
+def test_both_know_the_same_special_tokens(fast, vino):
+    assert vino.special_texts == fast.special_texts
+    assert fast.special_texts[2] == "<|im_end|>"
+    assert vino.eos_ids == fast.eos_ids == {2}
+
+
+def test_both_know_how_many_tokens_there_are(fast, vino):
+    assert vino.vocab_size == fast.vocab_size == 3072
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.text(max_size=40))
+def test_both_encode_alike(fast, vino, text):
+    assert vino.encode(text) == fast.encode(text)
+
+
+def test_both_encode_a_rendered_prompt_alike(fast, vino):
+    assert vino.encode(PROMPT) == fast.encode(PROMPT)
+    assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
+
+
+def test_both_write_out_tokens_alike(fast, vino):
+    ids = range(fast.vocab_size)
+
+    assert [vino.token_text(id_) for id_ in ids] == [fast.token_text(id_) for id_ in ids]
+
+
+def test_bare_texts_get_the_tokens_that_the_model_wants_around_them(tmp_path):
+    path = a_copy_of_the_model(tmp_path / "m")
+    said = json.loads((path / "tokenizer.json").read_text())
+    start = {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}
+    said["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<|im_start|>": start},
+    }
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").write_text(json.dumps(said))
+    tokenizer = load_tokenizer(ModelFolder.read(path))
+
+    assert tokenizer.encode_raw("Hi") == [1, *tokenizer.encode("Hi")]
+
+
+def test_a_limit_in_the_file_does_not_cut_prompts(tmp_path):
+    path = a_copy_of_the_model(tmp_path / "m")
+    said = json.loads((path / "tokenizer.json").read_text())
+    said["truncation"] = {
+        "direction": "Right",
+        "max_length": 4,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").write_text(json.dumps(said))
+
+    assert len(load_tokenizer(ModelFolder.read(path)).encode("one two three " * 9)) > 9
+
+
+def test_the_tokenizers_own_end_token_ends_a_text_too(tmp_path):
+    path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json", "config.json"))
+
+    assert load_tokenizer(ModelFolder.read(path)).eos_ids == {2}
+
+
+def test_an_end_token_that_is_not_marked_as_special_is_no_text_either(tmp_path):
+    path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json",))
+    (path / "generation_config.json").write_text('{"eos_token_id": [2, 100]}')
+
+    assert 100 in load_tokenizer(ModelFolder.read(path)).special_texts
+
+
+def test_it_refuses_a_broken_tokenizer(tmp_path):
+    with pytest.raises(UnusableFolder, match=r"tokenizer\.json cannot be read"):
+        load_tokenizer(ModelFolder.read(a_folder(tmp_path)))
+
+
+def test_it_refuses_a_broken_openvino_tokenizer(tmp_path):
+    path = a_folder(tmp_path)
+    (path / "tokenizer.json").unlink()
+    (path / "openvino_tokenizer.xml").write_text("<net></net>")
+
+    with pytest.raises(UnusableFolder, match="OpenVINO's tokenizer"):
+        load_tokenizer(ModelFolder.read(path))

@@ -1,0 +1,1 @@
+"""Wire formats: parsing, exact bytes, and what strict clients make of them."""

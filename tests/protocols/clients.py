@@ -1,0 +1,145 @@
+"""What clients make of a stream: frames split as they split them, deltas added up."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One event: its name, and its payload or "[DONE]"."""
+
+    name: str | None
+    payload: Any
+
+
+def frames(stream: bytes) -> list[Frame]:
+    """The events of a stream, read with Unicode's idea of a line as httpx does."""
+    read = []
+    name = None
+    payload = ""
+    for line in stream.decode().splitlines():
+        if not line:
+            assert payload, "an event without data breaks clients"
+            done = payload == "[DONE]"
+            read.append(Frame(name, payload if done else json.loads(payload)))
+            name, payload = None, ""
+        elif line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        else:
+            assert line.startswith("data: "), f"no client expects {line!r}"
+            payload += line.removeprefix("data: ")
+    assert not payload, "the last event lacks its blank line"
+    return read
+
+
+def payloads(stream: bytes) -> list[Any]:
+    """The payloads of a stream that ends as it must."""
+    *events, last = frames(stream)
+    assert last == Frame(None, "[DONE]")
+    return [event.payload for event in events]
+
+
+def chat_answer(stream: bytes) -> Any:
+    """The whole answer, added up from the chunks of a chat."""
+    chunks = payloads(stream)
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            _add_chat_choice(choices.setdefault(choice["index"], _new_choice(choice)), choice)
+    for choice in choices.values():
+        _settle_message(choice["message"])
+    return {
+        **{key: value for key, value in chunks[0].items() if key not in ("choices", "usage")},
+        "choices": [choices[index] for index in sorted(choices)],
+        "usage": chunks[-1].get("usage"),
+    }
+
+
+def _new_choice(choice: Any) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "", "content": "", "tool_calls": {}, "refusal": None}
+    message |= {"reasoning": "", "reasoning_content": ""}
+    return {"index": choice["index"], "message": message, "logprobs": None, "finish_reason": None}
+
+
+def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
+    message, delta = whole["message"], choice["delta"]
+    for key in ("role", "content", "reasoning", "reasoning_content"):
+        message[key] += delta.get(key, "")
+    for call in delta.get("tool_calls", ()):
+        _add_call(message["tool_calls"], call)
+    if choice["finish_reason"] is not None:
+        assert whole["finish_reason"] is None
+        assert delta == {}
+        whole["finish_reason"] = choice["finish_reason"]
+
+
+def _add_call(calls: dict[int, Any], call: Any) -> None:
+    index = call["index"]
+    if index not in calls:
+        assert index == len(calls), "clients index a list with it"
+        calls[index] = {"id": call["id"], "type": call["type"], "function": call["function"]}
+    else:
+        assert call.keys() == {"index", "function"}, "clients would join the strings"
+        assert call["function"].keys() == {"arguments"}
+        calls[index]["function"]["arguments"] += call["function"]["arguments"]
+
+
+def _settle_message(message: dict[str, Any]) -> None:
+    """Leave out what a unary answer leaves out, and say null where it does."""
+    message["tool_calls"] = [message["tool_calls"][at] for at in sorted(message["tool_calls"])]
+    if message["tool_calls"] and not message["content"]:
+        message["content"] = None
+    for key in ("tool_calls", "reasoning", "reasoning_content"):
+        if not message[key]:
+            del message[key]
+
+
+def completion_answer(stream: bytes) -> Any:
+    """The whole answer, added up from the chunks of a completion."""
+    chunks = payloads(stream)
+    texts: dict[int, str] = defaultdict(str)
+    reasons = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["text"]
+            reasons[choice["index"]] = choice["finish_reason"]
+    choices = [
+        {"index": at, "text": texts[at], "logprobs": None, "finish_reason": reasons[at]}
+        for at in sorted(texts)
+    ]
+    return {**chunks[0], "choices": choices, "usage": chunks[-1].get("usage")}
+
+
+def response_answer(stream: bytes) -> Any:
+    """The whole answer as the last event has it, once the deltas have been checked to
+    add up to the items that the `done` events and the answer hold."""
+    events = payloads(stream)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    written: dict[int, str] = defaultdict(str)
+    items: dict[int, Any] = {}
+    for event in events:
+        match event["type"].rsplit(".", 1)[-1]:
+            case "delta":
+                written[event["output_index"]] += event["delta"]
+            case "done" if "item" in event:
+                items[event["output_index"]] = event["item"]
+    answer = events[-1]["response"]
+    assert list(items) == list(range(len(items)))
+    assert list(items.values()) == answer["output"]
+    assert {at: item_text(item) for at, item in items.items()} == {at: written[at] for at in items}
+    return answer
+
+
+def item_text(item: Any) -> Any:
+    """What deltas have written into an output item."""
+    match item["type"]:
+        case "function_call":
+            return item["arguments"]
+        case "reasoning":
+            return "".join(part["text"] for part in item["summary"])
+        case _:
+            return "".join(part["text"] for part in item["content"])

@@ -1,0 +1,109 @@
+"""Requests and answers for the tests of this room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from serving.core.dialect import V1, Dialect
+from serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+    Usage,
+)
+from serving.core.ids import Head
+from serving.core.request import Endpoint, GenerationRequest
+from serving.core.result import fold
+from serving.protocols import Exchange, parse
+
+HEAD = Head("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
+USAGE = Usage(
+    num_prompt_tokens=11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2
+)
+
+# The least that each endpoint takes.
+LEAST: dict[Endpoint, dict[str, Any]] = {
+    Endpoint.CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
+    Endpoint.COMPLETIONS: {"prompt": "Once"},
+    Endpoint.RESPONSES: {"input": "Hi"},
+}
+
+
+def exchange(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Exchange:
+    """The least request to `endpoint`, with these fields added or replaced."""
+    body = json.dumps({**LEAST[endpoint], **fields}).encode()
+    return parse(endpoint, body, dialect, fingerprint="vinery-0.1")
+
+
+def request(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
+    return exchange(endpoint, dialect, **fields).request
+
+
+def chat(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
+    return request(Endpoint.CHAT, dialect, **fields)
+
+
+def completion(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
+    return request(Endpoint.COMPLETIONS, dialect, **fields)
+
+
+def response(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
+    return request(Endpoint.RESPONSES, dialect, **fields)
+
+
+def streamed(exchange: Exchange, events: Iterable[Event]) -> bytes:
+    """All frames of a stream."""
+    encoder = exchange.encoder(HEAD)
+    return b"".join(encoder.feed(event) for event in events)
+
+
+def answered(exchange: Exchange, events: Iterable[Event]) -> Any:
+    """The unary body, decoded."""
+    return json.loads(exchange.body(HEAD, fold(events)))
+
+
+PLAIN: list[Event] = [
+    Started(),
+    TextDelta(0, "Grüße"),
+    TextDelta(0, ', "you"\n'),
+    Finished(0, FinishReason.STOP),
+    Completed(USAGE),
+]
+
+THOUGHTFUL: list[Event] = [
+    Started(),
+    ReasoningDelta(0, "A line\u2028"),
+    ReasoningDelta(0, "end.\x85"),
+    TextDelta(0, "Done\u2029"),
+    Finished(0, FinishReason.LENGTH),
+    Completed(USAGE),
+]
+
+TWO_CALLS: list[Event] = [
+    Started(),
+    ToolCallStarted(0, 0, "call_a", "get_weather"),
+    ToolArgsDelta(0, 0, '{"city":'),
+    ToolArgsDelta(0, 0, '"Oslo"}'),
+    ToolCallStarted(0, 1, "call_b", "get_time"),
+    ToolArgsDelta(0, 1, "{}"),
+    Finished(0, FinishReason.TOOL_CALLS),
+    Completed(USAGE),
+]
+
+TWO_CHOICES: list[Event] = [
+    Started(2),
+    TextDelta(1, "B"),
+    TextDelta(0, "A"),
+    Finished(1, FinishReason.LENGTH),
+    TextDelta(0, "a"),
+    Finished(0, FinishReason.STOP),
+    Completed(USAGE),
+]

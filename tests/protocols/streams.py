@@ -1,0 +1,62 @@
+"""Random but legal streams of events."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from serving.core.events import (
+    Completed,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Progress,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+    Usage,
+)
+
+# Letters of one to four bytes, and all that escapers and line splitters trip over.
+_LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
+TEXTS = st.text(_LETTERS, max_size=6)
+COUNTS = st.integers(0, 2**40)
+USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
+NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
+
+
+@st.composite
+def stretches(draw: st.DrawFn, choice: int) -> list[Delta]:
+    """The deltas of one choice. A call's arguments follow it at once."""
+    deltas: list[Delta] = []
+    num_calls = 0
+    for kind in draw(st.lists(st.sampled_from(["think", "say", "call"]), max_size=5)):
+        pieces = draw(st.lists(TEXTS, max_size=3))
+        match kind:
+            case "think":
+                deltas += [ReasoningDelta(choice, piece) for piece in pieces]
+            case "say":
+                deltas += [TextDelta(choice, piece) for piece in pieces]
+            case _:
+                call_id = f"call_{choice}_{num_calls}"
+                deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES)))
+                deltas += [ToolArgsDelta(choice, num_calls, piece) for piece in pieces]
+                num_calls += 1
+    return deltas
+
+
+@st.composite
+def event_streams(draw: st.DrawFn, num_choices: int) -> list[Event]:
+    """A stream that ends well, its choices interleaved at random."""
+    tracks: list[list[Event]] = [
+        [*draw(stretches(choice)), Finished(choice, draw(st.sampled_from(FinishReason)))]
+        for choice in range(num_choices)
+    ]
+    if draw(st.booleans()):
+        tracks.append([Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
+    events: list[Event] = [Started(num_choices)]
+    while tracks := [track for track in tracks if track]:
+        events.append(draw(st.sampled_from(tracks)).pop(0))
+    return [*events, Completed(draw(USAGES))]

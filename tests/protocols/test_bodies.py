@@ -1,0 +1,165 @@
+"""Bodies that are no sane JSON object are refused, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from serving.core.dialect import DIALECTS, V1
+from serving.core.errors import InvalidRequest, ServingError
+from serving.core.request import Conversation, Endpoint
+from serving.protocols import parse
+from serving.protocols.chat import ChatBody
+from serving.protocols.completions import CompletionsBody
+from serving.protocols.generation import GenerationBody
+from serving.protocols.reading import MAX_DEPTH
+from serving.protocols.responses.body import ResponsesBody
+
+from .clients import payloads
+from .exchanges import LEAST, PLAIN, answered, streamed
+
+MALFORMED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "it is empty"),
+    "blanks": (b" \n", "it is empty"),
+    "not JSON": (b"{'a': 1}", "not valid JSON"),
+    "two documents": (b"{}{}", "not valid JSON"),
+    "a list": (b"[]", "must be a JSON object"),
+    "a string": (b'"messages"', "must be a JSON object"),
+    "null": (b"null", "must be a JSON object"),
+    "NaN": (b'{"temperature": NaN}', "NaN is not a JSON number"),
+    "infinity": (b'{"temperature": -Infinity}', "-Infinity is not a JSON number"),
+    "a huge float": (b'{"temperature": 1e999}', "a number is too large"),
+    "a huge integer": (b'{"seed": ' + b"9" * 5000 + b"}", "a number is too large"),
+    "the same key twice": (b'{"n": 1, "n": 2}', "the same key twice"),
+    "the same key twice inside": (b'{"a": [{"n": 1, "n": 1}]}', "the same key twice"),
+    "Latin-1": ('{"a": "ü"}'.encode("latin-1"), "not valid UTF-8"),
+    "UTF-16": ('{"a": 1}'.encode("utf-16"), "not valid UTF-8"),
+    "half a surrogate pair": (b'{"a": "\\ud83d"}', "half of a surrogate pair"),
+    "half a pair as a key": (b'{"\\uDC00": 1}', "half of a surrogate pair"),
+    "arrays too deep": (b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}", "nests"),
+    "a bomb of arrays": (b"[" * 1_000_000, "nests"),
+    "a bomb of objects": (b'{"a":' * 200_000, "nests"),
+}
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
+    body, words = MALFORMED[name]
+
+    with pytest.raises(InvalidRequest) as caught:
+        parse(endpoint, body, V1)
+
+    assert words in caught.value.message
+    assert caught.value.code == "invalid_json"
+    assert len(caught.value.message) < 200
+
+
+def test_depth_up_to_the_limit_is_accepted() -> None:
+    deep: Any = {}
+    for _ in range(MAX_DEPTH - 2):  # the body and the innermost object are levels too
+        deep = [deep]
+
+    parse(Endpoint.CHAT, json.dumps({**LEAST[Endpoint.CHAT], "x": deep}).encode(), V1)
+
+
+def test_whole_surrogate_pairs_are_accepted() -> None:
+    body = b'{"messages": [{"role": "user", "content": "\\ud83c\\udf47 \\\\ud83d"}]}'
+
+    prompt = parse(Endpoint.CHAT, body, V1).request.prompt
+
+    assert isinstance(prompt, Conversation)
+    assert prompt.messages[0].text == "🍇 \\ud83d"
+
+
+KEYS = """
+role content type text name tool_calls function arguments id call_id output summary
+refusal tool_call_id schema format effort include_usage
+"""
+WORDS = """
+user assistant tool function system text input_text image_url function_call reasoning
+function_call_output message none auto required named json_schema json_object low max
+"""
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([2**31, 2**63, -(2**64), 0.5, 1.0, 1e300, "", "f"])
+    | st.sampled_from(WORDS.split()),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS.split()),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool", "function", "bot"])
+TYPES = st.sampled_from(
+    ["message", "function_call", "function_call_output", "reasoning", "item_reference", "custom"]
+)
+# Objects that come close to a message, an item or a tool.
+NEARLY = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys(KEYS.split(), VALUES),
+            "role": ROLES,
+            "type": TYPES,
+            "content": st.text(max_size=2) | VALUES,
+        },
+    ),
+    min_size=1,
+    max_size=4,
+)
+PROMPTS = {
+    Endpoint.CHAT: "messages",
+    Endpoint.COMPLETIONS: "prompt",
+    Endpoint.RESPONSES: "input",
+}
+MODELS: dict[Endpoint, type[GenerationBody]] = {
+    Endpoint.CHAT: ChatBody,
+    Endpoint.COMPLETIONS: CompletionsBody,
+    Endpoint.RESPONSES: ResponsesBody,
+}
+
+
+@st.composite
+def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
+    """A body that is wrong in a few places at most."""
+    fields = sorted(MODELS[endpoint].model_fields)
+    prompt = {PROMPTS[endpoint]: draw(NEARLY)} if draw(st.booleans()) else {}
+    some = st.dictionaries(st.sampled_from(fields), VALUES | NEARLY, max_size=3)
+    return {**LEAST[endpoint], **draw(some), **prompt}
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@given(data=st.data(), dialect=st.sampled_from(list(DIALECTS.values())))
+def test_random_json_is_answered_or_refused(
+    endpoint: Endpoint, data: st.DataObject, dialect: Any
+) -> None:
+    body = json.dumps(data.draw(bodies(endpoint))).encode()
+
+    try:
+        exchange = parse(endpoint, body, dialect)
+    except ServingError as error:
+        assert error.status == 400
+        assert error.param
+        assert f"`{error.param}" in error.message
+    else:
+        assert payloads(streamed(exchange, PLAIN))
+        assert answered(exchange, PLAIN)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@given(st.binary(max_size=40))
+@example(b'{"a":\xff}')
+def test_random_bytes_are_refused(endpoint: Endpoint, body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        parse(endpoint, body, V1)

@@ -1,0 +1,59 @@
+"""Errors as clients see them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from serving.core.errors import (
+    ContextTooLong,
+    DeadlineExceeded,
+    EngineLost,
+    InvalidKey,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    ServingError,
+)
+from serving.protocols import error_body, error_headers
+
+
+def test_all_four_keys_are_always_there() -> None:
+    error = json.loads(error_body(InvalidRequest("No.", param="n")))
+
+    assert error == {
+        "error": {
+            "message": "No.",
+            "type": "invalid_request_error",
+            "param": "n",
+            "code": "invalid_value",
+        }
+    }
+    assert json.loads(error_body(ServingError("Oh."))) == {
+        "error": {"message": "Oh.", "type": "server_error", "param": None, "code": None}
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidKey(""), "invalid_api_key"),
+        (ModelNotFound(""), "model_not_found"),
+        (
+            ContextTooLong(
+                max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="messages"
+            ),
+            "context_length_exceeded",
+        ),
+        (InvalidRequest("", code="custom"), "custom"),
+    ],
+)
+def test_the_code_is_the_error_s_own(error: ServingError, code: str) -> None:
+    assert json.loads(error_body(error))["error"]["code"] == code
+
+
+def test_headers_steer_retries_only_where_the_error_says_so() -> None:
+    assert error_headers(ModelNotReady("")) == {"Retry-After": "2"}
+    assert error_headers(DeadlineExceeded("")) == {"x-should-retry": "false"}
+    assert error_headers(EngineLost("")) == {}

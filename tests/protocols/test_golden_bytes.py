@@ -1,0 +1,100 @@
+"""The exact bytes of streams and bodies.
+
+With VINERY_UPDATE_GOLDEN=1 the files are written anew: read the difference before you
+commit it, because every byte is a promise to some client.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.core.dialect import V1, V3, Dialect
+from serving.core.errors import EngineLost
+from serving.core.events import Event, Failed, Progress, Usage
+from serving.core.request import Endpoint
+from serving.core.result import fold
+
+from .exchanges import HEAD, PLAIN, THOUGHTFUL, TWO_CALLS, TWO_CHOICES, exchange, streamed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "protocols"
+
+WITH_USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+RUNNING: dict[str, Any] = {
+    "stream": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+}
+WEATHER: dict[str, Any] = {
+    "tools": [
+        {
+            "type": "function",
+            "name": "get_weather",
+            "description": "The weather in a city.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+        {"type": "web_search"},
+    ],
+    "tool_choice": "required",
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "instructions": "Be brief.",
+    "temperature": 0.5,
+    "metadata": {"team": "a"},
+    "store": True,
+}
+BROKEN = Failed(EngineLost("The engine ended while it ran this request. Try again."))
+COUNTED: list[Event] = [
+    *PLAIN[:1],
+    Progress(Usage(num_prompt_tokens=11, num_output_tokens=1)),
+    PLAIN[1],
+    Progress(Usage(num_prompt_tokens=11, num_output_tokens=2)),
+    *PLAIN[2:],
+]
+
+STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
+    "chat_plain": (Endpoint.CHAT, V1, {"stream": True}, PLAIN),
+    "chat_usage": (Endpoint.CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
+    "chat_running_usage": (Endpoint.CHAT, V1, RUNNING, COUNTED),
+    "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, THOUGHTFUL),
+    "chat_two_calls": (Endpoint.CHAT, V1, {"stream": True}, TWO_CALLS),
+    "chat_two_choices": (Endpoint.CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "chat_failure": (Endpoint.CHAT, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "completions_plain": (Endpoint.COMPLETIONS, V1, {"stream": True}, PLAIN),
+    "completions_two_choices": (Endpoint.COMPLETIONS, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "completions_failure": (Endpoint.COMPLETIONS, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+    "responses_plain": (Endpoint.RESPONSES, V1, {"stream": True}, PLAIN),
+    "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, THOUGHTFUL),
+    "responses_two_calls": (Endpoint.RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
+    "responses_failure": (Endpoint.RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
+}
+BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
+    "chat_plain": (Endpoint.CHAT, V1, {}, PLAIN),
+    "chat_reasoning": (Endpoint.CHAT, V1, {"service_tier": "default"}, THOUGHTFUL),
+    "chat_two_calls": (Endpoint.CHAT, V1, {}, TWO_CALLS),
+    "completions_two_choices": (Endpoint.COMPLETIONS, V1, {"n": 2}, TWO_CHOICES),
+    "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, THOUGHTFUL),
+    "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
+}
+
+
+def expect(name: str, actual: bytes) -> None:
+    path = GOLDEN / name
+    if os.environ.get("VINERY_UPDATE_GOLDEN"):
+        path.write_bytes(actual)
+    assert actual == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_these_bytes(name: str) -> None:
+    endpoint, dialect, fields, events = STREAMS[name]
+
+    expect(f"{name}.sse", streamed(exchange(endpoint, dialect, **fields), events))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_is_these_bytes(name: str) -> None:
+    endpoint, dialect, fields, events = BODIES[name]
+
+    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, fold(events)))

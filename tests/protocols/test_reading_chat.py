@@ -1,0 +1,333 @@
+"""What a chat request means, in the inner form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serving.core.dialect import V1, V3
+from serving.core.request import (
+    Conversation,
+    Grammar,
+    GrammarKind,
+    Message,
+    Role,
+    Sampling,
+    Stopping,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
+
+from .exchanges import chat
+
+WEATHER = {"name": "get_weather", "description": "Now.", "parameters": {"type": "object"}}
+
+NULLABLE = """
+model temperature top_p top_k min_p seed max_tokens max_completion_tokens stop n
+frequency_penalty presence_penalty repetition_penalty stream stream_options tools
+tool_choice parallel_tool_calls functions function_call response_format logprobs
+top_logprobs logit_bias best_of reasoning_effort chat_template_kwargs service_tier
+include_stop_str_in_output guided_json structured_outputs audio modalities
+"""
+
+
+def conversation(**fields: Any) -> Conversation:
+    prompt = chat(**fields).prompt
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def message(**fields: Any) -> Message:
+    return conversation(messages=[fields]).messages[0]
+
+
+def test_the_least_request_leaves_all_to_the_model() -> None:
+    request = chat()
+
+    assert request.model is None
+    assert request.sampling == Sampling()
+    assert request.stopping == Stopping()
+    assert request.grammar is None
+    assert request.dialect is V1
+    assert (request.n, request.is_streamed, request.wants_progress) == (1, False, False)
+    assert request.prompt == Conversation((Message(Role.USER, (TextPart("Hi"),)),))
+
+
+def test_null_is_the_same_as_absent() -> None:
+
+    assert chat(**dict.fromkeys(NULLABLE.split())) == chat()
+
+
+def test_empty_lists_are_the_same_as_absent() -> None:
+    empty: dict[str, Any] = {
+        "tools": [],
+        "functions": [],
+        "stop": [],
+        "logit_bias": {},
+        "bad_words": [],
+    }
+
+    assert chat(**empty) == chat()
+    assert message(role="assistant", content="a", tool_calls=[]) == message(
+        role="assistant", content="a"
+    )
+
+
+def test_unknown_fields_are_accepted_everywhere() -> None:
+    request = chat(
+        messages=[
+            {"role": "user", "id": 1, "content": [{"type": "text", "text": "Hi", "opts": {}}]}
+        ],
+        tools=[{"type": "function", "x": 1, "function": {**WEATHER, "x": 1}}],
+        store=True,
+        verbosity="low",
+        prediction={"type": "content", "content": "x"},
+        metadata={"k": 1},
+        web_search_options={},
+        frobnicate=[[]],
+    )
+
+    assert request.prompt == conversation(tools=[{"type": "function", "function": WEATHER}])
+
+
+def test_parameters_at_their_no_op_default_are_accepted() -> None:
+    request = chat(
+        logprobs=False,
+        top_logprobs=0,
+        best_of=1,
+        use_beam_search=False,
+        length_penalty=1.0,
+        min_tokens=0,
+        ignore_eos=False,
+        skip_special_tokens=True,
+        echo=False,
+        add_generation_prompt=True,
+        modalities=["text"],
+    )
+
+    assert request == chat()
+
+
+def test_sampling_is_read() -> None:
+    request = chat(
+        temperature=1,
+        top_p=0.5,
+        top_k=-1,
+        min_p=0.1,
+        seed=7,
+        frequency_penalty=-2,
+        presence_penalty=2,
+        repetition_penalty=1.1,
+    )
+
+    assert request.sampling == Sampling(1.0, 0.5, -1, 0.1, 7, -2.0, 2.0, 1.1)
+
+
+def test_an_empty_nucleus_keeps_the_likeliest_token() -> None:
+    assert chat(top_p=0, top_k=40).sampling == Sampling(top_p=1.0, top_k=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "folded"), [(0, 0), (-1, 2**63 - 1), (-(2**63), 0), (2**63 - 1, 2**63 - 1)]
+)
+def test_any_seed_of_64_bits_is_folded_into_what_engines_take(given: int, folded: int) -> None:
+    assert chat(seed=given).sampling.seed == folded
+
+
+def test_the_newest_name_of_the_token_limit_wins() -> None:
+    assert chat(max_tokens=5).stopping.max_tokens == 5
+    assert chat(max_tokens=5, max_completion_tokens=6).stopping.max_tokens == 6
+
+
+def test_one_stop_string_is_a_list_of_one() -> None:
+    assert chat(stop="END").stopping.stop == ("END",)
+    assert chat(stop=["a", "b"]).stopping.stop == ("a", "b")
+    assert len(chat(V3, stop=["x"] * 16).stopping.stop) == 16
+
+
+def test_the_stop_string_is_kept_as_the_dialect_has_it() -> None:
+    assert not chat(V1, stop="x", stream=True).stopping.include_stop_text
+    assert chat(V3, stop="x", stream=True).stopping.include_stop_text
+    assert not chat(V3, stop="x").stopping.include_stop_text
+
+
+@pytest.mark.parametrize("dialect", [V1, V3])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_stop_string_is_kept_as_the_client_says(
+    dialect: Any, stream: bool, wanted: bool
+) -> None:
+    request = chat(dialect, stop="x", stream=stream, include_stop_str_in_output=wanted)
+
+    assert request.stopping.include_stop_text is wanted
+
+
+def test_running_usage_comes_with_the_totals_only() -> None:
+    both = {"include_usage": True, "continuous_usage_stats": True}
+    alone = {"include_usage": False, "continuous_usage_stats": True}
+
+    assert chat(stream=True, stream_options=both).wants_progress
+    assert not chat(stream=True, stream_options=alone).wants_progress
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+@pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
+def test_any_role_may_send_text_parts(role: str, kind: str) -> None:
+    parts = [{"type": kind, "text": "a"}, {"type": "refusal", "refusal": "b"}]
+
+    assert message(role=role, content=parts) == Message(Role(role), (TextPart("a"), TextPart("b")))
+
+
+def test_names_are_kept() -> None:
+    assert message(role="user", content="a", name="bob").name == "bob"
+
+
+def test_an_assistant_that_only_called_tools_keeps_its_turn() -> None:
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+        {"id": "c2", "type": "function", "function": {"name": "g", "arguments": {"b": 2}}},
+        {"id": "c3", "function": {"name": "h"}},
+    ]
+
+    turn = message(role="assistant", content=None, tool_calls=calls)
+
+    assert turn == Message(
+        Role.ASSISTANT,
+        tool_calls=(
+            ToolCall("c1", "f", '{"a":1}'),
+            ToolCall("c2", "g", '{"b":2}'),
+            ToolCall("c3", "h", "{}"),
+        ),
+    )
+
+
+def test_an_assistant_may_have_said_nothing() -> None:
+    assert message(role="assistant") == Message(Role.ASSISTANT)
+
+
+def test_a_replayed_refusal_is_what_the_assistant_said() -> None:
+    turn = message(role="assistant", content=None, refusal="No.")
+
+    assert turn.content == (TextPart("No."),)
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_replayed_thoughts_are_read_under_either_name(field: str) -> None:
+    assert message(role="assistant", content="a", **{field: "Hm"}).reasoning == "Hm"
+
+
+def test_a_tool_answers_by_the_id_of_the_call() -> None:
+    answer = message(role="tool", tool_call_id="c1", content=[{"type": "text", "text": "4"}])
+
+    assert answer == Message(Role.TOOL, (TextPart("4"),), tool_call_id="c1")
+
+
+def test_the_deprecated_function_role_answers_by_the_name_of_the_function() -> None:
+    turns = conversation(
+        messages=[
+            {"role": "assistant", "function_call": {"name": "f", "arguments": ""}},
+            {"role": "function", "name": "f", "content": "4"},
+        ]
+    ).messages
+
+    assert turns == (
+        Message(Role.ASSISTANT, tool_calls=(ToolCall("f", "f", "{}"),)),
+        Message(Role.TOOL, (TextPart("4"),), name="f", tool_call_id="f"),
+    )
+
+
+def test_system_messages_stay_where_they_are() -> None:
+    roles = ["system", "developer", "user", "system"]
+
+    turns = conversation(messages=[{"role": role, "content": role} for role in roles]).messages
+
+    assert [(turn.role.value, turn.text) for turn in turns] == [(role, role) for role in roles]
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        {"tools": [{"type": "function", "function": WEATHER}]},
+        {"tools": [{"type": "function", **WEATHER}]},
+        {"tools": [{"function": WEATHER}]},
+        {"functions": [WEATHER]},
+    ],
+)
+def test_tools_are_read_in_every_shape(tools: dict[str, Any]) -> None:
+    assert conversation(**tools).tools == (Tool("get_weather", "Now.", {"type": "object"}),)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "choice"),
+    [
+        ("tool_choice", "none", ToolChoice(ToolMode.NONE)),
+        ("tool_choice", "auto", ToolChoice(ToolMode.AUTO)),
+        ("tool_choice", "required", ToolChoice(ToolMode.REQUIRED)),
+        (
+            "tool_choice",
+            {"type": "function", "function": {"name": "get_weather"}},
+            ToolChoice(ToolMode.NAMED, "get_weather"),
+        ),
+        (
+            "tool_choice",
+            {"type": "function", "name": "get_weather"},
+            ToolChoice(ToolMode.NAMED, "get_weather"),
+        ),
+        ("function_call", "none", ToolChoice(ToolMode.NONE)),
+        ("function_call", {"name": "get_weather"}, ToolChoice(ToolMode.NAMED, "get_weather")),
+    ],
+)
+def test_tool_choice_is_read_in_every_shape(field: str, value: Any, choice: ToolChoice) -> None:
+    tools = [{"type": "function", "function": WEATHER}]
+
+    assert conversation(tools=tools, **{field: value}).tool_choice == choice
+
+
+def test_a_choice_among_no_tools_is_ignored() -> None:
+    assert conversation(tool_choice="auto") == conversation()
+
+
+def test_parallel_calls_are_allowed_unless_refused() -> None:
+    assert conversation().parallel_tool_calls
+    assert not conversation(parallel_tool_calls=False).parallel_tool_calls
+
+
+@pytest.mark.parametrize(
+    ("effort", "thinks"),
+    [("none", False)]
+    + [(effort, True) for effort in ("minimal", "low", "medium", "high", "xhigh", "max")],
+)
+def test_effort_turns_thinking_on_or_off(effort: str, thinks: bool) -> None:
+    assert conversation(reasoning_effort=effort).template_kwargs == {"enable_thinking": thinks}
+
+
+def test_template_variables_win_over_effort() -> None:
+    kwargs = {"enable_thinking": True, "persona": {"a": [1]}}
+
+    prompt = conversation(reasoning_effort="none", chat_template_kwargs=kwargs)
+
+    assert prompt.template_kwargs == kwargs
+
+
+@pytest.mark.parametrize(
+    ("response_format", "source"),
+    [
+        ({"type": "json_object"}, '{"type":"object"}'),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"b": "ü", "a": 1}}},
+            '{"b":"ü","a":1}',
+        ),
+    ],
+)
+def test_a_response_format_is_a_grammar(response_format: Any, source: str) -> None:
+    grammar = chat(response_format=response_format).grammar
+
+    assert grammar == Grammar(GrammarKind.JSON_SCHEMA, source, "response_format")
+
+
+def test_plain_text_needs_no_grammar() -> None:
+    assert chat(response_format={"type": "text"}).grammar is None

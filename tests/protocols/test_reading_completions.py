@@ -1,0 +1,41 @@
+"""What a completion request means, in the inner form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serving.core.dialect import V1, V3, Dialect
+from serving.core.request import RawPrompts
+
+from .exchanges import completion
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("Once", ("Once",)),
+        (["Once", "Twice"], ("Once", "Twice")),
+        ([1, 2, 3], ((1, 2, 3),)),
+        ([[1, 2], [0]], ((1, 2), (0,))),
+    ],
+)
+def test_a_prompt_has_four_forms(prompt: Any, prompts: tuple[Any, ...]) -> None:
+    assert completion(prompt=prompt).prompt == RawPrompts(prompts)
+
+
+def test_every_prompt_gets_n_choices() -> None:
+    assert completion(prompt=["a", "b", "c"], n=2).num_choices == 6
+
+
+@pytest.mark.parametrize(("dialect", "limit"), [(V1, 16), (V3, None)])
+def test_the_default_length_is_the_dialect_s(dialect: Dialect, limit: int | None) -> None:
+    assert completion(dialect).stopping.max_tokens == limit
+    assert completion(dialect, max_tokens=3).stopping.max_tokens == 3
+
+
+def test_defaults_of_old_clients_are_accepted() -> None:
+    defaults = {"echo": False, "suffix": None, "best_of": 1, "logprobs": None, "user": "u"}
+
+    assert completion(**defaults) == completion()

@@ -1,0 +1,244 @@
+"""What a Responses request means, in the inner form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serving.core.dialect import V1, V3
+from serving.core.request import (
+    Conversation,
+    Endpoint,
+    Grammar,
+    GrammarKind,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
+from serving.core.result import fold
+
+from .exchanges import PLAIN, TWO_CALLS, answered, exchange, response
+
+USER = Message(Role.USER, (TextPart("Hi"),))
+SCHEMA = {"type": "object", "properties": {}}
+
+
+def conversation(**fields: Any) -> Conversation:
+    prompt = response(**fields).prompt
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def turns(*items: Any) -> tuple[Message, ...]:
+    return conversation(input=list(items)).messages
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **fields}
+
+
+def call(call_id: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
+
+
+def output(call_id: str, result: Any = "4") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": result}
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
+def test_a_string_is_what_the_user_says() -> None:
+    assert conversation(input="Hi").messages == (USER,)
+
+
+def test_instructions_lead_the_conversation() -> None:
+    messages = conversation(instructions="Be brief.", input="Hi").messages
+
+    assert messages == (Message(Role.SYSTEM, (TextPart("Be brief."),)), USER)
+
+
+def test_messages_come_in_the_easy_and_in_the_typed_form() -> None:
+    easy = {"role": "user", "content": "Hi"}
+    typed = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    replayed = {
+        "type": "message",
+        "id": "msg_1",
+        "status": "completed",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Yes", "annotations": []}],
+    }
+
+    assert turns(easy, typed, replayed) == (
+        USER,
+        USER,
+        Message(Role.ASSISTANT, (TextPart("Yes"),)),
+    )
+
+
+def test_calls_join_each_other_and_the_turn_before_them() -> None:
+    assert turns(said("Let me see."), call("a"), call("b"), output("a"), output("b")) == (
+        Message(
+            Role.ASSISTANT,
+            (TextPart("Let me see."),),
+            tool_calls=(ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}")),
+        ),
+        Message(Role.TOOL, (TextPart("4"),), tool_call_id="a"),
+        Message(Role.TOOL, (TextPart("4"),), tool_call_id="b"),
+    )
+
+
+def test_a_call_after_anyone_else_s_turn_is_a_turn_of_its_own() -> None:
+    user = {"role": "user", "content": "Hi"}
+
+    assert turns(user, call("a")) == (
+        USER,
+        Message(Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{}"),)),
+    )
+
+
+def test_a_call_is_known_by_its_item_id_when_it_has_no_call_id() -> None:
+    item = {"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}
+
+    assert turns(item)[0].tool_calls == (ToolCall("fc_1", "f", "{}"),)
+
+
+def test_thoughts_belong_to_the_next_turn_of_the_assistant() -> None:
+    messages = turns(thought("A"), said("One"), thought("B"), call("a"), output("a"))
+
+    assert [(turn.role, turn.reasoning) for turn in messages] == [
+        (Role.ASSISTANT, "A"),
+        (Role.ASSISTANT, "B"),
+        (Role.TOOL, None),
+    ]
+
+
+def test_thoughts_without_a_turn_after_them_stand_alone() -> None:
+    user = {"role": "user", "content": "Hi"}
+
+    assert turns(thought("A"), user) == (Message(Role.ASSISTANT, reasoning="A"), USER)
+
+
+def test_a_thought_that_nobody_can_read_is_skipped() -> None:
+    sealed = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
+
+    assert turns(call("a"), sealed, call("b"))[0].tool_calls == (
+        ToolCall("a", "f", "{}"),
+        ToolCall("b", "f", "{}"),
+    )
+
+
+def test_the_content_of_a_thought_is_preferred_to_its_summary() -> None:
+    item = {**thought("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
+
+    assert turns(item, said("x"))[0].reasoning == "long"
+
+
+def test_a_function_may_answer_in_parts() -> None:
+    parts = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]
+
+    assert turns(output("a", parts))[0].content == (TextPart("4"), TextPart("2"))
+
+
+@pytest.mark.parametrize("events", [PLAIN, TWO_CALLS])
+def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
+    answer = answered(exchange(Endpoint.RESPONSES), events)
+
+    (turn,) = turns(*answer["output"])
+
+    choice = fold(events).choices[0]
+    assert (turn.text, turn.tool_calls) == (choice.text, choice.tool_calls)
+
+
+def test_hosted_tools_are_skipped() -> None:
+    tools = [
+        {"type": "web_search", "filters": {}},
+        {"type": "function", "name": "f", "strict": True},
+        {"type": "mcp", "server_label": "x"},
+        {"type": "function", "function": {"name": "g"}},
+    ]
+
+    assert conversation(tools=tools).tools == (Tool("f", strict=True), Tool("g"))
+
+
+def test_a_tool_can_be_named_in_the_flat_form() -> None:
+    prompt = conversation(
+        tools=[{"type": "function", "name": "f"}],
+        tool_choice={"type": "function", "name": "f"},
+    )
+
+    assert prompt.tool_choice == ToolChoice(ToolMode.NAMED, "f")
+
+
+def test_effort_turns_thinking_on_or_off() -> None:
+    assert conversation(reasoning={"effort": "none"}).template_kwargs == {"enable_thinking": False}
+    assert conversation(reasoning={"effort": "xhigh"}).template_kwargs == {"enable_thinking": True}
+    assert conversation(reasoning={"summary": "auto"}).template_kwargs == {}
+
+
+def test_a_text_format_is_a_grammar() -> None:
+    text = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
+
+    assert response(text=text).grammar == Grammar(
+        GrammarKind.JSON_SCHEMA, '{"type":"object"}', "text.format.schema"
+    )
+
+
+def test_ovms_s_response_format_is_read_where_ovms_is_expected() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+
+    responses = exchange(Endpoint.RESPONSES, V3, response_format=wanted)
+
+    assert responses.request.grammar == Grammar(
+        GrammarKind.JSON_SCHEMA, '{"type":"object"}', "response_format"
+    )
+    echoed = answered(responses, PLAIN)["text"]["format"]
+    assert (echoed["type"], echoed["name"], echoed["schema"]) == (
+        "json_schema",
+        "response",
+        {"type": "object"},
+    )
+
+
+def test_plain_text_may_be_asked_for_in_either_field() -> None:
+    plain = {"type": "text"}
+
+    assert response(V1, response_format=plain, text={"format": plain}).grammar is None
+
+
+def test_the_limit_is_max_output_tokens() -> None:
+    assert response(max_output_tokens=5).stopping.max_tokens == 5
+
+
+def test_nothing_is_stored_whatever_was_asked() -> None:
+    assert answered(exchange(Endpoint.RESPONSES, store=True), PLAIN)["store"] is False
+
+
+def test_what_codex_sends_is_accepted() -> None:
+    request = response(
+        model="m",
+        instructions="You are a coding agent.",
+        store=False,
+        stream=True,
+        include=["reasoning.encrypted_content"],
+        prompt_cache_key="k",
+        parallel_tool_calls=False,
+        reasoning={"effort": "medium", "summary": "auto", "context": "all_turns"},
+        tools=[
+            {"type": "function", "name": "shell", "strict": False, "parameters": SCHEMA},
+            {"type": "namespace", "name": "ns", "description": "d", "tools": []},
+            {"type": "web_search"},
+        ],
+        tool_choice="auto",
+        truncation="disabled",
+    )
+
+    assert request.is_streamed
+    assert isinstance(request.prompt, Conversation)
+    assert [tool.name for tool in request.prompt.tools] == ["shell"]

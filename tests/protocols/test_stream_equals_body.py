@@ -1,0 +1,121 @@
+"""The permanent promise: the stream, added up as a client does it, is the unary body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.core.dialect import DIALECTS
+from serving.core.errors import EngineLost
+from serving.core.events import (
+    Event,
+    Failed,
+    Started,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+)
+from serving.core.request import Endpoint
+
+from .clients import (
+    chat_answer,
+    completion_answer,
+    frames,
+    payloads,
+    response_answer,
+)
+from .exchanges import HEAD, answered, exchange, streamed
+from .streams import event_streams
+
+STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+DIALECT = st.sampled_from(list(DIALECTS.values()))
+
+
+@given(st.data(), st.integers(1, 4), DIALECT)
+def test_a_chat_stream_adds_up_to_the_body(data: st.DataObject, n: int, dialect: Any) -> None:
+    events = data.draw(event_streams(n))
+    chat = exchange(Endpoint.CHAT, dialect, n=n, **STREAM)
+
+    streamed_answer = chat_answer(streamed(chat, events))
+
+    assert streamed_answer == {**answered(chat, events), "object": "chat.completion.chunk"}
+
+
+@given(st.data(), st.integers(1, 3), st.integers(1, 3), DIALECT)
+def test_a_completion_stream_adds_up_to_the_body(
+    data: st.DataObject, num_prompts: int, n: int, dialect: Any
+) -> None:
+    events = data.draw(event_streams(num_prompts * n))
+    completion = exchange(
+        Endpoint.COMPLETIONS, dialect, prompt=["Once"] * num_prompts, n=n, **STREAM
+    )
+
+    assert completion_answer(streamed(completion, events)) == answered(completion, events)
+
+
+@given(st.data(), DIALECT)
+def test_a_response_stream_adds_up_to_the_body(data: st.DataObject, dialect: Any) -> None:
+    events = data.draw(event_streams(1))
+    response = exchange(Endpoint.RESPONSES, dialect, **STREAM)
+
+    assert response_answer(streamed(response, events)) == answered(response, events)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@given(st.data())
+def test_a_stream_that_fails_says_so_last(endpoint: Endpoint, data: st.DataObject) -> None:
+    whole = data.draw(event_streams(1))
+    events: list[Event] = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    failed = Failed(EngineLost("The engine ended."))
+
+    stream = streamed(exchange(endpoint, stream=True), [*events, failed])
+
+    *_, last = payloads(stream)
+    told = last["response"] if endpoint is Endpoint.RESPONSES else last
+    assert told["error"]["message"] == "The engine ended."
+
+
+@given(st.data())
+def test_a_failed_response_keeps_what_was_written(data: st.DataObject) -> None:
+    whole = data.draw(event_streams(1))
+    events = whole[: data.draw(st.integers(1, len(whole) - 2))]
+    response = exchange(Endpoint.RESPONSES, stream=True)
+
+    stream = streamed(response, [*events, Failed(EngineLost("The engine ended."))])
+
+    error, failed = payloads(stream)[-2:]
+    assert error["type"] == "error"
+    assert failed["response"]["status"] == "failed"
+    added = [event for event in payloads(stream) if event["type"].endswith("item.added")]
+    kept = [item["id"] for item in failed["response"]["output"]]
+    assert kept == [event["item"]["id"] for event in added]
+
+
+@given(st.data())
+def test_a_response_names_each_event_as_its_payload_does(data: st.DataObject) -> None:
+    events = data.draw(event_streams(1))
+
+    *named, _ = frames(streamed(exchange(Endpoint.RESPONSES, stream=True), events))
+
+    assert [frame.name for frame in named] == [frame.payload["type"] for frame in named]
+    assert all("error" not in frame.payload for frame in named)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@given(st.data())
+def test_every_line_is_one_line_to_every_client(endpoint: Endpoint, data: st.DataObject) -> None:
+    stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))
+
+    assert stream.decode().splitlines() == stream.decode().split("\n")[:-1]
+
+
+def test_a_response_never_puts_arguments_into_the_wrong_item() -> None:
+    encoder = exchange(Endpoint.RESPONSES, stream=True).encoder(HEAD)
+    for event in (Started(), ToolCallStarted(0, 0, "call_a", "f"), TextDelta(0, "Hi")):
+        encoder.feed(event)
+
+    with pytest.raises(ValueError, match="not the open item"):
+        encoder.feed(ToolArgsDelta(0, 0, "{}"))

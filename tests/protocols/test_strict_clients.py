@@ -1,0 +1,171 @@
+"""What openai-python, at its strictest, makes of bodies and streams."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import omit
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from serving.core.events import Event
+from serving.core.request import Endpoint
+from serving.core.result import fold
+
+from .clients import item_text, payloads
+from .exchanges import (
+    HEAD,
+    PLAIN,
+    THOUGHTFUL,
+    TWO_CALLS,
+    TWO_CHOICES,
+    answered,
+    exchange,
+    streamed,
+)
+from .streams import event_streams
+
+WITH_USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+EVERY_ECHO: dict[str, Any] = {
+    "tools": [
+        {"type": "function", "function": {"name": "a", "parameters": {"type": "object"}}},
+        {"type": "function", "name": "b", "strict": True, "description": "B"},
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "a"}},
+    "reasoning": {"effort": "high"},
+    "text": {
+        "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}},
+        "verbosity": "low",
+    },
+    "instructions": "Be brief.",
+    "max_output_tokens": 9,
+    "max_tool_calls": 2,
+    "metadata": {"k": "v"},
+    "service_tier": "flex",
+    "user": "u",
+    "safety_identifier": "s",
+    "prompt_cache_key": "p",
+    "top_p": 0,
+}
+STRICT_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+# What Open Responses wants present in every response object, null or not.
+OPEN_RESPONSES = """
+id object created_at completed_at status incomplete_details model previous_response_id
+instructions output error tools tool_choice truncation parallel_tool_calls text top_p
+presence_penalty frequency_penalty top_logprobs temperature reasoning usage
+max_output_tokens max_tool_calls store background service_tier metadata safety_identifier
+prompt_cache_key user
+"""
+
+
+def chat_chunks(stream: bytes) -> list[ChatCompletionChunk]:
+    return [
+        ChatCompletionChunk.model_validate_json(json.dumps(chunk), strict=True)
+        for chunk in payloads(stream)
+    ]
+
+
+def response_events(stream: bytes) -> list[Any]:
+    return [
+        STRICT_EVENT.validate_json(json.dumps(event), strict=True) for event in payloads(stream)
+    ]
+
+
+@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, TWO_CHOICES])
+def test_a_chat_body_is_valid(events: list[Event]) -> None:
+    body = exchange(Endpoint.CHAT, service_tier="auto").body(HEAD, fold(events))
+
+    completion = ChatCompletion.model_validate_json(body, strict=True)
+
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == 18
+    assert completion.usage.prompt_tokens_details is not None
+    assert completion.usage.prompt_tokens_details.cached_tokens == 3
+
+
+@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, TWO_CHOICES])
+def test_a_completions_body_is_valid(events: list[Event]) -> None:
+    Completion.model_validate_json(
+        exchange(Endpoint.COMPLETIONS).body(HEAD, fold(events)), strict=True
+    )
+
+
+@pytest.mark.parametrize("fields", [{}, EVERY_ECHO])
+@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS])
+def test_a_response_body_is_valid(events: list[Event], fields: dict[str, Any]) -> None:
+    response = exchange(Endpoint.RESPONSES, **fields)
+
+    Response.model_validate_json(response.body(HEAD, fold(events)), strict=True)
+
+    assert answered(response, events).keys() == set(OPEN_RESPONSES.split())
+
+
+@given(st.data(), st.integers(1, 3))
+def test_every_chat_chunk_is_valid_and_the_sdk_adds_them_up(data: st.DataObject, n: int) -> None:
+    events = data.draw(event_streams(n))
+    chat = exchange(Endpoint.CHAT, n=n, **WITH_USAGE)
+    state = ChatCompletionStreamState(input_tools=omit, response_format=omit)
+
+    for chunk in chat_chunks(streamed(chat, events)):
+        state.handle_chunk(chunk)
+
+    snapshot = json.loads(state.current_completion_snapshot.to_json())
+    body = answered(chat, events)
+    assert snapshot["usage"] == body["usage"]
+    for built, unary in zip(snapshot["choices"], body["choices"], strict=True):
+        assert built["finish_reason"] == unary["finish_reason"]
+        message = unary["message"]
+        assert built["message"]["role"] == "assistant"
+        assert built["message"]["content"] == (message["content"] or "")
+        assert built["message"].get("reasoning", "") == message.get("reasoning", "")
+        assert calls(built["message"]) == calls(message)
+
+
+def calls(message: Any) -> list[tuple[str, str, str, str]]:
+    return [
+        (call["id"], call["type"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or ()
+    ]
+
+
+@given(event_streams(1))
+def test_every_response_event_is_valid_and_the_sdk_adds_them_up(events: list[Event]) -> None:
+    response = exchange(Endpoint.RESPONSES, **EVERY_ECHO)
+    stream = streamed(response, events)
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+
+    written: dict[int, str] = {}
+
+    for event in response_events(stream):
+        for built in state.handle_event(event):
+            if hasattr(built, "snapshot"):
+                written[built.output_index] = built.snapshot
+
+    output = answered(response, events)["output"]
+    assert written == {
+        at: item_text(output[at]) for at in written if output[at]["type"] != "reasoning"
+    }
+
+
+@pytest.mark.parametrize("events", [PLAIN, TWO_CALLS])
+def test_the_sdk_returns_the_finished_response(events: list[Event]) -> None:
+    response = exchange(Endpoint.RESPONSES, stream=True)
+    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
+
+    for event in response_events(streamed(response, events)):
+        state.handle_event(event)
+
+    final = state._completed_response
+    assert final is not None
+    assert [item.type for item in final.output] == [
+        item["type"] for item in answered(response, events)["output"]
+    ]
+    assert json.loads(final.to_json())["usage"] == answered(response, events)["usage"]
