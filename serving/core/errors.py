@@ -36,9 +36,7 @@ class ServingError(Exception):
     should_retry: bool | None = None
     retry_after_s: int | None = None
 
-    def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
@@ -177,3 +175,26 @@ class ModelNotReady(Unavailable):
 
     code = "model_not_ready"
     retry_after_s = 2
+
+
+def error_from_code(code: str, message: str, *, param: str | None = None) -> ServingError:
+    """The error that another process named by its code. An unknown code of the engine is
+    a request that it could not run."""
+    kind = _BY_CODE.get(code)
+    if kind is None:
+        return InvalidRequest(message, param=param, code=code)
+    return kind(message, param=param)
+
+
+_BY_CODE: dict[str, type[ServingError]] = {
+    kind.code or "": kind
+    for kind in (
+        InvalidRequest,
+        InvalidGrammar,
+        EngineFailure,
+        EngineLost,
+        DeadlineExceeded,
+        Overloaded,
+        ModelNotReady,
+    )
+}

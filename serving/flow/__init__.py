@@ -1,1 +1,1 @@
-"""Use cases that join the other rooms."""
+"""Use cases: what happens to a request between its door and the engine."""

@@ -46,7 +46,7 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
     source: str
 
 
-class Submit(_Message):
+class Submit(_Message, frozen=True):
     """Generate. The engine answers `Accepted` or `Rejected` at once."""
 
     id: int
@@ -58,19 +58,19 @@ class Submit(_Message):
     grammar: GrammarSpec | None = None
 
 
-class Cancel(_Message):
+class Cancel(_Message, frozen=True):
     """The client is gone, or has enough: free the slot. Unknown ids are ignored."""
 
     id: int
 
 
-class Ping(_Message):
+class Ping(_Message, frozen=True):
     """Answered by `Pong` between two steps; an engine that hangs in a step stays silent."""
 
     nonce: int
 
 
-class Hello(_Message):
+class Hello(_Message, frozen=True):
     """The engine's first message on every connection."""
 
     protocol_version: int
@@ -81,7 +81,7 @@ class Hello(_Message):
     max_waiting: int
 
 
-class Accepted(_Message):
+class Accepted(_Message, frozen=True):
     """The request is valid and has a place, running or waiting."""
 
     id: int
@@ -97,13 +97,13 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
 
 
-class StepOutputs(_Message):
+class StepOutputs(_Message, frozen=True):
     """What one step made for this connection: one frame for all its generations."""
 
     outputs: tuple[TokenOutput, ...]
 
 
-class Rejected(_Message):
+class Rejected(_Message, frozen=True):
     """The generation ended without a finish. `code` is a `core.errors` class's code."""
 
     id: int
@@ -125,7 +125,7 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     last_token_age_s: float | None = None  # None: never made a token
 
 
-class Pong(_Message):
+class Pong(_Message, frozen=True):
     """The answer to `Ping`."""
 
     nonce: int

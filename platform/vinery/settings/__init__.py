@@ -1,17 +1,82 @@
-"""Django settings, top to bottom by theme. Values come from `VINERY_*` variables."""
+"""Django settings, top to bottom by theme. Values come from environment variables.
+
+Everything that is not set has a default that is safe in production. A value that cannot
+be used raises `SettingError` with the variable's name.
+"""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-BASE_DIR = Path(__file__).resolve().parents[3]
-VINERY_HOME = Path(os.environ.get("VINERY_HOME", BASE_DIR / "var")).resolve()
-SECRET_KEY = "replaced-by-the-platform-room" * 2
-DEBUG = False
-ALLOWED_HOSTS = ["*"]
+from vinery import __version__, env, logs, secret_files
+from vinery.home import REPOSITORY, Home
+from vinery.listening import Address, server_from_env
+from vinery.settings.database import database
+
+# -- Places ---------------------------------------------------------------------------
+
+BASE_DIR = REPOSITORY
+HOME = Home.from_env()
+VINERY_HOME = HOME.path
+VINERY_RUN_DIR = HOME.run
+VINERY_CACHE_DIR = HOME.cache
+VINERY_USAGE_DIR = HOME.usage
+VINERY_MODELS_DIR = BASE_DIR / "models"
+
+# -- Listening ------------------------------------------------------------------------
+
+VINERY_ADDRESS = Address.from_env()
+VINERY_SERVER = server_from_env()
+VINERY_PUBLIC_URL = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
+VINERY_MAX_BODY_BYTES = (
+    env.integer("VINERY_MAX_BODY_MB", 64, at_least=1, at_most=4096) * 1024 * 1024
+)
+VINERY_REQUEST_TIMEOUT_S = env.integer(
+    "VINERY_REQUEST_TIMEOUT_S", 600, at_least=1, at_most=24 * 3600
+)
+_PUBLIC = urlsplit(VINERY_PUBLIC_URL)
+_IS_BEHIND_TLS = _PUBLIC.scheme == "https"
+
+# -- Secrets and access ---------------------------------------------------------------
+
+SECRET_KEY = secret_files.django_key(HOME)
+VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
+VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH", default=True)
+DEBUG = env.on_off("VINERY_DEBUG", default=False)
+
+
+def _allowed_hosts() -> list[str]:
+    """Hosts that a `Host` header may name. A web page in a browser on this machine could
+    otherwise reach a local server under a name of its own."""
+    if named := env.words("VINERY_ALLOWED_HOSTS"):
+        return named
+    if VINERY_ADDRESS.is_wildcard and not _PUBLIC.hostname:
+        return ["*"]
+    own = {"localhost", "127.0.0.1", "[::1]", VINERY_ADDRESS.host, _PUBLIC.hostname or ""}
+    return sorted(own - {"", "0.0.0.0", "::"})
+
+
+ALLOWED_HOSTS = _allowed_hosts()
+CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if VINERY_PUBLIC_URL else []
+
+# -- TLS, which ends in a proxy before this server ---------------------------------------
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _IS_BEHIND_TLS
+SECURE_SSL_REDIRECT = _IS_BEHIND_TLS
+# The proxy must set this header itself, and drop it when a client sends it.
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _IS_BEHIND_TLS else None
+# Probes come without the proxy; an API client would lose its body on a redirect.
+SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|metrics)$", r"^(v1|v2|v3|api)/"]
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _IS_BEHIND_TLS else 0
+# Other names of the domain, and browsers' preload lists, are for the domain's owner.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+X_FRAME_OPTIONS = "DENY"
+
+# -- Django ---------------------------------------------------------------------------
+
 INSTALLED_APPS = [
-    "daphne",
+    "vinery",  # first, because its `runserver` hides that of staticfiles
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -19,18 +84,27 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
+    "drf_spectacular",
     "channels",
     "accounts",
     "serving",
 ]
 MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "vinery.static.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
+ASGI_APPLICATION = "vinery.asgi.application"
+DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_BODY_BYTES
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -45,15 +119,100 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": VINERY_HOME / "vinery.sqlite3",
-        "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
-    }
-}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# -- People -----------------------------------------------------------------------------
+
 AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "admin:login"
+
+# -- Data -------------------------------------------------------------------------------
+
+DATABASES = {"default": database(HOME)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+VINERY_REDIS_URL = env.secret_url("REDIS_URL", schemes=("redis", "rediss", "unix"))
+
+
+def _channel_layer() -> dict[str, Any]:
+    if not VINERY_REDIS_URL:
+        return {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+    return {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": [VINERY_REDIS_URL]},
+    }
+
+
+CHANNEL_LAYERS = {"default": _channel_layer()}
+
+# -- Static files -------------------------------------------------------------------------
+
 STATIC_URL = "/static/"
-USE_TZ = True
-TIME_ZONE = "UTC"
+STATIC_ROOT = HOME.static
+# Names carry no hash, so that templates render before files are collected: browsers must
+# ask again soon after an upgrade.
+WHITENOISE_MAX_AGE = 300
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# -- Management API -----------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "PAGE_SIZE": 50,
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Vinery management API",
+    "DESCRIPTION": "Models, people, keys, limits and usage.",
+    "VERSION": __version__,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+# -- Jobs: a message only wakes a worker, the work itself is a row in the database -------------
+
+CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://"
+CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery.broker:Transport"
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {}
+    if VINERY_REDIS_URL
+    else {
+        "data_folder_in": str(HOME.broker / "messages"),
+        "data_folder_out": str(HOME.broker / "messages"),
+        "control_folder": str(HOME.broker / "control"),
+    }
+)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "jobs"
+CELERY_TIMEZONE = TIME_ZONE
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_REDIRECT_STDOUTS = False
+# Both would be one more queue to poll, and nothing asks over them.
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
+}
+
+# -- Logs ---------------------------------------------------------------------------------
+
+VINERY_LOG_LEVEL = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS).upper()
+LOGGING = logs.logging_config(VINERY_LOG_LEVEL)

@@ -1,0 +1,40 @@
+"""The first administrator and the first key of a new installation."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.db import transaction
+
+from accounts.keys import create_key
+from accounts.models import ApiKey, User
+
+
+@transaction.atomic
+def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
+    """A superuser, and the password if this call made it.
+
+    When there is one already, returns the oldest, active ones first, and None. A name that
+    an ordinary user has taken gets a number: nobody is promoted by their name.
+    """
+    oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
+    if oldest is not None:
+        return oldest, None
+    password = secrets.token_urlsafe(15)  # 20 characters
+    return User.objects.create_superuser(_free_name(username), password=password), password
+
+
+@transaction.atomic
+def ensure_first_key(owner: User) -> str | None:
+    """The secret of a first key for `owner`; None when any key exists."""
+    if ApiKey.objects.exists():
+        return None
+    return create_key(owner=owner, name="first key").secret
+
+
+def _free_name(username: str) -> str:
+    taken = set(
+        User.objects.filter(username__startswith=username).values_list("username", flat=True)
+    )
+    numbered = (f"{username}{number}" for number in range(2, len(taken) + 3))
+    return next(name for name in (username, *numbered) if name not in taken)

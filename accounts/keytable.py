@@ -1,0 +1,174 @@
+"""Who is calling, answered from memory.
+
+`KeyTable` holds all keys of the database. The event loop asks it, without SQL, for every
+request; another thread calls `refresh()` about once a second. A key that is revoked, or
+whose owner is deactivated, is refused from the next refresh on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from accounts.conf import key_peppers
+from accounts.errors import KeyRefused, Refusal
+from accounts.keyrows import (
+    Counts,
+    Fingerprint,
+    KeyRow,
+    all_rows,
+    read_fingerprint,
+    rows_since,
+)
+from accounts.keys import digest_of, looks_like_key
+
+# How late a row may become visible after its `updated_at`: the longest transaction that
+# writes keys or users, plus the difference between the clocks of two hosts.
+OVERLAP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a request is counted for. None ids are nobody's."""
+
+    user_id: int | None
+    username: str
+    key_id: int | None
+    key_name: str
+
+
+# Everybody, when the server runs without keys (`VINERY_AUTH=off`).
+ANONYMOUS = Caller(user_id=None, username="anonymous", key_id=None, key_name="")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    caller: Caller
+    refusal: Refusal | None
+    expires_at_s: float | None  # Unix time
+
+
+class KeyTable:
+    """All keys by digest. One thread may refresh while another authenticates."""
+
+    def __init__(
+        self,
+        peppers: Mapping[int, bytes] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`peppers` None: those of the settings. `clock` tells Unix time in seconds."""
+        numbered = key_peppers() if peppers is None else peppers
+        self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
+        self._clock = clock
+        self._entries: dict[bytes, _Entry] = {}
+        self._fingerprint: Fingerprint | None = None
+        self._changed_at_s = 0.0
+        self._read_at_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the keys have been read once. Before that every key is unknown."""
+        return self._fingerprint is not None
+
+    def authenticate(self, authorization: bytes | str | None, now: float | None = None) -> Caller:
+        """The caller behind the value of an `Authorization` header.
+
+        `now` is Unix time in seconds. Raises `KeyRefused`.
+        """
+        entry = self._find(_key_in(authorization))
+        if entry.refusal is not None:
+            raise KeyRefused(entry.refusal)
+        if entry.expires_at_s is not None:
+            now = self._clock() if now is None else now
+            if now >= entry.expires_at_s:
+                raise KeyRefused(Refusal.EXPIRED)
+        return entry.caller
+
+    def refresh(self) -> None:
+        """Follow the database: one query when nothing changed in the last half minute.
+
+        Lets database errors through; the table then goes on with what it has.
+        """
+        now_s = self._clock()
+        # Read before the rows: a write between the two changes the next fingerprint.
+        fingerprint = read_fingerprint()
+        if fingerprint != self._fingerprint:
+            self._changed_at_s = now_s
+        elif self._read_at_s >= self._changed_at_s + OVERLAP_S:
+            # No write that is still invisible can be older than what is read already.
+            return
+        self._follow(fingerprint, now_s)
+        self._fingerprint = fingerprint
+        self._read_at_s = now_s
+
+    def _follow(self, fingerprint: Fingerprint, now_s: float) -> None:
+        if self._fingerprint is None:
+            self._load()
+            return
+        # `min`, because the clock may have been set back since.
+        since_s = min(self._read_at_s, now_s) - OVERLAP_S
+        _put(self._entries, rows_since(datetime.fromtimestamp(since_s, UTC)))
+        # Rows that vanished, or were changed behind Django's back, left no stamp.
+        if self._counts() != fingerprint.counts:
+            self._load()
+
+    def _load(self) -> None:
+        entries: dict[bytes, _Entry] = {}
+        _put(entries, all_rows())
+        self._entries = entries
+
+    def _counts(self) -> Counts:
+        refusals = Counter(entry.refusal for entry in self._entries.values())
+        return Counts(
+            num_keys=refusals.total(),
+            num_revoked=refusals[Refusal.REVOKED],
+            num_owner_inactive=refusals[Refusal.OWNER_INACTIVE],
+        )
+
+    def _find(self, secret: bytes) -> _Entry:
+        # An ordinary look-up: it compares keyed digests, and nobody can steer a digest
+        # towards another one without the pepper, so its time tells nothing.
+        for pepper in self._peppers:
+            entry = self._entries.get(digest_of(secret, pepper))
+            if entry is not None:
+                return entry
+        raise KeyRefused(Refusal.UNKNOWN)
+
+
+def _key_in(authorization: bytes | str | None) -> bytes:
+    """The key in `Bearer <key>`, if it is well formed."""
+    if isinstance(authorization, str):
+        authorization = authorization.encode("utf-8", "replace")
+    if not authorization:
+        raise KeyRefused(Refusal.MISSING)
+    scheme, _, secret = authorization.partition(b" ")
+    if scheme.lower() != b"bearer" or not looks_like_key(secret):
+        raise KeyRefused(Refusal.MALFORMED if secret.strip() else Refusal.MISSING)
+    return secret
+
+
+def _put(entries: dict[bytes, _Entry], rows: Iterable[KeyRow]) -> None:
+    for row in rows:
+        entries[bytes.fromhex(row.digest)] = _entry(row)
+
+
+def _entry(row: KeyRow) -> _Entry:
+    return _Entry(
+        caller=Caller(row.owner_id, row.username, row.key_id, row.name),
+        refusal=_refusal(row),
+        expires_at_s=None if row.expires_at is None else row.expires_at.timestamp(),
+    )
+
+
+def _refusal(row: KeyRow) -> Refusal | None:
+    """What holds at any time; expiry is left to the moment of the call."""
+    if row.revoked_at is not None:
+        return Refusal.REVOKED
+    return None if row.is_owner_active else Refusal.OWNER_INACTIVE

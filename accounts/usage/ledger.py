@@ -1,0 +1,218 @@
+"""The usage books of one web process.
+
+The event loop calls `admit`, `checkpoint` and `settle`; each writes one line to this
+process's journal and returns. The journal is the queue: a thread reads it from behind and
+stores what is settled, so nothing piles up in memory while the database is away. When the
+process dies, `recovery` closes its books from the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from accounts.usage.entries import (
+    Admission,
+    Checkpoint,
+    Entry,
+    OpenRequests,
+    Progress,
+    Settlement,
+    encode,
+    entries_in,
+)
+from accounts.usage.journal import Journal
+from accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
+from accounts.usage.store import store_settlements
+from accounts.usage.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+_COMPLAINT_INTERVAL_S = 60.0
+
+
+class UsageLedger:
+    """Exactly one usage row for each admitted request."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        store: Store = store_settlements,
+        interval_s: float = 0.5,
+        max_journal_bytes: int = 8 * 1024 * 1024,
+        max_spilled: int = 10_000,
+    ) -> None:
+        """Open a journal in `directory`. Raises OSError when that is not possible.
+
+        A journal that has grown past `max_journal_bytes` is rewritten without what is
+        stored. Settlements that cannot be written to it wait in memory, `max_spilled` at
+        most.
+        """
+        self._directory = directory
+        self._store = store
+        self._interval_s = interval_s
+        self._max_journal_bytes = max_journal_bytes
+        self._max_spilled = max_spilled
+        # Guards all that follows against the threads that write entries.
+        self._lock = threading.Lock()
+        self._journal = Journal.create(directory)
+        self._requests = OpenRequests()
+        self._spilled: list[Settlement] = []
+        self._lacks_entries = False
+        self._num_lost = 0
+        self._complained_at_s = -_COMPLAINT_INTERVAL_S
+        # Belongs to whoever holds `_flushing`.
+        self._flushing = threading.Lock()
+        self._stored_bytes = 0
+        self._rewrite_at_bytes = max_journal_bytes
+        self._has_recovered = False
+        self._writer: Writer | None = None
+
+    @property
+    def num_open(self) -> int:
+        """Requests that are admitted and not settled."""
+        return len(self._requests)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """How much of the journal is not stored yet."""
+        return self._journal.size_bytes - self._stored_bytes
+
+    @property
+    def num_lost(self) -> int:
+        """Settlements dropped because neither disk nor memory had room: 0, or an alarm."""
+        return self._num_lost
+
+    def admit(self, admission: Admission) -> None:
+        """A request begins. From here on it gets a row, whatever dies."""
+        self._enter(admission)
+
+    def checkpoint(self, progress: Iterable[Progress]) -> None:
+        """What the running requests have used so far. Call it about once a second: it is
+        what a killed process is charged for."""
+        checkpoint = Checkpoint(tuple(progress))
+        if checkpoint.progress:
+            self._enter(checkpoint)
+
+    def settle(self, settlement: Settlement) -> None:
+        """A request has ended. Only the first settlement of a request counts."""
+        self._enter(settlement)
+
+    def start(self) -> None:
+        """Store in the background, the books of dead processes too."""
+        if self._writer is not None:
+            raise RuntimeError("the ledger has been started before")
+        self._writer = Writer(self._work, self._interval_s)
+        self._writer.start()
+
+    def stop(self) -> None:
+        """Close the books: call it when no request runs any more.
+
+        Requests that are open all the same are interrupted. When the database is away, the
+        journal stays for the next process to recover.
+        """
+        if self._writer is not None:
+            self._writer.stop()
+        try:
+            self.flush()
+            with self._flushing:
+                self._rewrite()
+                recover(self._journal, self._store)
+        except Exception:
+            # The process is about to end, and what is in the journal is safe.
+            logger.exception("usage is left for the next start in %s", self._journal.path)
+        finally:
+            self._journal.close()
+
+    def flush(self) -> None:
+        """Store everything that is settled so far.
+
+        Raises `django.db.Error`; what could not be stored stays in the queue.
+        """
+        with self._flushing:
+            try:
+                self._store_journal()
+                self._store_spilled()
+            finally:
+                if self._is_rewrite_due():
+                    self._rewrite()
+
+    def _work(self) -> None:
+        self.flush()
+        if not self._has_recovered:
+            recover_orphans(self._directory, self._store)
+            self._has_recovered = True
+
+    def _enter(self, entry: Entry) -> None:
+        line = encode(entry)
+        with self._lock:
+            self._requests.take(entry)
+            try:
+                self._journal.append(line)
+                return
+            except OSError as error:
+                self._lacks_entries = True
+                if isinstance(entry, Settlement):
+                    self._spill(entry)
+                failure = error
+        self._complain(failure)
+
+    def _spill(self, settlement: Settlement) -> None:
+        if len(self._spilled) < self._max_spilled:
+            self._spilled.append(settlement)
+        else:
+            self._num_lost += 1
+
+    def _complain(self, error: OSError) -> None:
+        now_s = time.monotonic()
+        if now_s - self._complained_at_s < _COMPLAINT_INTERVAL_S:
+            return
+        self._complained_at_s = now_s
+        logger.error(
+            "cannot write the usage journal %s (%s); %d settlements wait in memory, %d are lost",
+            self._journal.path,
+            error,
+            len(self._spilled),
+            self._num_lost,
+        )
+
+    def _store_journal(self) -> None:
+        while lines := self._journal.read(self._stored_bytes, BATCH_BYTES):
+            self._store([e for e in entries_in(lines) if isinstance(e, Settlement)])
+            self._stored_bytes += len(lines)
+
+    def _store_spilled(self) -> None:
+        with self._lock:
+            spilled = list(self._spilled)
+        self._store(spilled)
+        with self._lock:
+            del self._spilled[: len(spilled)]
+
+    def _is_rewrite_due(self) -> bool:
+        # A long backlog is not copied: the writers of entries would wait for it.
+        if self.backlog_bytes > self._max_journal_bytes:
+            return False
+        return self._lacks_entries or self._journal.size_bytes >= self._rewrite_at_bytes
+
+    def _rewrite(self) -> None:
+        """Replace the journal by what still matters of it, with what it lacks."""
+        with self._lock:
+            opened = b"".join(map(encode, self._requests.entries()))
+            backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)
+            spilled = b"".join(map(encode, self._spilled))
+            try:
+                self._journal.replace(opened + backlog + spilled)
+            except OSError as error:
+                failure = error
+            else:
+                self._stored_bytes = len(opened)
+                self._spilled.clear()
+                self._lacks_entries = False
+                # Twice, lest a journal of many open requests be rewritten in every pass.
+                self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)
+                return
+        self._complain(failure)

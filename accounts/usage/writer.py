@@ -1,0 +1,47 @@
+"""A thread that repeats a piece of database work, and never gives up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from django.db import close_old_connections, connections
+
+logger = logging.getLogger(__name__)
+
+_MAX_DELAY_S = 30.0
+
+
+class Writer(threading.Thread):
+    """Calls `work` every `interval_s`; after a failure later and later, up to 30 s."""
+
+    def __init__(self, work: Callable[[], None], interval_s: float) -> None:
+        super().__init__(name="usage-writer", daemon=True)
+        self._work = work
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Wait for the work in hand, and end. A stopped writer is not started again."""
+        self._stopping.set()
+        self.join()
+
+    def run(self) -> None:
+        """The thread."""
+        delay_s = self._interval_s
+        while not self._stopping.wait(delay_s):
+            delay_s = self._next_delay(delay_s)
+        connections.close_all()
+
+    def _next_delay(self, delay_s: float) -> float:
+        try:
+            self._work()
+        except Exception:
+            # The boundary of the thread: whatever failed, the rows must still get through.
+            connections.close_all()
+            delay_s = min(delay_s * 2, _MAX_DELAY_S)
+            logger.exception("usage is not stored; next attempt in %.1f s", delay_s)
+            return delay_s
+        close_old_connections()
+        return self._interval_s

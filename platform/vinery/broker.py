@@ -1,0 +1,52 @@
+"""Celery messages in files, for a machine without Redis.
+
+Kombu's filesystem transport writes a message under its final name, so a worker that looks
+at the wrong moment takes it while it is half written, and dies of it; and it reads by way
+of the system's temporary folder. Here a message gets its name when it is complete, and
+never leaves the home folder. What kombu cannot promise remains: a worker that is killed
+loses the message it has taken, so every job must also be found by a sweeper.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from kombu.transport import filesystem
+from kombu.utils.json import dumps, loads
+
+
+class Channel(filesystem.Channel):
+    """A filesystem channel whose messages appear, and are taken, whole."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._folder = Path(self.data_folder_in)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:
+        # Names sort by age, and end as kombu's `_size` and `_purge` expect.
+        name = f"{time.time_ns()}_{uuid.uuid4()}.{queue}.msg"
+        draft = self._folder / f"{name}.draft"
+        draft.write_text(dumps(payload), encoding="utf-8")
+        draft.rename(self._folder / name)
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        for file in sorted(self._folder.glob(f"*.{queue}.msg")):
+            try:
+                taken = file.rename(file.with_suffix(".taken"))
+            except FileNotFoundError:  # another worker was faster
+                continue
+            payload = taken.read_text(encoding="utf-8")
+            taken.unlink()
+            return loads(payload)
+        raise Empty
+
+
+class Transport(filesystem.Transport):
+    """What CELERY_BROKER_TRANSPORT names when REDIS_URL is not set."""
+
+    Channel = Channel

@@ -1,0 +1,64 @@
+"""All commands, and how an error of one becomes a line and an exit status.
+
+Each module of this package adds its own parser. Modules import Django only when their
+command runs, so `--help` and the supervisor start fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from vinery import __version__, tether
+from vinery.cli import admin, jobs, key, model, node, prepare, up, web
+from vinery.cli.shape import Failure
+from vinery.env import SettingError
+
+_EPILOG = """\
+settings are environment variables:
+  VINERY_HOME         folder of all state (default: var in the repository)
+  VINERY_HOST         address to listen on (default: 127.0.0.1)
+  VINERY_PORT         port to listen on; 0 takes a free one (default: 8000)
+  VINERY_SERVER       uvicorn or daphne (default: uvicorn)
+  VINERY_WEB_WORKERS  number of web processes (default: 1)
+  VINERY_AUTH         on, or off to serve this machine without keys (default: on)
+  VINERY_PUBLIC_URL   URL that clients use, if a proxy is in front; https hardens cookies
+  VINERY_ALLOWED_HOSTS, VINERY_MAX_BODY_MB, VINERY_REQUEST_TIMEOUT_S,
+  VINERY_LOG_LEVEL, VINERY_DEBUG
+  DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
+  REDIS_URL           Redis instead of files and memory, for several hosts
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="vinery",
+        description="Serve OpenVINO models to OpenAI clients.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"vinery {__version__}")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (up, model, key, admin, prepare, web, node, jobs):
+        module.add_to(commands)
+    return root
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command. Returns 0, 1 when it failed, 2 when a setting or argument must change."""
+    tether.hold_to_named_parent()
+    arguments = parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except SettingError as error:
+        return _say(error, 2)
+    except Failure as error:
+        return _say(error, 1)
+    return status
+
+
+def _say(error: Exception, status: int) -> int:
+    print(f"vinery: {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,123 @@
+"""`vinery prepare`: bring the home folder and the database up to date. Safe to repeat."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from vinery import credentials
+from vinery.cli.shape import Commands, Failure, start_django
+from vinery.credentials import Credentials
+from vinery.env import SettingError
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery prepare`."""
+    parser = commands.add_parser(
+        "prepare",
+        help="migrate, collect static files, make the first admin and key",
+        description=(
+            "Bring the home folder and the database up to date. `vinery up` does this "
+            "itself; hosts that run single processes do it once after an upgrade."
+        ),
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Do what is not done yet. Raises `SettingError` or `Failure`."""
+    start_django()
+    from django.db import Error as DatabaseError
+
+    _refuse_bad_settings()
+    try:
+        _migrate()
+        _make_first_credentials()
+        _register_reference_model()
+    except DatabaseError as error:
+        raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
+    _collect_static_files()
+    return 0
+
+
+def _refuse_bad_settings() -> None:
+    """Raise the first error of our system checks. Warnings are for `manage.py check`."""
+    from django.core.checks import ERROR, run_checks
+
+    from vinery.checks import VINERY
+
+    for message in run_checks(tags=[VINERY]):
+        if message.level >= ERROR:
+            raise SettingError(f"{message.msg} {message.hint}")
+
+
+def _migrate() -> None:
+    from django.core.management import call_command
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
+
+    executor = MigrationExecutor(connection)
+    # With nothing to apply, the command still spends half a second on permissions.
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", interactive=False, verbosity=0)
+
+
+def _make_first_credentials() -> None:
+    """Make the first admin and key, and the file that tells them.
+
+    The file is written before the commit: after a crash in between, the next start makes
+    new credentials and writes it again. The other way round, nobody would know them.
+    """
+    from django.conf import settings
+    from django.db import transaction
+
+    from accounts.bootstrap import ensure_first_admin, ensure_first_key
+
+    file, base_url = settings.HOME.bootstrap_file, settings.VINERY_ADDRESS.base_url
+    with transaction.atomic():
+        admin, password = ensure_first_admin()
+        api_key = ensure_first_key(admin)
+        if password is None and api_key is None:
+            credentials.move(file, base_url)
+            return
+        known = credentials.read(file) or Credentials(base_url, "", "", "")
+        credentials.write(
+            file,
+            Credentials(
+                base_url=base_url,
+                api_key=api_key or known.api_key,
+                admin_user=admin.get_username(),
+                admin_password=password or known.admin_password,
+            ),
+        )
+
+
+def _register_reference_model() -> None:
+    from serving.registry import ensure_reference_model
+
+    ensure_reference_model()
+
+
+def _collect_static_files() -> None:
+    from django.conf import settings
+    from django.core.management import call_command
+
+    stamp = settings.HOME.cache / "static.stamp"
+    state = _state_of_static_files()
+    if stamp.is_file() and stamp.read_text(encoding="ascii") == state:
+        return
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+    stamp.write_text(state, encoding="ascii")
+
+
+def _state_of_static_files() -> str:
+    """A hash of every source file's path, size and time: it changes when one of them does."""
+    from django.contrib.staticfiles.finders import get_finders
+
+    digest = hashlib.sha256()
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            stat = Path(storage.path(path)).stat()
+            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,171 @@
+"""`vinery up`: everything on this machine, under one supervisor.
+
+In this order: check the settings, take the port and the home folder; prepare in a child;
+start node, web and jobs; say when a model has really answered. No Django in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging.config
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from vinery import credentials, env, lock, logs, tether
+from vinery.cli import banner
+from vinery.cli.shape import Commands
+from vinery.home import Home
+from vinery.listening import Address, listen, server_from_env
+from vinery.readiness import Readiness, readiness
+from vinery.supervisor import Service, Supervisor
+
+_MAX_WEB_WORKERS = 64
+_MAX_OPEN_FILES = 65_536
+_ASK_EVERY_S = 0.2
+_FIRST_PROGRESS_AFTER_S = 3.0
+# A little more than the supervisor takes for its orderly end.
+_TETHER_GRACE_S = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run and where."""
+
+    home: Home
+    address: Address
+    num_web_workers: int
+
+    @classmethod
+    def from_env(cls) -> Plan:
+        """Read all settings of this command. Raises `SettingError`."""
+        server_from_env()
+        workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=_MAX_WEB_WORKERS)
+        return cls(Home.from_env(), Address.from_env(), workers)
+
+    def environment(self) -> Mapping[str, str]:
+        """What children are told: settings as they were resolved here."""
+        return os.environ | {
+            "VINERY_HOME": str(self.home.path),
+            "VINERY_HOST": self.address.host,
+            "VINERY_PORT": str(self.address.port),
+        }
+
+    def services(self, fd: int) -> tuple[Service, ...]:
+        """All processes that must run, in the order of their start."""
+        webs = tuple(
+            _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True)
+            for number in range(1, self.num_web_workers + 1)
+        )
+        return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery up`."""
+    parser = commands.add_parser(
+        "up",
+        help="start everything on this machine",
+        description=(
+            "Prepare the home folder, start web, node and jobs processes, and keep them "
+            "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
+        ),
+    )
+    parser.add_argument(
+        "--end-with-parent",
+        action="store_true",
+        help="end when the process that started this one ends (for make)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until a signal. Raises `SettingError` before anything is started."""
+    if arguments.end_with_parent:
+        tether.hold_to(os.getppid(), grace_s=_TETHER_GRACE_S)
+    level = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS)
+    logging.config.dictConfig(logs.logging_config(level.upper()))
+    plan = Plan.from_env()
+    plan.home.create()
+    with listen(plan.address) as server, lock.hold(plan.home.lock_file):
+        _allow_many_open_files()
+        port = server.getsockname()[1]
+        plan = replace(plan, address=replace(plan.address, port=port))
+        return asyncio.run(_run(plan, server))
+
+
+async def _run(plan: Plan, server: socket.socket) -> int:
+    supervisor = Supervisor(plan.environment())
+    _obey_signals(supervisor)
+    is_first_start = credentials.read(plan.home.bootstrap_file) is None
+    _tell(f"preparing {plan.home.path}")
+    status = await supervisor.run_once(_service("prepare", "prepare"))
+    if supervisor.is_stopping:
+        return 0
+    if status != 0:
+        return status if status > 0 else 1
+    greeting = asyncio.create_task(_greet_when_ready(plan, is_first_start=is_first_start))
+    await supervisor.run(plan.services(server.fileno()))
+    greeting.cancel()
+    _tell("stopped")
+    return 0
+
+
+async def _greet_when_ready(plan: Plan, *, is_first_start: bool) -> None:
+    clock = asyncio.get_running_loop().time
+    began_at = clock()
+    tell_after_s = _FIRST_PROGRESS_AFTER_S
+    base_url = plan.address.base_url
+    while (state := await asyncio.to_thread(readiness, base_url)) is not Readiness.READY:
+        waited_s = clock() - began_at
+        if waited_s >= tell_after_s:
+            _tell(f"waiting for {state.value} ({waited_s:.0f} s)")
+            tell_after_s *= 2
+        await asyncio.sleep(_ASK_EVERY_S)
+    known = credentials.read(plan.home.bootstrap_file)
+    lines = await asyncio.to_thread(
+        banner.ready, base_url, known, plan.home.bootstrap_file, is_first_start=is_first_start
+    )
+    print(lines, flush=True)
+
+
+def _obey_signals(supervisor: Supervisor) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, _interrupt, supervisor)
+    loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
+        loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
+
+
+def _interrupt(supervisor: Supervisor) -> None:
+    """Ctrl-C. Only a second one kills: `make` passes SIGTERM on, so that one comes twice."""
+    if supervisor.is_stopping:
+        supervisor.kill()
+    else:
+        _end(supervisor)
+
+
+def _end(supervisor: Supervisor) -> None:
+    if not supervisor.is_stopping:
+        _tell("stopping; press Ctrl-C again to kill")
+        supervisor.stop()
+
+
+def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
+    return Service(name, (sys.executable, "-m", "vinery.cli", *words), fds, is_front)
+
+
+def _allow_many_open_files() -> None:
+    """Raise the soft limit, which is 1024 or even 256 by default; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _tell(line: str) -> None:
+    print(f"vinery: {line}", flush=True)

@@ -1,0 +1,103 @@
+"""Readers for environment variables: typed, and loud about values that cannot be used.
+
+A variable that is unset or empty gives the default. Needs nothing but the standard
+library, because the supervisor reads its settings without Django.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+_YES = frozenset({"1", "on", "true", "yes"})
+_NO = frozenset({"0", "off", "false", "no"})
+
+
+class SettingError(Exception):
+    """A setting cannot be used. The message names the variable and says what to do."""
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable's value without surrounding space."""
+    return os.environ.get(name, "").strip() or default
+
+
+def on_off(name: str, *, default: bool) -> bool:
+    """A switch. Raises `SettingError` for any other word."""
+    word = text(name).lower()
+    if not word:
+        return default
+    if word in _YES:
+        return True
+    if word in _NO:
+        return False
+    raise SettingError(f"{name}={word!r} is not a switch. Set it to on or off.")
+
+
+def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
+    """A whole number in a closed range. Raises `SettingError` outside of it."""
+    word = text(name)
+    if not word:
+        return default
+    wanted = f"a whole number from {at_least} to {at_most}"
+    try:
+        number = int(word)
+    except ValueError:
+        raise SettingError(f"{name}={word!r} is not a number. Set it to {wanted}.") from None
+    if not at_least <= number <= at_most:
+        raise SettingError(f"{name}={word} is out of range. Set it to {wanted}.")
+    return number
+
+
+def choice(name: str, default: str, *, among: Collection[str]) -> str:
+    """One of a few words, in lower case. Raises `SettingError` for any other."""
+    word = text(name, default).lower()
+    if word not in among:
+        raise SettingError(f"{name}={word!r} is unknown. Set it to {' or '.join(sorted(among))}.")
+    return word
+
+
+def url(name: str, *, schemes: Collection[str]) -> str:
+    """A URL without its last slash, or "". Raises `SettingError` for another scheme."""
+    return _checked_url(name, text(name).rstrip("/"), schemes)
+
+
+def secret_url(name: str, *, schemes: Collection[str]) -> str:
+    """A URL that may hold a password, from NAME or NAME_FILE, or "". Raises as `url` does."""
+    return _checked_url(name, secret(name), schemes)
+
+
+def words(name: str) -> list[str]:
+    """A comma-separated list; empty when the variable is."""
+    return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def folder(name: str, default: Path) -> Path:
+    """An absolute path. Relative ones start at the working directory."""
+    return Path(text(name, str(default))).expanduser().resolve()
+
+
+def secret(name: str) -> str:
+    """The value of NAME, or what stands in the file that NAME_FILE names; "" for neither.
+
+    Raises `SettingError` when both are set, or when the file cannot be read.
+    """
+    value, file = text(name), text(f"{name}_FILE")
+    if not file:
+        return value
+    if value:
+        raise SettingError(f"{name} and {name}_FILE are both set. Unset one of them.")
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingError(f"{name}_FILE={file} cannot be read: {error.strerror}.") from error
+
+
+def _checked_url(name: str, value: str, schemes: Collection[str]) -> str:
+    scheme, _, rest = value.partition("://")
+    if value and (scheme not in schemes or not rest):
+        starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
+        # The value may hold a password, so it is not repeated.
+        raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
+    return value

@@ -1,0 +1,61 @@
+"""What Django answers when a URL is wrong or a view breaks: JSON, for programs and people.
+
+Only the admin keeps Django's own pages: a person is looking at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views import defaults
+
+from serving.core.errors import InvalidRequest, NotFound, ServingError
+from serving.views import error_response
+
+_FOR_PEOPLE = ("/admin/", "/console/")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """400."""
+    if _is_for_people(request):
+        return defaults.bad_request(request, exception)
+    return error_response(InvalidRequest("The request cannot be understood."))
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """403."""
+    if _is_for_people(request):
+        return defaults.permission_denied(request, exception)
+    return error_response(_Forbidden("You may not do this."))
+
+
+def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
+    """404. Most often a base URL without its `/v1`."""
+    if _is_for_people(request):
+        return defaults.page_not_found(request, exception)
+    return error_response(
+        NotFound(
+            f"There is nothing at {request.path}. The OpenAI-compatible API is under /v1 "
+            "and /v3: set your client's base_url to end in /v1."
+        )
+    )
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500."""
+    if _is_for_people(request):
+        return defaults.server_error(request)
+    return error_response(ServingError("The server failed. Try again."))
+
+
+class _Forbidden(ServingError):
+    """The caller is known, and may not."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "forbidden"
+
+
+def _is_for_people(request: HttpRequest) -> bool:
+    return request.path.startswith(_FOR_PEOPLE)

@@ -1,0 +1,89 @@
+"""One request in the books: admitted when it is understood, settled exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from accounts.keytable import Caller
+from accounts.usage import Admission, Outcome, Settlement
+from msgspec import structs
+
+from serving.core.errors import ServingError
+from serving.core.request import Endpoint
+from serving.flow.meter import Meter
+from serving.live import LiveRequest
+from serving.runtime import Runtime
+
+
+class Account:
+    """`admit`, then exactly one of `succeed`, `fail` and `leave`; later ones do nothing."""
+
+    def __init__(
+        self, runtime: Runtime, caller: Caller, *, request_id: str, endpoint: Endpoint, dialect: str
+    ) -> None:
+        self._runtime = runtime
+        self._is_settled = False
+        self.meter = Meter()
+        self.live = LiveRequest(request_id, self.meter, asyncio.current_task())
+        self._admission = Admission(
+            request_id=request_id,
+            user_id=caller.user_id,
+            username=caller.username,
+            key_id=caller.key_id,
+            key_name=caller.key_name,
+            model="",
+            endpoint=endpoint,
+            dialect=dialect,
+            is_streamed=False,
+            started_at=datetime.now(UTC),
+        )
+
+    def admit(self, *, model: str, is_streamed: bool) -> None:
+        """From here on there will be a row, even if this process is killed."""
+        self._admission = structs.replace(self._admission, model=model, is_streamed=is_streamed)
+        self._runtime.ledger.admit(self._admission)
+        self._runtime.live.add(self.live)
+
+    def name_model(self, name: str) -> None:
+        """The model that really serves, when the client named none."""
+        self._admission = structs.replace(self._admission, model=name)
+
+    def succeed(self) -> None:
+        """The whole answer was sent."""
+        self._settle(Outcome.OK, 200)
+
+    def fail(self, error: ServingError) -> None:
+        """The request was refused, or its engine failed."""
+        outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
+        self._settle(outcome, error.status, error.code or "")
+
+    def leave(self) -> None:
+        """The client went away, or the server is shutting down."""
+        self._settle(Outcome.CLIENT_GONE, 499)
+
+    def _settle(self, outcome: Outcome, http_status: int, error_code: str = "") -> None:
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self._runtime.live.remove(self.live)
+        meter = self.meter
+        self._runtime.ledger.settle(
+            Settlement(
+                admission=self._admission,
+                outcome=outcome,
+                http_status=http_status,
+                num_prompt_tokens=meter.num_prompt_tokens,
+                num_cached_tokens=meter.num_cached_tokens,
+                num_output_tokens=meter.num_output_tokens,
+                num_reasoning_tokens=meter.num_reasoning_tokens,
+                queue_ms=_ms(meter.queue_s),
+                first_token_ms=_ms(meter.first_token_s),
+                total_ms=_ms(meter.total_s),
+                error_code=error_code,
+            )
+        )
+
+
+def _ms(duration_s: float | None) -> float | None:
+    return None if duration_s is None else round(duration_s * 1000, 3)

@@ -1,0 +1,167 @@
+"""The doors to generation: one Channels consumer for all three endpoints.
+
+Channels' own HTTP consumer reads bodies without a limit and does not see a client leave
+while it answers. This one caps the body, and runs the answer beside a watch for the
+disconnect: whichever ends first ends the other, and with it the engine's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Final
+
+from accounts.errors import KeyRefused
+from accounts.keytable import ANONYMOUS, Caller
+from channels.generic.http import AsyncHttpConsumer
+from django.conf import settings
+
+from serving.account import Account
+from serving.core.dialect import DIALECTS
+from serving.core.errors import BodyTooLarge, InvalidKey, MethodNotAllowed, ServingError
+from serving.core.events import Failed
+from serving.core.ids import Head
+from serving.core.request import Endpoint
+from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
+from serving.flow.attempt import Job
+from serving.flow.generate import prepare, stream, whole
+from serving.protocols import parse
+from serving.protocols.base import Encoder, Exchange
+from serving.protocols.sse import KEEP_ALIVE
+from serving.runtime import Runtime
+
+_JSON: Final = [(b"content-type", b"application/json")]
+# No proxy may hold a stream back or pack it.
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
+    """Answers `POST {tree}/{endpoint}`; both come from the route."""
+
+    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
+        super().__init__()
+        self._runtime = runtime
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI. Raises `ServingError` for the edge to tell, while nothing has been sent."""
+        self.scope, self.base_send = scope, send
+        if scope["method"] != "POST":
+            raise MethodNotAllowed(f"Use POST here, not {scope['method']}.")
+        caller = self._authenticate()
+        try:
+            body = await _read_body(receive)
+        except ClientGone:
+            return
+        answer = asyncio.create_task(self._answer(caller, body), name="answer")
+        watch = asyncio.create_task(_wait_for_disconnect(receive), name="watch")
+        try:
+            await asyncio.wait([answer, watch], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+            answer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+
+    def _authenticate(self) -> Caller:
+        if not self._runtime.is_auth_on:
+            return ANONYMOUS
+        try:
+            return self._runtime.keys.authenticate(_header(self.scope, b"authorization"))
+        except KeyRefused as refused:
+            raise InvalidKey(refused.message) from None
+
+    async def _answer(self, caller: Caller, body: bytes) -> None:
+        """Answer, and record exactly one usage row of it, whatever happens."""
+        dialect = self.scope["url_route"]["kwargs"]["tree"]
+        request_id = self.scope[REQUEST_ID]
+        account = Account(
+            self._runtime, caller, request_id=request_id, endpoint=self._endpoint, dialect=dialect
+        )
+        try:
+            exchange = _parse(account, self._endpoint, body, dialect)
+            await self._run(account, exchange)
+            account.succeed()
+        except ServingError as error:
+            account.fail(error)
+            raise
+        finally:
+            account.leave()  # changes nothing unless this task was cancelled
+
+    async def _run(self, account: Account, exchange: Exchange) -> None:
+        request = exchange.request
+        engine = self._runtime.directory.find(request.model)
+        account.name_model(engine.entry.name)
+        head = Head.new(engine.entry.name)
+        deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
+        job = await prepare(request, engine, account.meter, token=head.token, deadline_s=deadline_s)
+        if request.is_streamed:
+            await self._stream(account, exchange.encoder(head), job)
+        else:
+            body = exchange.body(head, await whole(job))
+            await send_whole(self.base_send, 200, _JSON, body)
+
+    async def _stream(self, account: Account, encoder: Encoder, job: Job) -> None:
+        has_started = False
+        async with contextlib.aclosing(stream(job)) as batches:
+            async for events in batches:
+                if not has_started:
+                    if not events:
+                        continue  # still unknown whether the status will be 200
+                    await self.send_headers(status=200, headers=_STREAM)
+                    has_started = True
+                frames = b"".join([encoder.feed(event) for event in events])
+                account.live.sending_since = time.monotonic()
+                await self.send_body(frames or KEEP_ALIVE, more_body=True)
+                account.live.sending_since = None
+                if events and isinstance(events[-1], Failed):
+                    account.fail(events[-1].error)
+        await self.send_body(b"")
+
+
+def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
+    """A body that cannot be understood has its row too."""
+    try:
+        exchange = parse(endpoint, body, DIALECTS[dialect])
+    except ServingError:
+        account.admit(model="", is_streamed=False)
+        raise
+    request = exchange.request
+    account.admit(model=request.model or "", is_streamed=request.is_streamed)
+    return exchange
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+async def _read_body(receive: Receive) -> bytes:
+    """The whole body. Raises `BodyTooLarge` and `ClientGone`."""
+    chunks: list[bytes] = []
+    num_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        num_bytes += len(chunk)
+        if num_bytes > settings.VINERY_MAX_BODY_BYTES:
+            limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
+            raise BodyTooLarge(f"The request body is larger than {limit_mb} MB.")
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

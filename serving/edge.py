@@ -1,0 +1,115 @@
+"""The outermost layer of both URL trees: request ids, CORS, preflight, JSON for the rest.
+
+An ASGI middleware around everything under `/v1` and `/v3`. It answers `OPTIONS` without
+asking who calls, because browsers send no key with it, and puts the same headers on every
+answer, errors and streams included.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
+
+from serving.core.errors import ServingError
+from serving.core.ids import new_token
+from serving.protocols.errors import error_body, error_headers
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+REQUEST_ID: Final = "vinery.request_id"
+_METHODS: Final = b"GET, POST, DELETE, OPTIONS"
+_EXPOSED: Final = (
+    b"x-request-id, retry-after, x-should-retry, openai-processing-ms, "
+    b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+    b"x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
+)
+_USUAL_HEADERS: Final = b"authorization, content-type"
+# What a browser may ask to send: names only, so that nothing else can be reflected.
+_HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
+
+
+class ApiEdge:
+    """Wraps the application that serves one URL tree."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        request_id = f"req_{new_token()}"
+        scope[REQUEST_ID] = request_id
+        if scope["method"] == "OPTIONS":
+            await _answer_preflight(scope, send, request_id)
+            return
+        has_started = False
+        headers = edge_headers(request_id)
+        started_at = time.monotonic()
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                duration_ms = int((time.monotonic() - started_at) * 1000)
+                timing = (b"openai-processing-ms", str(duration_ms).encode())
+                message["headers"] = [*message.get("headers", ()), *headers, timing]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except ServingError as error:
+            await send_error(send_with_headers, error)
+        except Exception:
+            # The boundary: whatever broke, the client gets JSON and the log the reason.
+            log.exception("request failed id=%s path=%s", request_id, scope["path"])
+            if has_started:
+                raise
+            await send_error(send_with_headers, ServingError("The server failed. Try again."))
+
+
+def edge_headers(request_id: str) -> Headers:
+    """What every answer under the URL trees carries."""
+    return [
+        (b"x-request-id", request_id.encode()),
+        (b"access-control-allow-origin", b"*"),
+        (b"access-control-expose-headers", _EXPOSED),
+    ]
+
+
+async def send_error(send: Send, error: ServingError) -> None:
+    """An error as OpenAI words it."""
+    body = error_body(error)
+    headers = [(b"content-type", b"application/json"), *error_headers(error)]
+    await send_whole(send, error.status, headers, body)
+
+
+async def send_whole(
+    send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """An answer in one piece."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
+    asked = dict(scope["headers"]).get(b"access-control-request-headers", b"")
+    allowed = asked if _HEADER_NAMES.match(asked) else _USUAL_HEADERS
+    headers = [
+        *edge_headers(request_id),
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", allowed),
+        (b"access-control-max-age", b"86400"),
+        (b"vary", b"access-control-request-headers"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,264 @@
+"""The generations inside the pipeline, and how they survive one that breaks a step.
+
+An exception in a step leaves the counters of every generation in it wrong, and the engine
+does not say whose fault it was. So all are taken out, and put back so that the guilty
+shows itself: those that have made tokens since they were last added are innocent and go
+back at once; the others, the suspects, follow one at a time. A suspect that breaks a step
+on its own is guilty and fails; nobody else loses or repeats a token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from serving.engine.generation import Generation
+from serving.engine.pipeline import Pipeline
+from serving.engine.probe import last_positions, num_cached
+
+# How often the cache may be too small for a generation before it is told so.
+_MAX_DROPS: Final = 3
+# Failed steps in a row, above which the pipeline itself is taken to be broken.
+_MAX_FAILED_STEPS: Final = 200
+
+
+class PipelineBroken(Exception):
+    """Nothing can be done but to start the process anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """New tokens of a generation."""
+
+    generation: Generation
+    token_ids: list[int]
+    finish: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A generation that cannot go on. `code` is a `core.errors` class's code."""
+
+    generation: Generation
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did."""
+
+    made: list[Made] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+
+
+class Batch:
+    """Up to `capacity` generations, in the order in which they were added."""
+
+    def __init__(self, pipeline: Pipeline, capacity: int) -> None:
+        self._pipeline = pipeline
+        self._capacity = capacity
+        self._limit = capacity  # lower for a while after the cache was too small
+        self._running: list[Generation] = []
+        self._suspects: deque[Generation] = deque()
+        self._num_failed_in_row = 0
+        self.num_recoveries = 0
+
+    def __len__(self) -> int:
+        return len(self._running) + len(self._suspects)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be added. Nobody joins while a guilty one is looked for."""
+        return not self._suspects and len(self._running) < self._limit
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return len(self) > 0 or self._pipeline.has_work
+
+    def add(self, generation: Generation) -> Broken | None:
+        """Put a generation into the pipeline; what is wrong with it if it was refused."""
+        prompt_ids, max_new_tokens = _start_of(generation)
+        try:
+            generation.handle = self._pipeline.add(prompt_ids, generation.submit, max_new_tokens)
+        except RuntimeError as error:
+            return Broken(generation, "invalid_value", _first_line(error))
+        generation.is_proven = False
+        self._running.append(generation)
+        return None
+
+    def remove(self, generation: Generation) -> None:
+        """Free the place of a generation that nobody wants any more."""
+        if generation in self._running:
+            self._running.remove(generation)
+            assert generation.handle is not None
+            generation.handle.cancel()
+        elif generation in self._suspects:
+            self._suspects.remove(generation)
+
+    def step(self) -> Step:
+        """Advance every generation. Raises `PipelineBroken`."""
+        result = Step()
+        self._add_next_suspect(result)
+        now = time.monotonic()
+        for generation in self._running:
+            if generation.first_step_at is None:
+                generation.first_step_at = now
+        try:
+            self._pipeline.step()
+        except RuntimeError as error:
+            self._recover(_first_line(error), result)
+            return result
+        self._num_failed_in_row = 0
+        self._note_cached()
+        self._collect(result)
+        return result
+
+    def _collect(self, result: Step) -> None:
+        ended: list[Generation] = []
+        dropped: list[Generation] = []
+        for generation in self._running:
+            assert generation.handle is not None
+            output = generation.handle.read()
+            if output is not None:
+                made = _advance(generation, output.token_ids, output.finish)
+                if isinstance(made, Broken):
+                    generation.handle.cancel()
+                    result.broken.append(made)
+                    ended.append(generation)
+                elif made is not None:
+                    result.made.append(made)
+                    if made.finish is not None:
+                        ended.append(generation)
+            elif generation.handle.is_dropped:
+                dropped.append(generation)
+        if ended:
+            self._running = [each for each in self._running if each not in ended]
+            self._limit = min(self._capacity, self._limit + len(ended))
+        if dropped:
+            self._take_back(dropped, result)
+
+    def _take_back(self, dropped: list[Generation], result: Step) -> None:
+        """The cache could not hold even one more token of these: run fewer at a time."""
+        was_alone = len(self._running) == 1
+        self._running = [each for each in self._running if each not in dropped]
+        self._limit = max(1, (len(self._running) + len(dropped)) // 2)
+        for generation in dropped:
+            generation.num_drops += 1
+            if was_alone or generation.num_drops > _MAX_DROPS:
+                result.broken.append(Broken(generation, "cache_too_small", _CACHE_TOO_SMALL))
+            else:
+                _rewind(generation)
+                self._suspects.append(generation)
+
+    def _recover(self, reason: str, result: Step) -> None:
+        self.num_recoveries += 1
+        self._num_failed_in_row += 1
+        if self._num_failed_in_row > _MAX_FAILED_STEPS:
+            raise PipelineBroken(reason)
+        suspects = [each for each in self._running if not each.is_proven] or self._running
+        innocents = [each for each in self._running if each not in suspects]
+        self._empty_pipeline(reason)
+        if len(suspects) == 1:
+            result.broken.append(_guilty(suspects[0], reason))
+        else:
+            for suspect in suspects:
+                _rewind(suspect)
+            self._suspects.extend(suspects)
+        for innocent in innocents:
+            self._add_again(innocent, result)
+            innocent.is_proven = True
+
+    def _empty_pipeline(self, reason: str) -> None:
+        for generation in self._running:
+            assert generation.handle is not None
+            generation.handle.cancel()
+        self._running = []
+        try:
+            self._pipeline.step()
+        except RuntimeError as error:
+            raise PipelineBroken(reason) from error
+
+    def _add_next_suspect(self, result: Step) -> None:
+        is_clear = all(each.is_proven for each in self._running)
+        if self._suspects and is_clear and len(self._running) < self._limit:
+            self._add_again(self._suspects.popleft(), result, is_rewound=True)
+
+    def _add_again(self, generation: Generation, result: Step, *, is_rewound: bool = False) -> None:
+        if not is_rewound:
+            _rewind(generation)
+        broken = self.add(generation)
+        if broken is not None:
+            result.broken.append(broken)
+
+    def _note_cached(self) -> None:
+        """Learn from the probe how much of each new prompt was cached."""
+        if all(each.num_cached is not None for each in self._running):
+            return
+        prompts = [each for each in self._running if not _has_tokens(each)]
+        counts = num_cached(
+            last_positions(),
+            len(self._running) - len(prompts),
+            [(len(each.prompt_ids), each.num_cached is None) for each in prompts],
+        )
+        for generation, count in zip(prompts, counts, strict=True):
+            if count is not None:
+                generation.num_cached = count
+
+
+_CACHE_TOO_SMALL = (
+    "The engine's key-value cache is too small for this request. Shorten the prompt or "
+    "lower max_tokens, or ask the administrator for a larger cache_size_gb."
+)
+
+
+def _has_tokens(generation: Generation) -> bool:
+    return bool(generation.tokens) or generation.num_to_replay > 0
+
+
+def _start_of(generation: Generation) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
+    """The prompt to add and the tokens to make: anew, or on from what was made."""
+    if generation.num_to_replay or not generation.tokens:
+        return generation.prompt_ids, generation.submit.max_new_tokens
+    made = np.array(generation.tokens, dtype=np.int64)
+    return np.concatenate([generation.prompt_ids, made]), generation.num_to_make
+
+
+def _rewind(generation: Generation) -> None:
+    """Prepare a generation to be added again."""
+    generation.handle = None
+    generation.is_proven = False
+    generation.num_to_replay = len(generation.tokens) if generation.must_replay else 0
+
+
+def _advance(
+    generation: Generation, token_ids: list[int], finish: str | None
+) -> Made | Broken | None:
+    """Take new tokens; during a replay, compare them with the old ones instead."""
+    if generation.num_to_replay:
+        at = len(generation.tokens) - generation.num_to_replay
+        known = generation.tokens[at : at + len(token_ids)]
+        if token_ids[: len(known)] != known:
+            return Broken(generation, "engine_error", "The engine could not resume this request.")
+        generation.num_to_replay -= len(known)
+        token_ids = token_ids[len(known) :]
+        if not token_ids and finish is None:
+            return None
+    generation.is_proven = True
+    return Made(generation, token_ids, finish)
+
+
+def _guilty(generation: Generation, reason: str) -> Broken:
+    if generation.submit.grammar is not None:
+        return Broken(generation, "invalid_grammar", f"The grammar cannot be used: {reason}")
+    return Broken(generation, "engine_error", "The engine could not run this request.")
+
+
+def _first_line(error: Exception) -> str:
+    """The reason in an engine's exception, without its stack of source locations."""
+    return str(error).strip().splitlines()[-1][:300] if str(error).strip() else "unknown reason"

@@ -1,0 +1,161 @@
+"""Keeps verdicts on grammars, and a checker process to get new ones from.
+
+Nothing here waits: the loop calls `ask`, goes on stepping, and is called back when the
+verdict is there. A grammar that takes too long is refused, and the checker with it killed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from serving.engine.checker import Check, Checked
+from serving.transport.framing import FrameReader, pack
+from serving.transport.messages import GrammarSpec
+from serving.transport.server import SocketServer
+
+Answer = Callable[[str | None], None]
+
+CHECK_TIMEOUT_S: Final = 2.0
+_START_TIMEOUT_S: Final = 30.0
+_MAX_VERDICTS: Final = 1024
+_TOO_COSTLY: Final = (
+    f"it takes longer than {CHECK_TIMEOUT_S:g} s to compile; use fewer alternatives or "
+    "smaller repetition bounds"
+)
+
+_NO_CHECKER: Final = "the grammar compiler does not start on this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    grammar: GrammarSpec
+    answer: Answer
+
+
+class GrammarChecks:
+    """One question at a time goes to the checker; the rest wait in order."""
+
+    def __init__(self, folder: Path, vocab_size: int, server: SocketServer) -> None:
+        self._folder = folder
+        self._vocab_size = vocab_size
+        self._server = server
+        self._verdicts: OrderedDict[GrammarSpec, str | None] = OrderedDict()
+        self._questions: deque[_Question] = deque()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._frames = FrameReader()
+        self._is_ready = False
+        self._asked_at: float | None = None  # monotonic, of what is awaited now
+
+    def ask(self, grammar: GrammarSpec, answer: Answer) -> None:
+        """Call `answer` with the reason why the grammar is refused, or None: at once when
+        it is known, else from a later `poll` of the server or `tick`."""
+        if grammar in self._verdicts:
+            self._verdicts.move_to_end(grammar)
+            answer(self._verdicts[grammar])
+            return
+        self._questions.append(_Question(grammar, answer))
+        self._ask_next()
+
+    def tick(self) -> None:
+        """Give up on a checker that takes too long. Call it often."""
+        if self._asked_at is None:
+            return
+        limit_s = CHECK_TIMEOUT_S if self._is_ready else _START_TIMEOUT_S
+        if time.monotonic() - self._asked_at > limit_s:
+            reason = _TOO_COSTLY if self._is_ready else _NO_CHECKER
+            self._end_checker()
+            self._settle(reason)
+
+    def close(self) -> None:
+        """End the checker."""
+        self._end_checker()
+
+    def _ask_next(self) -> None:
+        if self._asked_at is not None or not self._questions:
+            return
+        self._asked_at = time.monotonic()
+        if self._process is None:
+            self._start_checker()
+        elif self._is_ready:
+            self._send(self._questions[0].grammar)
+
+    def _start_checker(self) -> None:
+        command = [sys.executable, "-m", "serving.engine.checker"]
+        self._process = subprocess.Popen(
+            [*command, str(self._folder), str(self._vocab_size)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        self._frames, self._is_ready = FrameReader(), False
+        self._server.watch(self._process.stdout.fileno(), self._receive)
+
+    def _send(self, grammar: GrammarSpec) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(pack(Check(grammar)))
+            self._process.stdin.flush()
+        except OSError:
+            self._lose_checker()
+
+    def _receive(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        received = os.read(self._process.stdout.fileno(), 1 << 16)
+        if not received:
+            self._lose_checker()
+            return
+        for frame in self._frames.feed(received):
+            self._take(msgspec.msgpack.decode(frame, type=Checked))
+
+    def _take(self, checked: Checked) -> None:
+        if self._is_ready:
+            self._settle(checked.refusal)
+            return
+        self._is_ready = True
+        self._asked_at = time.monotonic()
+        if self._questions:
+            self._send(self._questions[0].grammar)
+
+    def _settle(self, refusal: str | None) -> None:
+        """The verdict on the first question, and on all that ask the same."""
+        grammar = self._questions[0].grammar
+        if refusal != _NO_CHECKER:
+            self._verdicts[grammar] = refusal
+        if len(self._verdicts) > _MAX_VERDICTS:
+            self._verdicts.popitem(last=False)
+        same = [each for each in self._questions if each.grammar == grammar]
+        self._questions = deque(each for each in self._questions if each.grammar != grammar)
+        self._asked_at = None
+        for question in same:
+            question.answer(refusal)
+        self._ask_next()
+
+    def _lose_checker(self) -> None:
+        """It died: of this grammar, as far as anybody can tell."""
+        self._end_checker()
+        if self._questions:
+            self._settle("the grammar compiler could not handle it")
+
+    def _end_checker(self) -> None:
+        if self._process is not None:
+            assert self._process.stdout is not None
+            assert self._process.stdin is not None
+            self._server.unwatch(self._process.stdout.fileno())
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+            self._process.stdin.close()
+            self._process = None
+            self._asked_at = None

@@ -1,0 +1,299 @@
+"""The engine's only thread: read the socket, admit, step, send.
+
+Every generation that arrives is answered: accepted or rejected at once, and ended by a
+finish or a rejection, whatever happens to the batch, to its gateway or to the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final, assert_never
+
+import numpy as np
+
+from serving.core.errors import (
+    DeadlineExceeded,
+    InvalidGrammar,
+    InvalidRequest,
+    ModelNotReady,
+    Overloaded,
+)
+from serving.engine.batch import Batch, Broken, Step
+from serving.engine.config import EngineConfig
+from serving.engine.generation import Generation
+from serving.engine.grammars import GrammarChecks
+from serving.engine.pipeline import Pipeline
+from serving.transport.messages import (
+    PROTOCOL_VERSION,
+    Accepted,
+    Cancel,
+    EngineStats,
+    Hello,
+    Ping,
+    Pong,
+    SamplingParams,
+    StepOutputs,
+    Submit,
+    TokenOutput,
+)
+from serving.transport.server import Connection, Incoming, SocketServer
+
+# An idle engine makes a token this often, to know that it still can.
+PROBE_INTERVAL_S: Final = 10.0
+# An idle engine waits this long for messages before it looks at deadlines and signals.
+_IDLE_WAIT_S: Final = 0.2
+# Deadlines are in minutes: a step need not look at all of them.
+_EXPIRY_INTERVAL_S: Final = 0.2
+_PROBE: Final = Submit(
+    id=0,
+    prompt_ids=np.zeros(1, dtype="<i4").tobytes(),
+    sampling=SamplingParams(),
+    max_new_tokens=1,
+    deadline_s=60.0,
+)
+
+_Key = tuple[int, int]  # (id of the connection object, id on it)
+
+
+class EngineLoop:
+    """Owns the batch, the queue before it, and the socket."""
+
+    def __init__(self, config: EngineConfig, pipeline: Pipeline) -> None:
+        self._config = config
+        self._pipeline = pipeline
+        self._batch = Batch(pipeline, config.options.max_running)
+        self._waiting: dict[Generation, None] = {}  # in order of arrival
+        self._checking: set[Generation] = set()
+        self._alive: dict[_Key, Generation] = {}
+        self._next_expiry_at = 0.0
+        self._last_token_at: float | None = None
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
+        self._num_output_tokens = 0
+        self._is_stopping = False
+        self._server: SocketServer | None = None
+
+    def warm_up(self) -> None:
+        """Make one token, before anybody can ask. Raises `PipelineBroken` or RuntimeError."""
+        self._batch.add(Generation.of(None, _PROBE))
+        while self._batch.has_work:
+            step = self._batch.step()
+            for broken in step.broken:
+                raise RuntimeError(broken.message)
+            self._take_step(step)
+
+    def run(self, on_listening: Callable[[], None]) -> None:
+        """Serve until `stop`. Raises `PipelineBroken` when the process must be replaced."""
+        server = self._server = SocketServer(self._config.socket_path, self._hello)
+        vocab_size = self._pipeline.vocab_size
+        self._grammars = GrammarChecks(self._config.folder, vocab_size, server)
+        on_listening()
+        try:
+            while not self._is_stopping:
+                self._turn(server)
+            self._reject_all()
+        finally:
+            self._grammars.close()
+            server.close()
+
+    def stop(self) -> None:
+        """Leave `run` soon. Safe to call from a signal handler."""
+        self._is_stopping = True
+
+    def watch_parent(self, fd: int) -> None:
+        """Stop when this descriptor, held open by the parent, reaches its end."""
+        assert self._server is not None
+        self._server.watch(fd, lambda: None if os.read(fd, 1024) else self.stop())
+
+    def _turn(self, server: SocketServer) -> None:
+        has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_room)
+        for incoming in server.poll(0 if has_work else _IDLE_WAIT_S):
+            self._receive(incoming)
+        self._grammars.tick()
+        self._expire()
+        self._admit()
+        if self._batch.has_work:
+            self._take_step(self._batch.step())
+        else:
+            self._probe_when_idle()
+
+    # What arrives
+
+    def _receive(self, incoming: Incoming) -> None:
+        match incoming.message:
+            case None:
+                self._forget(incoming.connection)
+            case Submit():
+                self._submit(incoming.connection, incoming.message)
+            case Cancel(id=id_):
+                self._drop(self._alive.get((id(incoming.connection), id_)))
+            case Ping(nonce=nonce):
+                incoming.connection.send(Pong(nonce, self._stats()))
+            case _:
+                assert_never(incoming.message)
+
+    def _submit(self, connection: Connection, submit: Submit) -> None:
+        try:
+            generation = Generation.of(connection, submit)
+            self._check(generation)
+        except ValueError as error:
+            Generation(connection, submit, np.zeros(0, np.int64)).reject(
+                InvalidRequest.code or "", str(error)
+            )
+            return
+        if len(self._waiting) + len(self._checking) >= self._num_places:
+            generation.reject(Overloaded.code or "", "All places are taken; try again shortly.")
+            return
+        self._alive[_key(generation)] = generation
+        if submit.grammar is None:
+            self._accept(generation)
+        else:
+            self._checking.add(generation)
+            self._grammars.ask(submit.grammar, lambda refusal: self._judge(generation, refusal))
+
+    @property
+    def _num_places(self) -> int:
+        """Who may wait: the queue's places, and those that the next step will admit."""
+        options = self._config.options
+        return options.max_waiting + max(0, options.max_running - len(self._batch))
+
+    def _check(self, generation: Generation) -> None:
+        """Raises ValueError for a prompt that would poison or overflow the pipeline."""
+        ids, vocab_size = generation.prompt_ids, self._pipeline.vocab_size
+        if len(ids) == 0:
+            raise ValueError("The prompt is empty.")
+        if int(ids.min()) < 0 or (vocab_size and int(ids.max()) >= vocab_size):
+            raise ValueError(f"The prompt has token ids outside 0..{vocab_size - 1}.")
+        max_context = self._config.max_context
+        if max_context and len(ids) >= max_context:
+            raise ValueError(
+                f"The prompt has {len(ids)} tokens; the model's context is {max_context}."
+            )
+
+    def _judge(self, generation: Generation, refusal: str | None) -> None:
+        if generation not in self._checking:
+            return  # cancelled meanwhile
+        self._checking.discard(generation)
+        if refusal is None:
+            self._accept(generation)
+        else:
+            self._end(generation)
+            text = f"The grammar cannot be compiled: {refusal}"
+            generation.reject(InvalidGrammar.code or "", text)
+
+    def _accept(self, generation: Generation) -> None:
+        self._waiting[generation] = None
+        if generation.connection is not None:
+            generation.connection.send(Accepted(generation.submit.id))
+
+    # Who runs
+
+    def _admit(self) -> None:
+        while self._waiting and self._batch.has_room:
+            generation = next(iter(self._waiting))
+            del self._waiting[generation]
+            broken = self._batch.add(generation)
+            if broken is not None:
+                self._fail(broken)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        if now < self._next_expiry_at:
+            return
+        self._next_expiry_at = now + _EXPIRY_INTERVAL_S
+        for generation in [each for each in self._alive.values() if each.deadline < now]:
+            self._drop(generation)
+            generation.reject(
+                DeadlineExceeded.code or "",
+                f"The request ran longer than {generation.submit.deadline_s:g} s.",
+            )
+
+    def _drop(self, generation: Generation | None) -> None:
+        """Forget a generation, wherever it is."""
+        if generation is not None:
+            self._waiting.pop(generation, None)
+            self._checking.discard(generation)
+            self._batch.remove(generation)
+            self._end(generation)
+
+    def _forget(self, connection: Connection) -> None:
+        for generation in list(self._alive.values()):
+            if generation.connection is connection:
+                self._drop(generation)
+
+    def _end(self, generation: Generation) -> None:
+        self._alive.pop(_key(generation), None)
+
+    # What is made
+
+    def _take_step(self, step: Step) -> None:
+        self._num_steps += 1
+        outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
+        for made in step.made:
+            generation = made.generation
+            if generation.connection is not None:
+                self._count(generation, len(made.token_ids))
+                output = generation.output(made.token_ids, made.finish)
+                outputs[generation.connection].append(output)
+            if made.finish is not None:
+                self._end(generation)
+        for connection, of_connection in outputs.items():
+            connection.send(StepOutputs(tuple(of_connection)))
+        for broken in step.broken:
+            self._fail(broken)
+        if step.made:
+            self._last_token_at = time.monotonic()
+
+    def _count(self, generation: Generation, num_tokens: int) -> None:
+        if not generation.tokens:
+            self._num_prompt_tokens += len(generation.prompt_ids)
+            self._num_cached_tokens += generation.num_cached or 0
+        self._num_output_tokens += num_tokens
+
+    def _fail(self, broken: Broken) -> None:
+        self._end(broken.generation)
+        broken.generation.reject(broken.code, broken.message)
+
+    def _probe_when_idle(self) -> None:
+        last = self._last_token_at
+        if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
+            self._batch.add(Generation.of(None, _PROBE))
+
+    def _reject_all(self) -> None:
+        for generation in list(self._alive.values()):
+            generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
+
+    # What is told
+
+    def _hello(self) -> Hello:
+        options = self._config.options
+        return Hello(
+            protocol_version=PROTOCOL_VERSION,
+            pid=os.getpid(),
+            max_context=self._config.max_context,
+            vocab_size=self._pipeline.vocab_size,
+            max_running=options.max_running,
+            max_waiting=options.max_waiting,
+        )
+
+    def _stats(self) -> EngineStats:
+        last = self._last_token_at
+        return EngineStats(
+            num_running=len(self._batch),
+            num_waiting=len(self._waiting) + len(self._checking),
+            num_steps=self._num_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
+            num_output_tokens=self._num_output_tokens,
+            num_recoveries=self._batch.num_recoveries,
+            cache_usage=self._pipeline.cache_usage,
+            last_token_age_s=None if last is None else time.monotonic() - last,
+        )
+
+
+def _key(generation: Generation) -> _Key:
+    return id(generation.connection), generation.submit.id

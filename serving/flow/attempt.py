@@ -1,0 +1,118 @@
+"""One submission of a job to its engine, from the first word to the last token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from msgspec import structs
+
+from serving.core.errors import ServingError, error_from_code
+from serving.core.events import Completed, Event, Started
+from serving.core.ids import tool_call_id
+from serving.core.request import GenerationRequest
+from serving.flow.directory import Engine
+from serving.flow.meter import Meter
+from serving.output.choice import ChoiceReader
+from serving.prompting.kit import Prompt
+from serving.transport.client import Run, Said
+from serving.transport.messages import FINISH_STOP, Accepted, Rejected, Submit, TokenOutput
+
+# A stream that has said nothing for this long gets a comment, so that no proxy drops it.
+SILENCE_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that can be submitted: rendered, checked, and with all values decided."""
+
+    request: GenerationRequest
+    engine: Engine
+    meter: Meter
+    token: str  # of the answer's head; ids of tool calls derive from it
+    prompts: tuple[Prompt, ...]
+    submits: tuple[Submit, ...]  # one for each choice; ids are given when submitted
+
+    def reader(self, choice: int) -> ChoiceReader:
+        """A new reader for the tokens of a choice."""
+        request, kit = self.request, self.engine.kit
+        return ChoiceReader(
+            choice,
+            decoder=self.engine.new_decoder(),
+            parser=self._parser(choice),
+            stop=request.stopping.stop,
+            include_stop_text=request.stopping.include_stop_text,
+            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+        )
+
+
+async def attempt(job: Job) -> AsyncIterator[list[Event]]:
+    """Batches of events, from `Started` to `Completed`; an empty one for each
+    `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
+    await job.engine.wait()
+    client = job.engine.client
+    submits = [structs.replace(submit, id=client.new_id()) for submit in job.submits]
+    run = client.submit(submits)
+    progress = _Progress(job, run, [submit.id for submit in submits])
+    try:
+        while not progress.is_complete:
+            yield progress.take(await run.next(SILENCE_S))
+    finally:
+        run.cancel()
+
+
+class _Progress:
+    """Turns what the engine says of the choices of one run into events."""
+
+    def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
+        self._job = job
+        self._run = run
+        self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
+        self._num_to_accept = len(ids)
+        self._num_open = len(ids)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every choice has finished."""
+        return self._num_open == 0
+
+    def take(self, said: list[Said]) -> list[Event]:
+        """The events that this causes. Raises the `ServingError` of a rejection."""
+        events: list[Event] = []
+        for each in said:
+            match each.message:
+                case TokenOutput():
+                    self._read(each.message, events)
+                case Accepted():
+                    self._num_to_accept -= 1
+                    if self._num_to_accept == 0:
+                        events.append(Started(len(self._readers)))
+                case Rejected(code=code, message=message):
+                    raise self._error(code, message)
+                case _:
+                    assert_never(each.message)
+        if said and self.is_complete:
+            events.append(Completed(self._job.meter.usage))
+        return events
+
+    def _read(self, output: TokenOutput, events: list[Event]) -> None:
+        reader, meter = self._readers[output.id], self._job.meter
+        if output.queue_s is not None:
+            meter.begin(output.queue_s, output.num_cached_tokens or 0)
+        num_reasoning_before = reader.num_reasoning_tokens
+        events += reader.feed(output.token_ids)
+        meter.num_output_tokens += len(output.token_ids)
+        finish = output.finish
+        if reader.is_stopped and finish is None:
+            self._run.cancel(output.id)
+            finish = FINISH_STOP
+        if finish is not None:
+            events += reader.finish(finish)
+            self._num_open -= 1
+        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
+
+    def _error(self, code: str, message: str) -> ServingError:
+        grammar = self._job.request.grammar
+        param = grammar.param if grammar is not None and "grammar" in code else None
+        return error_from_code(code, message, param=param)

@@ -1,0 +1,163 @@
+"""Which engines there are, and how to reach them.
+
+`EngineDirectory` is the seam for many machines: the local one knows the engines of this
+host by their sockets; others may find them in a database or by a cluster manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
+from serving.engine.config import EngineOptions
+from serving.output.formats import Format, by_name, detect
+from serving.prompting.folder import UnusableFolder
+from serving.prompting.kit import ModelKit
+from serving.transport.address import engine_socket
+from serving.transport.client import EngineClient
+from serving.transport.messages import Hello
+
+log = logging.getLogger(__name__)
+
+# How long a request waits for an engine that should be there: one that was killed is back
+# sooner, and a client that is told to come back after this long has lost nothing.
+ENGINE_WAIT_S: Final = 30.0
+_DEFAULT_MODEL_NAME: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A served model as requests need it. Equal entries need no reload."""
+
+    id: int
+    name: str
+    folder: Path
+    options: EngineOptions
+    is_loaded: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class Engine:
+    """A model that can be asked: its tokenizer and template, and the way to its engine."""
+
+    def __init__(self, entry: ModelEntry, kit: ModelKit, client: EngineClient) -> None:
+        self.entry = entry
+        self.kit = kit
+        self.client = client
+        self.format = _format(entry, kit)
+        self._num_waiting = 0
+
+    @property
+    def max_context(self) -> int | None:
+        """Tokens, prompt and output together; None when nobody knows."""
+        return self.entry.options.max_context or self.kit.max_context
+
+    async def wait(self, timeout_s: float = ENGINE_WAIT_S) -> Hello:
+        """Return once the engine is there. Raises `ModelNotReady` or `Overloaded`."""
+        if self.client.is_connected and self.client.hello is not None:
+            return self.client.hello
+        if self._num_waiting >= self.entry.options.max_waiting:
+            raise Overloaded("The model is starting and its queue is full; try again shortly.")
+        self._num_waiting += 1
+        try:
+            return await self.client.wait_connected(timeout_s)
+        except TimeoutError:
+            raise ModelNotReady(f"The model {self.entry.name} is not ready yet.") from None
+        finally:
+            self._num_waiting -= 1
+
+
+class EngineDirectory(Protocol):
+    """Finds the engine of a model."""
+
+    @property
+    def entries(self) -> Mapping[str, ModelEntry]:
+        """All served models by name."""
+
+    def find(self, name: str | None) -> Engine:
+        """Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`."""
+
+
+class LocalDirectory:
+    """The engines that this host's node keeps."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._entries: dict[str, ModelEntry] = {}
+        self._engines: dict[str, Engine] = {}
+
+    @property
+    def entries(self) -> Mapping[str, ModelEntry]:
+        """All served models by name."""
+        return self._entries
+
+    @property
+    def engines(self) -> Iterable[Engine]:
+        """All models that should be loaded and can be rendered for."""
+        return self._engines.values()
+
+    def find(self, name: str | None) -> Engine:
+        """Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`."""
+        entry = self._entry(name)
+        engine = self._engines.get(entry.name)
+        if engine is not None:
+            return engine
+        if not entry.is_loaded:
+            raise ModelNotReady(f"The model {entry.name} is not loaded.")
+        raise ModelNotReady(f"The model {entry.name} cannot be loaded; ask its administrator.")
+
+    async def update(self, entries: Mapping[str, ModelEntry]) -> None:
+        """Take over a new list of models: load what is new, let go of what is not there."""
+        if entries == self._entries:
+            return
+        for name, engine in list(self._engines.items()):
+            if entries.get(name) != engine.entry or not engine.entry.is_loaded:
+                del self._engines[name]
+                await engine.client.close()
+        for name, entry in entries.items():
+            if entry.is_loaded and name not in self._engines:
+                await self._load(entry)
+        self._entries = dict(entries)
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self.update({})
+
+    async def _load(self, entry: ModelEntry) -> None:
+        try:
+            kit = await asyncio.to_thread(ModelKit.load, entry.folder)
+        except UnusableFolder as error:
+            log.error("model unusable name=%s: %s", entry.name, error)
+            return
+        client = EngineClient(engine_socket(self._run_dir, entry.id))
+        client.open()
+        self._engines[entry.name] = Engine(entry, kit, client)
+
+    def _entry(self, name: str | None) -> ModelEntry:
+        entry = self._entries.get(name) if name is not None else None
+        if entry is not None:
+            return entry
+        if name is None or name == _DEFAULT_MODEL_NAME:
+            return self._default()
+        raise ModelNotFound(
+            f"The model `{name}` does not exist. GET /v1/models lists the models served here.",
+            param="model",
+        )
+
+    def _default(self) -> ModelEntry:
+        loaded = [entry for entry in self._entries.values() if entry.is_loaded]
+        if len(loaded) == 1:
+            return loaded[0]
+        raise MissingParameter("Say which model to use in `model`.", param="model")
+
+
+def _format(entry: ModelEntry, kit: ModelKit) -> Format:
+    name = entry.options.output_format
+    return by_name(name) if name else detect(kit.template_text or "")

@@ -1,0 +1,48 @@
+"""What a request has cost so far. Written by the flow, read by the door and the ledger."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from serving.core.events import Usage
+
+
+@dataclass(slots=True)
+class Meter:
+    """Grows with every token. Times are of the monotonic clock, in seconds."""
+
+    started_at: float = field(default_factory=time.monotonic)
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    queue_s: float | None = None
+    first_token_s: float | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """The counts as clients see them."""
+        return Usage(
+            self.num_prompt_tokens,
+            self.num_cached_tokens,
+            self.num_output_tokens,
+            self.num_reasoning_tokens,
+        )
+
+    @property
+    def total_s(self) -> float:
+        """How long it has taken until now."""
+        return time.monotonic() - self.started_at
+
+    def begin(self, queue_s: float, num_cached_tokens: int) -> None:
+        """A choice has made its first tokens. The first choice's times count."""
+        self.num_cached_tokens += num_cached_tokens
+        if self.first_token_s is None:
+            self.first_token_s = self.total_s
+            self.queue_s = queue_s
+
+    def restart(self) -> None:
+        """What a lost engine has made is not the client's to pay."""
+        self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
+        self.queue_s = self.first_token_s = None

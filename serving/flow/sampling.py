@@ -1,0 +1,43 @@
+"""Decides every sampling value: the request's word first, then the model's
+generation_config.json, then the URL tree's, then the neutral value."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from serving.core.request import GenerationRequest
+from serving.prompting.folder import GenerationDefaults
+from serving.transport.messages import SamplingParams
+
+_DEFAULT_TEMPERATURE: Final = 1.0
+
+
+def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """Sampling with nothing left open. Without a seed one is drawn, because the engine's
+    own default is always the same."""
+    asked = request.sampling
+    seed = secrets.randbits(63) if asked.seed is None else asked.seed
+    top_k = _first(asked.top_k, defaults.top_k, request.dialect.default_top_k, 0)
+    return SamplingParams(
+        temperature=_temperature(asked.temperature, defaults),
+        top_p=_first(asked.top_p, defaults.top_p, 1.0),
+        top_k=max(0, int(top_k)),
+        min_p=_first(asked.min_p, defaults.min_p, 0.0),
+        seed=seed,
+        frequency_penalty=_first(asked.frequency_penalty, defaults.frequency_penalty, 0.0),
+        presence_penalty=_first(asked.presence_penalty, defaults.presence_penalty, 0.0),
+        repetition_penalty=_first(asked.repetition_penalty, defaults.repetition_penalty, 1.0),
+    )
+
+
+def _temperature(asked: float | None, defaults: GenerationDefaults) -> float:
+    if asked is not None:
+        return asked
+    if defaults.do_sample is False:
+        return 0.0
+    return _first(defaults.temperature, _DEFAULT_TEMPERATURE)
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)

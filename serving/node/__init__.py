@@ -1,0 +1,5 @@
+"""The node process: keeps one engine process alive for each model that should be loaded."""
+
+from serving.node.watch import main
+
+__all__ = ["main"]

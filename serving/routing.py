@@ -1,0 +1,23 @@
+"""Generation, routed past Django's middleware: a Channels consumer for each endpoint."""
+
+from __future__ import annotations
+
+from channels.routing import URLRouter
+from django.urls import re_path
+
+from serving.consumers import GenerationConsumer
+from serving.core.request import Endpoint
+from serving.edge import ApiEdge, App
+from serving.runtime import Runtime
+
+
+def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
+    """Both URL trees. What is not generation goes to `otherwise`."""
+    doors = [
+        re_path(
+            rf"^(?P<tree>v1|v3)/{endpoint}/?$",
+            GenerationConsumer.as_asgi(runtime=runtime, endpoint=endpoint),
+        )
+        for endpoint in Endpoint
+    ]
+    return ApiEdge(URLRouter([*doors, re_path(r"", otherwise)]))

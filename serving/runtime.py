@@ -1,0 +1,141 @@
+"""What one web process holds: who may call, which engines there are, what is running.
+
+Started by the first thing that the server asks of the application, inside its event loop,
+so that it works the same on every ASGI server. Everything that touches the database runs
+in one thread of its own; requests read only what that thread has left in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, TypeVar
+
+from accounts.keytable import KeyTable
+from accounts.usage import UsageLedger, recover_orphans
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from serving.flow.directory import LocalDirectory
+from serving.live import LiveRequests
+from serving.snapshot import read_entries
+from serving.transport.client import EngineGone
+from serving.transport.messages import EngineStats
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+# Changes of keys and models are seen within a second, with room for a slow query.
+_REFRESH_INTERVAL_S: Final = 0.4
+_TICK_INTERVAL_S: Final = 1.0
+_PING_TIMEOUT_S: Final = 2.0
+# An idle engine makes a token every 10 s; one that has made none for longer is not ready.
+_READY_TOKEN_AGE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One loaded model, as `/readyz` and `/metrics` see it. `stats` None: no answer."""
+
+    model: str
+    stats: EngineStats | None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it really made a token a moment ago."""
+        age_s = None if self.stats is None else self.stats.last_token_age_s
+        return age_s is not None and age_s < _READY_TOKEN_AGE_S
+
+
+class Runtime:
+    """`await start()` before anything else; it may be called for every request."""
+
+    def __init__(self) -> None:
+        self.keys = KeyTable()
+        self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
+        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
+        self.live = LiveRequests(self.ledger)
+        self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
+        self._start: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._database = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+
+    async def start(self) -> None:
+        """Load keys and models, and begin to keep them fresh. Idempotent."""
+        if self._start is None:
+            self._start = asyncio.create_task(self._begin(), name="runtime-start")
+        await asyncio.shield(self._start)
+
+    async def stop(self) -> None:
+        """Write what is unwritten and let go of the engines."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.directory.close()
+        await asyncio.to_thread(self.ledger.stop)
+        self._database.shutdown(wait=False)
+
+    async def health(self) -> list[EngineHealth]:
+        """All models that should be loaded, asked at once."""
+        engines = list(self.directory.engines)
+        stats = await asyncio.gather(*(self._ping(engine.client.ping) for engine in engines))
+        return [
+            EngineHealth(engine.entry.name, each)
+            for engine, each in zip(engines, stats, strict=True)
+        ]
+
+    async def _begin(self) -> None:
+        await self._in_database_thread(lambda: recover_orphans(Path(settings.VINERY_USAGE_DIR)))
+        self.ledger.start()
+        await self._refresh()
+        self._tasks = [
+            asyncio.create_task(_repeat(self._refresh, _REFRESH_INTERVAL_S), name="refresh"),
+            asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
+        ]
+
+    async def _refresh(self) -> None:
+        await self._in_database_thread(self.keys.refresh)
+        entries = await self._in_database_thread(read_entries)
+        await self.directory.update(entries)
+
+    async def _tick(self) -> None:
+        self.live.tick()
+
+    async def _in_database_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._database, _then_close, work)
+
+    async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
+        try:
+            return await ping(_PING_TIMEOUT_S)
+        except (EngineGone, TimeoutError):
+            return None
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """For ever; a database that is away is a warning, and the last snapshot stays."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await work()
+        except DatabaseError as error:
+            log.warning("snapshot not refreshed: %s", error)
+
+
+def _then_close(work: Callable[[], ResultT]) -> ResultT:
+    try:
+        return work()
+    finally:
+        close_old_connections()
+
+
+@cache
+def runtime() -> Runtime:
+    """The one of this process: Django's views have no other way to be given it."""
+    return Runtime()

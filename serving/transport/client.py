@@ -1,0 +1,288 @@
+"""The gateway's end of the socket: one connection per engine, many generations on it.
+
+`EngineClient` keeps the connection up for as long as it is open: it connects again within
+moments of an engine's start. A generation belongs to one connection; when that breaks,
+every `Run` on it learns so by `EngineGone`, and whoever owns the run decides what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, assert_never
+
+import msgspec
+
+from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.messages import (
+    PROTOCOL_VERSION,
+    Accepted,
+    Cancel,
+    EngineStats,
+    FromEngine,
+    Hello,
+    Ping,
+    Pong,
+    Rejected,
+    StepOutputs,
+    Submit,
+    TokenOutput,
+)
+
+# How soon a vanished engine is looked for again. It bounds how long a waiting request
+# notices nothing after the engine is back; a failed connect to a Unix socket costs 50 us.
+_RECONNECT_S: Final = 0.05
+
+
+class EngineGone(Exception):
+    """The connection to the engine broke, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the engine said of one member of a run."""
+
+    member: int
+    message: Accepted | TokenOutput | Rejected
+
+
+class Run:
+    """Some generations that one reader waits for together: the choices of a request.
+
+    The inbox is bounded by what the engine may say: at most `max_new_tokens` outputs for
+    each member.
+    """
+
+    def __init__(self, link: _Link, members: Sequence[int]) -> None:
+        self._link = link
+        self._open = set(members)
+        self._inbox: list[Said] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_lost = False
+
+    async def next(self, timeout_s: float | None = None) -> list[Said]:
+        """All that has arrived since the last call, waiting for the first.
+
+        Returns nothing when `timeout_s` passes in silence. Raises `EngineGone`.
+        """
+        if not self._inbox and not self._is_lost:
+            await self._wait(timeout_s)
+        if self._inbox:
+            said, self._inbox = self._inbox, []
+            return said
+        if self._is_lost:
+            raise EngineGone
+        return []
+
+    def cancel(self, member: int | None = None) -> None:
+        """Free the engine's slots of one member, or of all that have not ended."""
+        for id_ in [member] if member is not None else list(self._open):
+            if id_ in self._open:
+                self._open.discard(id_)
+                self._link.forget(id_)
+
+    def put(self, id_: int, message: Accepted | TokenOutput | Rejected) -> None:
+        """Called by the connection."""
+        if isinstance(message, Rejected) or getattr(message, "finish", None) is not None:
+            self._open.discard(id_)
+        self._inbox.append(Said(id_, message))
+        self._wake()
+
+    def lose(self) -> None:
+        """Called by the connection when it breaks."""
+        self._open.clear()
+        self._is_lost = True
+        self._wake()
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake) if timeout_s is not None else None
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Link(asyncio.Protocol):
+    """One live connection."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._frames = FrameReader()
+        self._decode = msgspec.msgpack.Decoder(FromEngine).decode
+        self._transport: asyncio.Transport | None = None
+        self._runs: dict[int, Run] = {}
+        self._pings: dict[int, asyncio.Future[EngineStats]] = {}
+        self.hello: asyncio.Future[Hello] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        runs, self._runs = set(self._runs.values()), {}
+        for run in runs:
+            run.lose()
+        for ping in self._pings.values():
+            _fail(ping, EngineGone())
+        _fail(self.hello, EngineGone())
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self._take(self._decode(frame))
+        except (BrokenFrame, msgspec.MsgspecError):
+            self.close()
+
+    def send(self, message: msgspec.Struct) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise EngineGone
+        self._transport.write(pack(message))
+
+    def open_run(self, submits: Sequence[Submit]) -> Run:
+        run = Run(self, [submit.id for submit in submits])
+        for submit in submits:
+            self._runs[submit.id] = run
+        for submit in submits:
+            self.send(submit)
+        return run
+
+    def forget(self, id_: int) -> None:
+        self._runs.pop(id_, None)
+        with contextlib.suppress(EngineGone):
+            self.send(Cancel(id_))
+
+    async def ping(self, nonce: int) -> EngineStats:
+        answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
+        self._pings[nonce] = answer
+        try:
+            self.send(Ping(nonce))
+            return await answer
+        finally:
+            self._pings.pop(nonce, None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case StepOutputs(outputs=outputs):
+                for output in outputs:
+                    self._deliver(output, is_end=output.finish is not None)
+            case Accepted():
+                self._deliver(message, is_end=False)
+            case Rejected():
+                self._deliver(message, is_end=True)
+            case Pong(nonce=nonce, stats=stats):
+                ping = self._pings.get(nonce)
+                if ping is not None and not ping.done():
+                    ping.set_result(stats)
+            case Hello():
+                self._greet(message)
+            case _:
+                assert_never(message)
+
+    def _deliver(self, message: Accepted | TokenOutput | Rejected, *, is_end: bool) -> None:
+        run = self._runs.pop(message.id, None) if is_end else self._runs.get(message.id)
+        if run is not None:
+            run.put(message.id, message)
+
+    def _greet(self, hello: Hello) -> None:
+        if hello.protocol_version != PROTOCOL_VERSION:
+            self.close()
+        elif not self.hello.done():
+            self.hello.set_result(hello)
+
+
+def _fail(future: asyncio.Future[EngineStats] | asyncio.Future[Hello], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # read here, so that nobody is warned of a failure unread
+
+
+class EngineClient:
+    """Everything a gateway needs of one engine. Call `open` once, `close` at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ids = itertools.count(1)
+        self._link: _Link | None = None
+        self._connected = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.hello: Hello | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an engine is there now."""
+        return self._connected.is_set()
+
+    def open(self) -> None:
+        """Begin to keep a connection up."""
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.path.name}")
+
+    async def close(self) -> None:
+        """Drop the connection; runs on it are lost."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+
+    async def wait_connected(self, timeout_s: float) -> Hello:
+        """The engine's greeting. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            await self._connected.wait()
+        assert self.hello is not None
+        return self.hello
+
+    def new_id(self) -> int:
+        """An id that no other generation of this client has."""
+        return next(self._ids)
+
+    def submit(self, submits: Sequence[Submit]) -> Run:
+        """Start some generations as one run. Raises `EngineGone` when none is there."""
+        if self._link is None:
+            raise EngineGone
+        return self._link.open_run(submits)
+
+    async def ping(self, timeout_s: float) -> EngineStats:
+        """What the engine is doing. Raises `EngineGone`, or TimeoutError when it hangs."""
+        if self._link is None:
+            raise EngineGone
+        async with asyncio.timeout(timeout_s):
+            return await self._link.ping(self.new_id())
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            with contextlib.suppress(OSError, EngineGone):
+                _, link = await loop.create_unix_connection(_Link, str(self.path))
+                await self._use(link)
+            await asyncio.sleep(_RECONNECT_S)
+
+    async def _use(self, link: _Link) -> None:
+        try:
+            self.hello = await link.hello
+            self._link = link
+            self._connected.set()
+            await link.closed
+        finally:
+            self._link = None
+            self._connected.clear()
+            link.close()

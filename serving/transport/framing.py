@@ -1,0 +1,47 @@
+"""Length-prefixed frames over a byte stream: four bytes big endian, then one document."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from serving.transport.messages import MAX_FRAME_BYTES
+
+_LENGTH: Final = struct.Struct(">I")
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class BrokenFrame(Exception):
+    """The peer sent something that is no frame of ours: the connection must be closed."""
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """One frame, ready for the socket."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames, whatever pieces it arrives in."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    def feed(self, received: bytes) -> list[bytes]:
+        """The frames that are now complete. Raises `BrokenFrame` for an absurd length."""
+        self._buffer += received
+        buffer, start, frames = self._buffer, 0, []
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > self._max_frame_bytes:
+                raise BrokenFrame(f"a frame of {length} bytes")
+            end = start + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return frames

@@ -1,0 +1,170 @@
+"""The engine's end of the socket: non-blocking, single-threaded, driven by `poll`.
+
+The engine's only thread calls `poll` between two steps, so nothing here may block. What a
+peer does not read is kept up to a limit; a peer beyond it is dead or hostile and is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.messages import ToEngine
+
+_READ_BYTES: Final = 1 << 18
+_MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Connection:
+    """One gateway. `send` never blocks; `is_open` turns false when the peer is gone."""
+
+    def __init__(self, peer: socket.socket, selector: selectors.BaseSelector) -> None:
+        self._socket = peer
+        self._selector = selector
+        self._frames = FrameReader()
+        self._outbox = bytearray()
+        self._decode = msgspec.msgpack.Decoder(ToEngine).decode
+        self.is_open = True
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send, or keep for later what the peer's buffer does not take now."""
+        if not self.is_open:
+            return
+        frame = pack(message)
+        if not self._outbox:
+            frame = frame[self._write(frame) :]
+        if frame and self.is_open:
+            self._keep(frame)
+
+    def receive(self) -> list[ToEngine]:
+        """What has arrived. Closes the connection at its end or on nonsense."""
+        try:
+            received = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            received = b""
+        if not received:
+            self.close()
+            return []
+        try:
+            return [self._decode(frame) for frame in self._frames.feed(received)]
+        except (BrokenFrame, msgspec.MsgspecError):
+            self.close()
+            return []
+
+    def flush(self) -> None:
+        """Send more of what was kept."""
+        del self._outbox[: self._write(bytes(self._outbox))]
+        if not self._outbox:
+            self._watch(selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self.is_open:
+            self.is_open = False
+            self._selector.unregister(self._socket)
+            self._socket.close()
+
+    def _write(self, frame: bytes) -> int:
+        try:
+            return self._socket.send(frame)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.close()
+            return 0
+
+    def _keep(self, frame: bytes) -> None:
+        self._outbox += frame
+        if len(self._outbox) > _MAX_OUTBOX_BYTES:
+            self.close()
+        else:
+            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def _watch(self, events: int) -> None:
+        if self.is_open:
+            self._selector.modify(self._socket, events, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message and the gateway that sent it. `message` None: the gateway is gone."""
+
+    connection: Connection
+    message: ToEngine | None
+
+
+class SocketServer:
+    """Listens on a Unix socket and gathers what all gateways say."""
+
+    def __init__(self, path: Path, greeting: Callable[[], msgspec.Struct]) -> None:
+        self._greeting = greeting
+        self._selector = selectors.DefaultSelector()
+        self._listener = _listen(path)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
+        """Also call `on_readable` from `poll` whenever this descriptor has something."""
+        self._selector.register(fd, selectors.EVENT_READ, on_readable)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching a descriptor."""
+        self._selector.unregister(fd)
+
+    def poll(self, timeout_s: float) -> list[Incoming]:
+        """Everything that has arrived, after at most `timeout_s` of waiting for it."""
+        incoming: list[Incoming] = []
+        for key, events in self._selector.select(timeout_s):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif isinstance(key.data, Connection):
+                incoming += _serve(key.data, events)
+            else:
+                key.data()
+        return incoming
+
+    def close(self) -> None:
+        """Stop listening and drop every gateway."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, Connection):
+                key.data.close()
+        self._listener.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            peer, _ = self._listener.accept()
+            peer.setblocking(False)
+            connection = Connection(peer, self._selector)
+            self._selector.register(peer, selectors.EVENT_READ, connection)
+            connection.send(self._greeting())
+
+
+def _serve(connection: Connection, events: int) -> list[Incoming]:
+    if events & selectors.EVENT_WRITE:
+        connection.flush()
+    messages = connection.receive() if events & selectors.EVENT_READ else []
+    incoming = [Incoming(connection, message) for message in messages]
+    if not connection.is_open:
+        incoming.append(Incoming(connection, None))
+    return incoming
+
+
+def _listen(path: Path) -> socket.socket:
+    """A fresh listening socket at this path, which only the owner may open."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener

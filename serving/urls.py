@@ -1,0 +1,12 @@
+"""What is ordinary Django under the two URL trees; generation is routed past it."""
+
+from django.urls import re_path
+
+from serving import views
+
+urlpatterns = [
+    re_path(r"^(?P<tree>v1|v3)/models/?$", views.list_models),
+    # Ids may contain slashes: clients send them percent-encoded, and servers decode them.
+    re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", views.retrieve_model),
+    re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", views.unknown_route),
+]

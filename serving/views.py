@@ -1,0 +1,87 @@
+"""The list of models, as OpenAI clients ask for it when they start."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from accounts.errors import KeyRefused
+from django.http import HttpRequest, JsonResponse
+
+from serving.core.errors import InvalidKey, MethodNotAllowed, ModelNotFound, NotFound, ServingError
+from serving.flow.directory import ModelEntry
+from serving.protocols.errors import error_content, error_headers
+from serving.runtime import runtime
+
+View = Callable[..., Awaitable[JsonResponse]]
+
+
+def for_clients(view: View) -> View:
+    """GET only, with a key, and every error as OpenAI words it."""
+
+    @wraps(view)
+    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+        try:
+            if request.method not in ("GET", "HEAD"):
+                raise MethodNotAllowed(f"Use GET here, not {request.method}.")
+            await _authenticate(request)
+            return await view(request, *args, **kwargs)
+        except ServingError as error:
+            return error_response(error)
+
+    return guarded
+
+
+def error_response(error: ServingError) -> JsonResponse:
+    """An error as a Django response."""
+    response = JsonResponse(error_content(error), status=error.status)
+    for name, value in error_headers(error):
+        response[name.decode()] = value.decode()
+    return response
+
+
+@for_clients
+async def list_models(request: HttpRequest, tree: str) -> JsonResponse:
+    """All served models, loaded or not: `{"object": "list", "data": [...]}`."""
+    entries = runtime().directory.entries.values()
+    return JsonResponse({"object": "list", "data": [_body(entry) for entry in entries]})
+
+
+@for_clients
+async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResponse:
+    """One served model."""
+    entry = runtime().directory.entries.get(name)
+    if entry is None:
+        raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
+    return JsonResponse(_body(entry))
+
+
+async def _authenticate(request: HttpRequest) -> None:
+    if not runtime().is_auth_on:
+        return
+    try:
+        runtime().keys.authenticate(request.headers.get("authorization"))
+    except KeyRefused as refused:
+        raise InvalidKey(refused.message) from None
+
+
+def _body(entry: ModelEntry) -> dict[str, object]:
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": int(entry.created_at.timestamp()),
+        "owned_by": "vinery",
+    }
+
+
+async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
+    """Anything else under a URL tree. Says what there is, since a wrong URL is the most
+    common first mistake."""
+    return error_response(
+        NotFound(
+            f"There is nothing at {request.method} {request.path}. This server has POST "
+            f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses and GET "
+            f"/{tree}/models.",
+        )
+    )
