@@ -15,10 +15,13 @@ import re
 import secrets
 import string
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from accounts.conf import key_peppers
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
 from accounts.models import ApiKey, User
 
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -34,6 +37,19 @@ class NewKey:
 
     key: ApiKey
     secret: str
+
+
+def key_peppers() -> Mapping[int, bytes]:
+    """The secrets under which keys are stored, by number. The highest makes new keys.
+
+    Raises `ImproperlyConfigured` when there is none.
+    """
+    peppers: Mapping[int, bytes] = getattr(settings, "VINERY_KEY_PEPPERS", {})
+    if not peppers or not all(peppers.values()):
+        raise ImproperlyConfigured(
+            "VINERY_KEY_PEPPERS must map at least one number to a secret, such as {1: b'...'}."
+        )
+    return peppers
 
 
 def create_key(*, owner: User, name: str, expires_at: datetime | None = None) -> NewKey:

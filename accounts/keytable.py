@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from accounts.conf import key_peppers
 from accounts.errors import KeyRefused, Refusal
 from accounts.keyrows import (
     Counts,
@@ -23,7 +22,7 @@ from accounts.keyrows import (
     read_fingerprint,
     rows_since,
 )
-from accounts.keys import digest_of, looks_like_key
+from accounts.keys import digest_of, key_peppers, looks_like_key
 
 # How late a row may become visible after its `updated_at`: the longest transaction that
 # writes keys or users, plus the difference between the clocks of two hosts.
@@ -146,11 +145,12 @@ def _key_in(authorization: bytes | str | None) -> bytes:
     """The key in `Bearer <key>`, if it is well formed."""
     if isinstance(authorization, str):
         authorization = authorization.encode("utf-8", "replace")
-    if not authorization:
+    # A client without a key often sends the scheme alone.
+    if not authorization or authorization.strip().lower() in (b"", b"bearer"):
         raise KeyRefused(Refusal.MISSING)
     scheme, _, secret = authorization.partition(b" ")
     if scheme.lower() != b"bearer" or not looks_like_key(secret):
-        raise KeyRefused(Refusal.MALFORMED if secret.strip() else Refusal.MISSING)
+        raise KeyRefused(Refusal.MALFORMED)
     return secret
 
 

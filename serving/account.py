@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from accounts.keytable import Caller
-from accounts.usage import Admission, Outcome, Settlement
 from msgspec import structs
 
+from accounts.keytable import Caller
+from accounts.usage.entries import Admission, Outcome, Settlement
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -10,9 +10,15 @@ from django.http import HttpRequest
 
 from serving.models import EngineState, EngineStatus, ServedModel
 
+# Only the type checker knows that Django's admin classes are generic.
+if TYPE_CHECKING:
+    _ServedModelAdmin = admin.ModelAdmin[ServedModel]
+else:
+    _ServedModelAdmin = admin.ModelAdmin
+
 
 @admin.register(ServedModel)
-class ServedModelAdmin(admin.ModelAdmin[ServedModel]):
+class ServedModelAdmin(_ServedModelAdmin):
     """What is served, with the state and last error of its engine beside it."""
 
     list_display = ("name", "folder", "device", "is_loaded", "state", "last_error")

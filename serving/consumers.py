@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from importlib import metadata
 from typing import Final
 
-from accounts.errors import KeyRefused
-from accounts.keytable import ANONYMOUS, Caller
 from channels.generic.http import AsyncHttpConsumer
 from django.conf import settings
 
+from accounts.errors import KeyRefused
+from accounts.keytable import ANONYMOUS, Caller
 from serving.account import Account
 from serving.core.dialect import DIALECTS
 from serving.core.errors import BodyTooLarge, InvalidKey, MethodNotAllowed, ServingError
@@ -31,6 +32,8 @@ from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
 from serving.runtime import Runtime
 
+# What a client sees as `system_fingerprint`: it changes when answers might.
+FINGERPRINT: Final = "vinery-" + ".".join(metadata.version("vinery").split(".")[:2])
 _JSON: Final = [(b"content-type", b"application/json")]
 # No proxy may hold a stream back or pack it.
 _STREAM: Final = [
@@ -56,7 +59,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         """ASGI. Raises `ServingError` for the edge to tell, while nothing has been sent."""
         self.scope, self.base_send = scope, send
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"Use POST here, not {scope['method']}.")
+            raise MethodNotAllowed(scope["method"], allowed="POST")
         caller = self._authenticate()
         try:
             body = await _read_body(receive)
@@ -131,7 +134,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
 def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
     """A body that cannot be understood has its row too."""
     try:
-        exchange = parse(endpoint, body, DIALECTS[dialect])
+        exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=FINGERPRINT)
     except ServingError:
         account.admit(model="", is_streamed=False)
         raise

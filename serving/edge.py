@@ -88,7 +88,9 @@ def edge_headers(request_id: str) -> Headers:
 async def send_error(send: Send, error: ServingError) -> None:
     """An error as OpenAI words it."""
     body = error_body(error)
-    headers = [(b"content-type", b"application/json"), *error_headers(error)]
+    steering = error_headers(error).items()
+    headers = [(name.lower().encode(), value.encode()) for name, value in steering]
+    headers.append((b"content-type", b"application/json"))
     await send_whole(send, error.status, headers, body)
 
 

@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from accounts.usage import UsageLedger
-
+from accounts.usage.ledger import UsageLedger
 from serving.flow.meter import Meter
 
 # A client that takes no byte for this long is gone, whatever its socket says.

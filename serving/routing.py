@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from channels.routing import URLRouter
 from django.urls import re_path
 
@@ -20,4 +22,7 @@ def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
         )
         for endpoint in Endpoint
     ]
-    return ApiEdge(URLRouter([*doors, re_path(r"", otherwise)]))
+    # Channels routes to ASGI applications by Django's own patterns, whose type knows only
+    # views.
+    rest = re_path(r"", cast("Any", otherwise))
+    return ApiEdge(URLRouter([*doors, rest]))

@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from accounts.keytable import KeyTable
-from accounts.usage import UsageLedger, recover_orphans
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from accounts.keytable import KeyTable
+from accounts.usage.ledger import UsageLedger
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
 from serving.snapshot import read_entries
@@ -91,7 +91,6 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        await self._in_database_thread(lambda: recover_orphans(Path(settings.VINERY_USAGE_DIR)))
         self.ledger.start()
         await self._refresh()
         self._tasks = [

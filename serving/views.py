@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from accounts.errors import KeyRefused
 from django.http import HttpRequest, JsonResponse
 
+from accounts.errors import KeyRefused
 from serving.core.errors import InvalidKey, MethodNotAllowed, ModelNotFound, NotFound, ServingError
 from serving.flow.directory import ModelEntry
-from serving.protocols.errors import error_content, error_headers
+from serving.protocols.errors import error_headers, error_object
 from serving.runtime import runtime
 
-View = Callable[..., Awaitable[JsonResponse]]
+# Django's types do not know that a view may be a coroutine function.
+View = Callable[..., Any]
 
 
 def for_clients(view: View) -> View:
@@ -24,7 +25,7 @@ def for_clients(view: View) -> View:
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         try:
             if request.method not in ("GET", "HEAD"):
-                raise MethodNotAllowed(f"Use GET here, not {request.method}.")
+                raise MethodNotAllowed(request.method or "", allowed="GET")
             await _authenticate(request)
             return await view(request, *args, **kwargs)
         except ServingError as error:
@@ -35,10 +36,7 @@ def for_clients(view: View) -> View:
 
 def error_response(error: ServingError) -> JsonResponse:
     """An error as a Django response."""
-    response = JsonResponse(error_content(error), status=error.status)
-    for name, value in error_headers(error):
-        response[name.decode()] = value.decode()
-    return response
+    return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
 
 
 @for_clients

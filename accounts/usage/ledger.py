@@ -153,13 +153,11 @@ class UsageLedger:
             self._requests.take(entry)
             try:
                 self._journal.append(line)
-                return
             except OSError as error:
                 self._lacks_entries = True
                 if isinstance(entry, Settlement):
                     self._spill(entry)
-                failure = error
-        self._complain(failure)
+                self._complain(error)
 
     def _spill(self, settlement: Settlement) -> None:
         if len(self._spilled) < self._max_spilled:
@@ -207,12 +205,10 @@ class UsageLedger:
             try:
                 self._journal.replace(opened + backlog + spilled)
             except OSError as error:
-                failure = error
-            else:
-                self._stored_bytes = len(opened)
-                self._spilled.clear()
-                self._lacks_entries = False
-                # Twice, lest a journal of many open requests be rewritten in every pass.
-                self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)
+                self._complain(error)
                 return
-        self._complain(failure)
+            self._stored_bytes = len(opened)
+            self._spilled.clear()
+            self._lacks_entries = False
+            # Twice, lest a journal of many open requests be rewritten in every pass.
+            self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)

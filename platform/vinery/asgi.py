@@ -7,6 +7,7 @@ have none, such as Daphne.
 from __future__ import annotations
 
 import os
+from typing import cast
 
 from django.core.asgi import get_asgi_application
 
@@ -57,4 +58,4 @@ class Application:
                 return
 
 
-application = Application(runtime(), django_application)
+application = Application(runtime(), cast(App, django_application))

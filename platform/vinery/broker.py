@@ -27,7 +27,7 @@ class Channel(filesystem.Channel):
         self._folder = Path(self.data_folder_in)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]
         # Names sort by age, and end as kombu's `_size` and `_purge` expect.
         name = f"{time.time_ns()}_{uuid.uuid4()}.{queue}.msg"
         draft = self._folder / f"{name}.draft"

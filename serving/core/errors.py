@@ -120,6 +120,10 @@ class MethodNotAllowed(ServingError):
     type = "invalid_request_error"
     code = "method_not_allowed"
 
+    def __init__(self, method: str, *, allowed: str) -> None:
+        super().__init__(f"Use {allowed} here, not {method}.")
+        self.allowed = allowed
+
 
 class BodyTooLarge(ServingError):
     """The request body is larger than the server accepts."""

@@ -2,7 +2,9 @@
 
 The life of a request is `Started`, then for each choice any mix of deltas and one
 `Finished`, then `Completed`; or `Failed` at any point, which ends it. Tool calls of a
-choice are numbered from 0 in the order in which they start.
+choice are numbered from 0 in the order in which they start, and the arguments of a call
+come before anything else of its choice starts. `Progress` may stand anywhere between
+`Started` and `Completed`, and is sent only to requests with `wants_progress`.
 """
 
 from __future__ import annotations
@@ -81,6 +83,13 @@ class ToolArgsDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """The counts so far, with all tokens of the deltas that follow until the next one."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A choice is complete."""
 
@@ -103,4 +112,4 @@ class Failed:
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta
-Event = Started | Delta | Finished | Completed | Failed
+Event = Started | Delta | Progress | Finished | Completed | Failed

@@ -179,6 +179,7 @@ class GenerationRequest:
     n: int = 1
     grammar: Grammar | None = None
     is_streamed: bool = False
+    wants_progress: bool = False  # running counts beside the deltas, as `Progress` events
     dialect: Dialect = V1
 
     @property

@@ -13,6 +13,7 @@ from serving.core.events import (
     Failed,
     Finished,
     FinishReason,
+    Progress,
     ReasoningDelta,
     Started,
     TextDelta,
@@ -117,7 +118,7 @@ class Fold:
     def feed(self, event: Event) -> None:
         """Take one event. Raises `ServingError` for `Failed`."""
         match event:
-            case Started():
+            case Started() | Progress():
                 pass
             case Finished(choice=choice, reason=reason):
                 self._choice(choice).reason = reason

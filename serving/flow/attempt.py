@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
 from serving.core.errors import ServingError, error_from_code
-from serving.core.events import Completed, Event, Started
+from serving.core.events import Completed, Event, Progress, Started
 from serving.core.ids import tool_call_id
-from serving.core.request import GenerationRequest
+from serving.core.request import GenerationRequest, RawPrompts, ToolMode
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.choice import ChoiceReader
+from serving.output.formats import by_name
+from serving.output.pieces import Parser
 from serving.prompting.kit import Prompt
 from serving.transport.client import Run, Said
 from serving.transport.messages import FINISH_STOP, Accepted, Rejected, Submit, TokenOutput
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0
+PLAIN: Final = by_name("plain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +39,43 @@ class Job:
 
     def reader(self, choice: int) -> ChoiceReader:
         """A new reader for the tokens of a choice."""
-        request, kit = self.request, self.engine.kit
+        request = self.request
         return ChoiceReader(
             choice,
-            decoder=self.engine.new_decoder(),
-            parser=self._parser(choice),
+            self.engine.new_decoder(is_raw=isinstance(request.prompt, RawPrompts)),
+            self._parser(choice),
             stop=request.stopping.stop,
             include_stop_text=request.stopping.include_stop_text,
             new_call_id=lambda index: tool_call_id(self.token, choice, index),
         )
 
+    def _parser(self, choice: int) -> Parser:
+        """Raw prompts are completed as they are: nothing in their text is syntax."""
+        conversation = self.request.prompt
+        if isinstance(conversation, RawPrompts):
+            return PLAIN.new_parser((), opens_reasoning=False)
+        is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
+        tools = conversation.tools if is_allowed else ()
+        prompt = self.prompts[choice // self.request.n]
+        return self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
 
-async def attempt(job: Job) -> AsyncIterator[list[Event]]:
+
+async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
     `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
     await job.engine.wait()
     client = job.engine.client
     submits = [structs.replace(submit, id=client.new_id()) for submit in job.submits]
     run = client.submit(submits)
-    progress = _Progress(job, run, [submit.id for submit in submits])
+    reading = _Reading(job, run, [submit.id for submit in submits])
     try:
-        while not progress.is_complete:
-            yield progress.take(await run.next(SILENCE_S))
+        while not reading.is_complete:
+            yield reading.take(await run.next(SILENCE_S))
     finally:
         run.cancel()
 
 
-class _Progress:
+class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
     def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
@@ -80,10 +93,11 @@ class _Progress:
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes. Raises the `ServingError` of a rejection."""
         events: list[Event] = []
+        deltas: list[Event] = []
         for each in said:
             match each.message:
                 case TokenOutput():
-                    self._read(each.message, events)
+                    self._read(each.message, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
                     if self._num_to_accept == 0:
@@ -92,25 +106,29 @@ class _Progress:
                     raise self._error(code, message)
                 case _:
                     assert_never(each.message)
+        usage = self._job.meter.usage
+        if deltas and self._job.request.wants_progress:
+            events.append(Progress(usage))
+        events += deltas
         if said and self.is_complete:
-            events.append(Completed(self._job.meter.usage))
+            events.append(Completed(usage))
         return events
 
     def _read(self, output: TokenOutput, events: list[Event]) -> None:
         reader, meter = self._readers[output.id], self._job.meter
         if output.queue_s is not None:
             meter.begin(output.queue_s, output.num_cached_tokens or 0)
-        num_reasoning_before = reader.num_reasoning_tokens
+        num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
         events += reader.feed(output.token_ids)
-        meter.num_output_tokens += len(output.token_ids)
+        meter.num_output_tokens += reader.num_output_tokens - num_before
+        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
         finish = output.finish
         if reader.is_stopped and finish is None:
             self._run.cancel(output.id)
             finish = FINISH_STOP
         if finish is not None:
-            events += reader.finish(finish)
+            events += reader.finish(cast(Literal["stop", "length"], finish))
             self._num_open -= 1
-        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
 
     def _error(self, code: str, message: str) -> ServingError:
         grammar = self._job.request.grammar

@@ -16,8 +16,9 @@ from typing import Final, Protocol
 
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
+from serving.output.detokenize import Decoder, Detokenizer
 from serving.output.formats import Format, by_name, detect
-from serving.prompting.folder import UnusableFolder
+from serving.prompting.errors import UnusableFolder
 from serving.prompting.kit import ModelKit
 from serving.transport.address import engine_socket
 from serving.transport.client import EngineClient
@@ -52,12 +53,18 @@ class Engine:
         self.kit = kit
         self.client = client
         self.format = _format(entry, kit)
+        self._chat_decoders = _detokenizer(kit, self.format.special_texts)
+        self._raw_decoders = _detokenizer(kit, frozenset())
         self._num_waiting = 0
 
     @property
     def max_context(self) -> int | None:
         """Tokens, prompt and output together; None when nobody knows."""
         return self.entry.options.max_context or self.kit.max_context
+
+    def new_decoder(self, *, is_raw: bool) -> Decoder:
+        """A decoder for one choice. Answers to raw prompts show no special token at all."""
+        return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder()
 
     async def wait(self, timeout_s: float = ENGINE_WAIT_S) -> Hello:
         """Return once the engine is there. Raises `ModelNotReady` or `Overloaded`."""
@@ -156,6 +163,13 @@ class LocalDirectory:
         if len(loaded) == 1:
             return loaded[0]
         raise MissingParameter("Say which model to use in `model`.", param="model")
+
+
+def _detokenizer(kit: ModelKit, kept: frozenset[str]) -> Detokenizer:
+    """End tokens leave no text, special or not."""
+    tokenizer = kit.tokenizer
+    special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
+    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
 
 
 def _format(entry: ModelEntry, kit: ModelKit) -> Format:

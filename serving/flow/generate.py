@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -18,12 +18,19 @@ from msgspec import structs
 from serving.core.errors import ContextTooLong, EngineLost, ServingError
 from serving.core.events import Event, Failed, Started
 from serving.core.ids import derive_seed
-from serving.core.request import Conversation, GenerationRequest, Grammar, RawPrompts
+from serving.core.request import (
+    Conversation,
+    GenerationRequest,
+    Grammar,
+    RawPrompts,
+    ToolMode,
+)
 from serving.core.result import Fold, Result
 from serving.flow.attempt import Job, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.sampling import resolve_sampling
+from serving.output.formats import answer_grammar, tool_grammar
 from serving.prompting.kit import Prompt
 from serving.transport.client import EngineGone
 from serving.transport.messages import GrammarSpec, Submit
@@ -60,7 +67,7 @@ async def prepare(
     return Job(request, engine, meter, token, prompts, tuple(submits))
 
 
-async def stream(job: Job) -> AsyncIterator[list[Event]]:
+async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events; an empty one means that `SILENCE_S` passed without any.
 
     Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
@@ -147,15 +154,19 @@ def _max_new_tokens(request: GenerationRequest, engine: Engine, prompt: Prompt) 
 
 
 def _grammar(request: GenerationRequest, engine: Engine, prompt: Prompt) -> Grammar | None:
-    """The client's own constraint, or the one that its tool choice demands."""
-    if request.grammar is not None or isinstance(request.prompt, RawPrompts):
+    """What the output must be: calls that were demanded come before the answer's shape."""
+    if isinstance(request.prompt, RawPrompts):
         return request.grammar
-    conversation = request.prompt
-    return engine.format.tool_grammar(
+    conversation, thinks = request.prompt, prompt.opens_reasoning
+    is_forced = conversation.tool_choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+    if request.grammar is not None and not is_forced:
+        return answer_grammar(engine.format, request.grammar, opens_reasoning=thinks)
+    return tool_grammar(
+        engine.format,
         conversation.tools,
         conversation.tool_choice,
         parallel=conversation.parallel_tool_calls,
-        opens_reasoning=prompt.opens_reasoning,
+        opens_reasoning=thinks,
     )
 
 

@@ -1,5 +1,8 @@
 """The node process: keeps one engine process alive for each model that should be loaded."""
 
-from serving.node.watch import main
 
-__all__ = ["main"]
+def main() -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    from serving.node.watch import run
+
+    return run()

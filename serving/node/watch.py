@@ -21,7 +21,8 @@ from django.db import DatabaseError, close_old_connections
 from serving.engine.config import EngineConfig, parse_options
 from serving.models import EngineState, EngineStatus, ServedModel
 from serving.node.engine_process import EngineDied, EngineProcess
-from serving.prompting.folder import ModelFolder, UnusableFolder
+from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import ModelFolder
 from serving.transport.address import engine_socket
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class _Wanted:
     options: str  # canonical, because a value must be comparable
 
 
-def main() -> int:
+def run() -> int:
     """Run until SIGTERM or SIGINT."""
     asyncio.run(_watch())
     return 0

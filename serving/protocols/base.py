@@ -42,6 +42,11 @@ class Exchange(Protocol):
 
 
 class Parse(Protocol):
-    """Reads a JSON body. Raises `InvalidRequest` with the field's name in `param`."""
+    """Reads a JSON body. Raises `InvalidRequest` with the field's path in `param`.
 
-    def __call__(self, body: bytes, dialect: Dialect) -> Exchange: ...
+    `fingerprint` is what answers carry as their `system_fingerprint`.
+    """
+
+    def __call__(
+        self, body: bytes, dialect: Dialect, *, fingerprint: str | None = None
+    ) -> Exchange: ...

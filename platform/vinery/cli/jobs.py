@@ -1,16 +1,25 @@
 """`vinery jobs`: the Celery worker, with the clock of periodic tasks in a thread.
 
-Celery would run the clock in a forked process, which outlives a worker that is killed.
+Celery itself would run the clock in a forked process, which outlives a worker that is
+killed, and keep its state in a file that does not survive a kill on systems without gdbm.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import signal
 import threading
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from vinery.cli.shape import Commands, start_django
+
+if TYPE_CHECKING:
+    from celery.beat import Service
+
+log = logging.getLogger(__name__)
 
 _CONCURRENCY = 2
 # Less than a web process may take, so that this one is never the last.
@@ -30,18 +39,18 @@ def add_to(commands: Commands) -> None:
 def run(_: argparse.Namespace) -> int:
     """Run jobs until SIGTERM."""
     start_django()
-    from celery.beat import EmbeddedService
+    from celery import beat
+    from celery.exceptions import SecurityWarning
     from celery.signals import worker_shutting_down
     from django.conf import settings
 
     from vinery.celery import app
 
+    # Root is a danger to workers that unpickle; ours read JSON only.
+    warnings.simplefilter("ignore", SecurityWarning)
     worker_shutting_down.connect(_end_in_time)
-    clock = EmbeddedService(
-        app, thread=True, schedule_filename=settings.CELERY_BEAT_SCHEDULE_FILENAME
-    )
-    assert isinstance(clock, threading.Thread)
-    clock.start()
+    clock = beat.Service(app, max_interval=1, scheduler_cls=beat.Scheduler)
+    threading.Thread(target=_tick, args=(clock,), name="clock", daemon=True).start()
     worker = app.Worker(
         pool="threads",
         concurrency=_CONCURRENCY,
@@ -54,6 +63,15 @@ def run(_: argparse.Namespace) -> int:
     worker.start()
     clock.stop()
     return int(worker.exitcode or 0)
+
+
+def _tick(clock: Service) -> None:
+    """Run the clock. A worker whose clock broke ends, so that the supervisor renews both."""
+    try:
+        clock.start()
+    except Exception:
+        log.exception("the clock of periodic tasks broke")
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_in_time(**_: Any) -> None:

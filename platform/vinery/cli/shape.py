@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Failure(Exception):
@@ -16,11 +15,17 @@ class Failure(Exception):
 
 
 def start_django() -> None:
-    """Load settings and apps. Raises `SettingError` for a setting that cannot be used."""
+    """Load settings and apps, and make the home folder's folders.
+
+    Raises `SettingError` for a setting that cannot be used.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
     import django
 
     django.setup()
+    from django.conf import settings
+
+    settings.HOME.create()
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import socket
-from typing import Any
 
 from vinery.cli.shape import Commands, start_django
 from vinery.env import SettingError
@@ -72,38 +71,10 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
 
 
 def _serve_by_daphne(sock: socket.socket) -> None:
-    # Before anything else that imports Twisted: it installs the reactor.
-    from daphne.server import Server  # isort: skip
     from django.conf import settings
-    from twisted.internet import asyncioreactor, reactor
-    from twisted.internet.defer import Deferred
 
+    from vinery import daphne_server  # before anything else that imports Twisted
     from vinery.asgi import application
 
-    if sock.family != socket.AF_INET:
-        raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
-    assert isinstance(reactor, asyncioreactor.AsyncioSelectorReactor)
-    reactor.addSystemEventTrigger(
-        "during", "shutdown", lambda: Deferred.fromCoroutine(_end_lifespan(application))
-    )
-    forwarded_for = "X-Forwarded-For" if settings.VINERY_PUBLIC_URL else None
-    Server(
-        application=application,
-        endpoints=[f"fd:fileno={sock.fileno()}"],
-        application_close_timeout=_GRACE_S,
-        server_name="",
-        proxy_forwarded_address_header=forwarded_for,
-    ).run()
-
-
-async def _end_lifespan(application: Any) -> None:
-    """Tell the application that the server ends: Daphne has no lifespan protocol."""
-    messages = iter(("lifespan.startup", "lifespan.shutdown"))
-
-    async def receive() -> dict[str, str]:
-        return {"type": next(messages)}
-
-    async def send(_message: Any) -> None:
-        """Nothing waits for the acknowledgement."""
-
-    await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+    is_behind_proxy = bool(settings.VINERY_PUBLIC_URL)
+    daphne_server.serve(application, sock, grace_s=_GRACE_S, is_behind_proxy=is_behind_proxy)

@@ -184,7 +184,7 @@ SPECTACULAR_SETTINGS = {
 
 # -- Jobs: a message only wakes a worker, the work itself is a row in the database -------------
 
-CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://"
+CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://localhost"
 CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery.broker:Transport"
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {}
@@ -204,10 +204,9 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
-# Both would be one more queue to poll, and nothing asks over them.
+# Each would be one more queue to poll, and nothing asks over them.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
-CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
 }

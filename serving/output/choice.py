@@ -1,0 +1,168 @@
+"""Token ids of one choice -> its events: decode, then parse, then look for stop strings.
+
+Stop strings come last because they are about the answer that a client reads: a thought or
+the syntax of a tool call must not end a choice, and neither may a stop string be made of
+text from both sides of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, assert_never
+
+from serving.core.events import (
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+)
+from serving.output.detokenize import Decoder
+from serving.output.pieces import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Parser,
+    Piece,
+    Reasoning,
+    Text,
+)
+from serving.output.stop import StopStrings
+
+
+class ChoiceReader:
+    """Reads one choice. `new_call_id` gives the id of the choice's call of that index."""
+
+    def __init__(
+        self,
+        choice: int,
+        decoder: Decoder,
+        parser: Parser,
+        *,
+        stop: Sequence[str] = (),
+        include_stop_text: bool = False,
+        new_call_id: Callable[[int], str],
+    ) -> None:
+        self._choice = choice
+        self._decoder = decoder
+        self._parser = parser
+        self._stop = StopStrings(stop, include=include_stop_text) if stop else None
+        self._new_call_id = new_call_id
+        self._num_calls = 0
+        self._has_open_call = False
+        # Ends with the last token that mattered: those after a stop string do not count.
+        self.num_output_tokens = 0
+        # From the first token of the thought to its closing tag, both included.
+        self.num_reasoning_tokens = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string was met. The engine need not go on; more is ignored."""
+        return self._stop is not None and self._stop.is_met
+
+    def feed(self, token_ids: Sequence[int]) -> list[Event]:
+        """The events that these tokens make. Text that belongs together is one delta."""
+        pieces: list[Piece] = []
+        for token_id in token_ids:
+            if self.is_stopped:
+                break
+            pieces += self._read(token_id)
+        return self._events(pieces)
+
+    def finish(self, reason: Literal["stop", "length"]) -> list[Event]:
+        """What was held back, and the end. `reason` is why the engine ended."""
+        pieces: list[Piece] = []
+        if not self.is_stopped:
+            pieces = self._through_stop(self._last_pieces())
+        if not self.is_stopped:
+            pieces += self._release()
+        events = self._events(pieces)
+        return [*events, Finished(self._choice, self._finish_reason(FinishReason(reason)))]
+
+    def _read(self, token_id: int) -> list[Piece]:
+        was_reasoning = self._parser.is_reasoning
+        text = self._decoder.feed(token_id)
+        pieces = self._parser.feed(text) if text else []
+        self.num_output_tokens += 1
+        self.num_reasoning_tokens += was_reasoning or self._parser.is_reasoning
+        return self._through_stop(pieces)
+
+    def _last_pieces(self) -> list[Piece]:
+        text = self._decoder.finish()
+        return [*(self._parser.feed(text) if text else []), *self._parser.finish()]
+
+    def _through_stop(self, pieces: list[Piece]) -> list[Piece]:
+        if self._stop is None:
+            return pieces
+        passed: list[Piece] = []
+        for piece in pieces:
+            if self._stop.is_met:
+                break
+            if isinstance(piece, Text):
+                text = self._stop.feed(piece.text)
+                passed += [Text(text)] if text else []
+            else:
+                passed += [*self._release(), piece]
+        return passed
+
+    def _release(self) -> list[Piece]:
+        text = self._stop.release() if self._stop else ""
+        return [Text(text)] if text else []
+
+    def _events(self, pieces: list[Piece]) -> list[Event]:
+        events: list[Event] = []
+        for piece in pieces:
+            event = self._event(piece)
+            if event is None:
+                continue
+            merged = _merge(events[-1], event) if events else None
+            if merged is None:
+                events.append(event)
+            else:
+                events[-1] = merged
+        return events
+
+    def _event(self, piece: Piece) -> Event | None:
+        match piece:
+            case Text(text):
+                return TextDelta(self._choice, text)
+            case Reasoning(text):
+                return ReasoningDelta(self._choice, text)
+            case CallStarted(name):
+                return self._start_call(name)
+            case CallArgs(text):
+                return ToolArgsDelta(self._choice, self._num_calls - 1, text)
+            case CallEnded():
+                self._has_open_call = False
+                return None
+            case _:
+                assert_never(piece)
+
+    def _start_call(self, name: str) -> ToolCallStarted:
+        index = self._num_calls
+        self._num_calls += 1
+        self._has_open_call = True
+        return ToolCallStarted(self._choice, index, self._new_call_id(index), name)
+
+    def _finish_reason(self, reason: FinishReason) -> FinishReason:
+        """A call that the token limit cut is of no use to a client: that is LENGTH."""
+        if self._has_open_call and reason is FinishReason.LENGTH:
+            return reason
+        if self._num_calls:
+            return FinishReason.TOOL_CALLS
+        return FinishReason.STOP if self.is_stopped else reason
+
+
+def _merge(last: Event, event: Event) -> Event | None:
+    """Both as one, where both are parts of the same text."""
+    match last, event:
+        case TextDelta(choice, before), TextDelta(_, after):
+            return TextDelta(choice, before + after)
+        case ReasoningDelta(choice, before), ReasoningDelta(_, after):
+            return ReasoningDelta(choice, before + after)
+        case ToolArgsDelta(choice, index, before), ToolArgsDelta(_, same, after) if index == same:
+            return ToolArgsDelta(choice, index, before + after)
+        case _:
+            return None

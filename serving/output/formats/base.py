@@ -1,0 +1,45 @@
+"""What a family of model output is: how to read it, and how to force a tool call in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from serving.core.request import Tool, ToolChoice
+from serving.output.pieces import Parser
+
+# A format of XGrammar's structural tags, as JSON. Shapes nest.
+Shape = Mapping[str, Any]
+
+
+class Format(Protocol):
+    """One family. Stateless: every choice gets its own parser."""
+
+    @property
+    def name(self) -> str:
+        """What configuration calls it."""
+
+    @property
+    def makes_calls(self) -> bool:
+        """Whether the family has a form for tool calls."""
+
+    @property
+    def special_texts(self) -> frozenset[str]:
+        """Tokens that are syntax to this family: the decoder must let them through even
+        where the tokenizer calls them special."""
+
+    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
+        """A parser for one choice. Without tools nothing is read as a tool call.
+
+        `opens_reasoning`: the prompt ends inside a thought.
+        """
+
+    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+        """The shape of an answer with calls of these tools (never empty).
+
+        For REQUIRED and NAMED one call at least and nothing else; otherwise free text in
+        which calls, once begun, must fit. One call at most unless `parallel`.
+        """
+
+    def after_thought(self, shape: Shape, *, opens_reasoning: bool) -> Shape:
+        """`shape`, for a model that may, or with `opens_reasoning` must, think first."""

@@ -1,0 +1,194 @@
+"""The field types that the endpoints share, and the fields that are not honoured yet.
+
+`REFUSED` is the one list of parameters that would change what is generated or returned,
+and that this release does not implement. Asking for one is an error that names it: an
+answer that silently ignores a wish is worse than none. To implement one, delete its row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from serving.core.errors import UnsupportedParameter
+from serving.core.request import Endpoint
+from serving.protocols.reading import invalid
+
+# The limits are those of OpenAI's description, or of OVMS for the fields it adds.
+Temperature = Annotated[float, Field(ge=0, le=2)]
+TopP = Annotated[float, Field(ge=0, le=1)]
+TopK = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+MinP = Annotated[float, Field(ge=0, lt=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+RepetitionPenalty = Annotated[float, Field(gt=0, le=1000)]
+Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+NumSamples = Annotated[int, Field(ge=1, le=128)]
+MaxTokens = Annotated[int, Field(ge=1, le=2**32 - 1)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+# What a template's variables may not be called: the renderer sets these itself.
+_RESERVED_KWARGS = frozenset(
+    (
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    )
+)
+
+
+def _one_or_many(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _without_reserved_names(value: object) -> object:
+    for name in value if isinstance(value, dict) else ():
+        if name in _RESERVED_KWARGS:
+            raise invalid(f"must not set `{name}`: the server sets it itself")
+    return value
+
+
+Stop = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(fail_fast=True),
+    BeforeValidator(_one_or_many),
+]
+TemplateKwargs = Annotated[dict[str, Any], BeforeValidator(_without_reserved_names)]
+
+
+def template_kwargs(effort: Effort | None, explicit: dict[str, Any] | None) -> dict[str, Any]:
+    """What the template is told. Explicit variables win over the effort's."""
+    implied = {} if effort is None else {"enable_thinking": effort != "none"}
+    return {**implied, **(explicit or {})}
+
+
+# Field names, each with the values that ask for nothing special. Null always does.
+_Refusals = Mapping[str, tuple[object, ...]]
+
+_REFUSED_EVERYWHERE: _Refusals = {
+    # Probabilities and ids in the answer.
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+    "logprob_token_ids": ([],),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "return_token_offsets": (False,),
+    "return_prompt_text": (False,),
+    "return_weight_versions": (False,),
+    "routed_experts_prompt_start": (),
+    "temp_scaled_logprobs": (False,),
+    "top_p_normalized_logprobs": (False,),
+    "include_draft_logprobs": (False,),
+    # What the next token may be.
+    "logit_bias": ({},),
+    "bad_words": ([],),
+    "bad_words_token_ids": ([],),
+    "allowed_token_ids": ([],),
+    "logits_processors_args": ({},),
+    "repetition_detection": (),
+    "watermarking": (False,),
+    # Beams and candidates.
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "length_penalty": (1,),
+    "early_stopping": (False,),
+    # Where the answer ends.
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "ignore_eos": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    # Shapes of the output.
+    "structured_outputs": ({},),
+    "structural_tag": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": ([],),
+    "guided_grammar": (),
+    # The prompt.
+    "prompt_token_ids": ([],),
+    "prompt_embeds": ([],),
+    "truncate_prompt_tokens": (),
+    # A promise to keep tenants apart, not a hint.
+    "cache_salt": (),
+    "kv_transfer_params": ({},),
+    "ec_transfer_params": ({},),
+    "vllm_xargs": ({},),
+}
+
+_REFUSED_IN_CONVERSATIONS: _Refusals = {
+    "chat_template": (),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "add_special_tokens": (False,),
+    "disable_chat_template": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "include_reasoning": (True,),
+    "thinking_token_budget": (),
+    "reasoning_max_tokens": (),
+    "modalities": (["text"], []),
+    "audio": (),
+}
+
+REFUSED: Mapping[Endpoint, _Refusals] = {
+    Endpoint.CHAT: {**_REFUSED_EVERYWHERE, **_REFUSED_IN_CONVERSATIONS},
+    Endpoint.COMPLETIONS: {
+        **_REFUSED_EVERYWHERE,
+        "echo": (False,),
+        "suffix": ("",),
+        "add_special_tokens": (True,),
+        "response_format": ({"type": "text"},),
+    },
+    Endpoint.RESPONSES: {
+        **_REFUSED_EVERYWHERE,
+        **_REFUSED_IN_CONVERSATIONS,
+        "n": (1,),
+        "background": (False,),
+        "context_management": ([],),
+        "conversation": (),
+        "enable_response_messages": (False,),
+        "previous_input_messages": ([],),
+        "previous_response_id": (),
+        "prompt": (),
+        "truncation": ("disabled",),
+    },
+}
+
+
+def refuse_unhonoured(endpoint: Endpoint, members: Mapping[str, Any]) -> None:
+    """Raises `UnsupportedParameter` for the first field of `REFUSED` that asks for
+    something."""
+    refused = REFUSED[endpoint]
+    for name, value in members.items():
+        if value is None or name not in refused:
+            continue
+        harmless = refused[name]
+        if not any(_is_same(value, default) for default in harmless):
+            raise UnsupportedParameter(_not_yet(name, harmless), param=name)
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Equality of JSON values: to Python, but not to JSON, false is 0."""
+    return isinstance(value, bool) == isinstance(default, bool) and value == default
+
+
+def _not_yet(name: str, harmless: tuple[object, ...]) -> str:
+    if not harmless:
+        return f"`{name}` is not supported by this server. Leave it out."
+    default = json.dumps(harmless[0])
+    return f"`{name}` is not supported by this server. Leave it out, or set it to {default}."

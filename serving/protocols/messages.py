@@ -1,0 +1,193 @@
+"""Messages on the wire and in the inner form, for chat and for responses.
+
+Any role may carry a string or a list of text parts, whatever the part is called: clients
+mix the names of both protocols. Shapes that no template minds, such as a tool answer
+without its call, are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from serving.core.request import Message, Role, TextPart, ToolCall
+from serving.protocols.reading import Wire, invalid, missing
+from serving.protocols.sse import json_bytes
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+_MEDIA_WORDS = ("image", "audio", "video", "file")
+
+# Templates parse arguments as JSON, and a call without arguments is often replayed as "".
+_NO_ARGUMENTS = "{}"
+
+
+class WirePart(Wire):
+    """One part of a message's content."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _is_text(self) -> Self:
+        if self.type not in _TEXT_PARTS:
+            raise invalid(_why_not(self.type))
+        if self._words is None:
+            raise missing(f"must have a `{self._field}`")
+        return self
+
+    def to_core(self) -> TextPart:
+        return TextPart(self._words or "")
+
+    @property
+    def _field(self) -> str:
+        return "refusal" if self.type == "refusal" else "text"
+
+    @property
+    def _words(self) -> str | None:
+        return self.refusal if self.type == "refusal" else self.text
+
+
+def _why_not(part_type: str) -> str:
+    for word in _MEDIA_WORDS:
+        if word in part_type:
+            return f"holds {word} input, but this model serves text only; send text parts"
+    return f"must have one of these types: {', '.join(_TEXT_PARTS)}"
+
+
+def _as_parts(value: object) -> object:
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if isinstance(value, list):
+        return value
+    raise invalid("must be a string or an array of content parts")
+
+
+Content = Annotated[list[WirePart], Field(fail_fast=True), BeforeValidator(_as_parts)]
+
+
+def content_parts(content: list[WirePart] | None) -> tuple[TextPart, ...]:
+    """The parts of `content`; none when it is null."""
+    return tuple(part.to_core() for part in content or ())
+
+
+def _as_json_text(value: object) -> object:
+    """Some clients replay arguments as the object that they parsed them to."""
+    return json_bytes(value).decode() if isinstance(value, dict) else value
+
+
+class WireFunctionCall(Wire):
+    """The name and the arguments of a replayed call."""
+
+    name: str
+    arguments: Annotated[str, BeforeValidator(_as_json_text)] | None = None
+
+    def to_core(self, call_id: str) -> ToolCall:
+        return ToolCall(call_id, self.name, self.arguments or _NO_ARGUMENTS)
+
+
+class WireToolCall(Wire):
+    """A replayed tool call."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: WireFunctionCall
+
+    def to_core(self) -> ToolCall:
+        return self.function.to_core(self.id or "")
+
+
+class PlainMessage(Wire):
+    """What people and operators say."""
+
+    role: Literal["system", "developer", "user"]
+    content: Content
+    name: str | None = None
+
+    def to_core(self) -> Message:
+        return Message(Role(self.role), content_parts(self.content), name=self.name)
+
+
+class AssistantMessage(Wire):
+    """A replayed answer. Every field of it may be missing."""
+
+    content: Content | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunctionCall | None = None
+
+    def to_core(self) -> Message:
+        return Message(
+            Role.ASSISTANT,
+            self._content(),
+            name=self.name,
+            reasoning=self.reasoning_content or self.reasoning,
+            tool_calls=self._calls(),
+        )
+
+    def _content(self) -> tuple[TextPart, ...]:
+        if self.content is None and self.refusal is not None:
+            return (TextPart(self.refusal),)
+        return content_parts(self.content)
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        if self.tool_calls or self.function_call is None:
+            return tuple(call.to_core() for call in self.tool_calls or ())
+        # The deprecated form has no call ids: the function's name stands for one.
+        return (self.function_call.to_core(self.function_call.name),)
+
+
+class ToolMessage(Wire):
+    """The answer of a tool."""
+
+    tool_call_id: str
+    content: Content | None = None
+    name: str | None = None
+
+    def to_core(self) -> Message:
+        parts = content_parts(self.content)
+        return Message(Role.TOOL, parts, name=self.name, tool_call_id=self.tool_call_id)
+
+
+class FunctionMessage(Wire):
+    """The answer of a tool in the deprecated form."""
+
+    name: str
+    content: Content | None = None
+
+    def to_core(self) -> Message:
+        parts = content_parts(self.content)
+        return Message(Role.TOOL, parts, name=self.name, tool_call_id=self.name)
+
+
+class UnknownMessage(Wire):
+    """Never valid: it exists to say which roles there are."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+    def to_core(self) -> Message:
+        raise AssertionError("a message with a known role has its own class")
+
+
+def _tag(value: Any) -> str:
+    match value:
+        case {"role": "system" | "developer" | "user"}:
+            return "<plain>"
+        case {"role": "assistant" | "tool" | "function" as role}:
+            return f"<{role}>"
+        case _:
+            return "<unknown>"
+
+
+WireMessage = Annotated[
+    Annotated[PlainMessage, Tag("<plain>")]
+    | Annotated[AssistantMessage, Tag("<assistant>")]
+    | Annotated[ToolMessage, Tag("<tool>")]
+    | Annotated[FunctionMessage, Tag("<function>")]
+    | Annotated[UnknownMessage, Tag("<unknown>")],
+    Discriminator(_tag),
+]

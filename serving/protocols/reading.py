@@ -1,0 +1,190 @@
+"""From the bytes of a body to a checked wire model.
+
+Whatever is wrong is an `InvalidRequest` whose `param` is the path of the field, such as
+`messages[2].content`, and whose message says in one sentence what to change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
+
+# Real schemas nest about 30 levels; templates and encoders recurse, so a limit it is.
+MAX_DEPTH = 100
+
+_SENTENCES: Mapping[str, str] = {
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "literal_error": "must be one of {expected}",
+}
+
+
+class Wire(BaseModel):
+    """The base of all wire models: no coercion, unknown fields accepted and dropped.
+
+    Every optional field is nullable, because clients send null for "not set".
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+W = TypeVar("W", bound=Wire)
+
+
+def invalid(sentence: str) -> PydanticCustomError:
+    """For validators: this field is wrong. The sentence follows the field's name."""
+    return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence})
+
+
+def missing(sentence: str) -> PydanticCustomError:
+    """For validators: something that this field needs is absent."""
+    return PydanticCustomError("missing_part", "{sentence}", {"sentence": sentence})
+
+
+def unsupported(sentence: str) -> PydanticCustomError:
+    """For validators: this field is right, but cannot be honoured."""
+    return PydanticCustomError("unsupported", "{sentence}", {"sentence": sentence})
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`. Raises `InvalidRequest` for everything else."""
+    value = _parse_json(body)
+    if not isinstance(value, dict):
+        raise _malformed("it must be a JSON object")
+    if _is_deeper_than(MAX_DEPTH, value):
+        raise _malformed(f"it nests more than {MAX_DEPTH} levels")
+    return value
+
+
+def read_model(model: type[W], value: object) -> W:
+    """`value` as `model`. Raises `InvalidRequest` about the first thing wrong with it."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False)[0]) from None
+
+
+def _parse_json(body: bytes) -> object:
+    if not body.strip():
+        raise _malformed("it is empty")
+    try:
+        text = body.decode()
+        value = json.loads(
+            text,
+            object_pairs_hook=_object_of_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_float,
+        )
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        raise _malformed("it is not valid UTF-8") from None
+    except UnicodeEncodeError:
+        raise _malformed("a string holds half of a surrogate pair") from None
+    except RecursionError:
+        raise _malformed(f"it nests more than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"it is not valid JSON ({error})") from None
+    except ValueError:  # Python's limit on the digits of an integer
+        raise _malformed("a number is too large") from None
+    return value
+
+
+def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _malformed("an object has the same key twice")
+    return members
+
+
+def _refuse_constant(name: str) -> float:
+    raise _malformed(f"{name} is not a JSON number")
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _malformed("a number is too large")
+    return number
+
+
+def _is_deeper_than(limit: int, value: object) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else _entries(node))
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _entries(node: object) -> Sequence[object]:
+    return node if isinstance(node, list) else ()
+
+
+def _malformed(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"The request body cannot be read: {reason}.", code="invalid_json")
+
+
+def _refusal(detail: ErrorDetails) -> InvalidRequest:
+    param = _path(detail["loc"])
+    if detail["input"] is None:  # null is the same as absent
+        return MissingParameter(f"`{param}` is required.", param=param)
+    match detail["type"]:
+        case "missing":
+            return MissingParameter(f"`{param}` is required.", param=param)
+        case "missing_part":
+            return MissingParameter(f"`{param}` {detail['msg']}.", param=param)
+        case "unsupported":
+            return UnsupportedParameter(f"`{param}` {detail['msg']}.", param=param)
+        case _:
+            return InvalidRequest(f"`{param}` {_sentence(detail)}.", param=param)
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    template = _SENTENCES.get(detail["type"])
+    if template is None:
+        return detail["msg"]
+    return template.format(**{key: _plain(value) for key, value in detail.get("ctx", {}).items()})
+
+
+def _plain(value: object) -> object:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`("messages", 2, "<text>", "content")` is `messages[2].content`: tags of unions,
+    which the rooms' models put in angle brackets, are no part of the client's body."""
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not step.startswith("<"):
+            path += f".{step}" if path else step
+    return path

@@ -1,0 +1,83 @@
+"""The response object in each state of its life. Every state has every field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.core.errors import ServingError
+from serving.core.events import FinishReason, Usage
+from serving.core.ids import Head
+from serving.protocols.responses.items import Item
+
+ResponseObject = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is constant about a response. `cut_reason` says why one is incomplete."""
+
+    head: Head
+    echo: Mapping[str, object]
+    cut_reason: str
+
+    def begun(self) -> ResponseObject:
+        """Nothing generated yet."""
+        return self._object("in_progress", ())
+
+    def finished(self, items: Sequence[Item], reason: FinishReason, usage: Usage) -> ResponseObject:
+        """All generated: whole, or cut by the token limit."""
+        counts = _usage_object(usage)
+        if reason is FinishReason.LENGTH:
+            details = {"reason": self.cut_reason}
+            return self._object("incomplete", items, usage=counts, incomplete_details=details)
+        return self._object("completed", items, usage=counts)
+
+    def failed(self, items: Sequence[Item], error: ServingError) -> ResponseObject:
+        """Ended by an error, with what was generated before it."""
+        details = {"code": _error_code(error), "message": error.message}
+        return self._object("failed", items, error=details)
+
+    def _object(
+        self,
+        status: str,
+        items: Sequence[Item],
+        *,
+        usage: object = None,
+        error: object = None,
+        incomplete_details: object = None,
+    ) -> ResponseObject:
+        return {
+            "id": self.head.id("resp_"),
+            "object": "response",
+            "created_at": self.head.created_at,
+            "status": status,
+            # This room has no clock, and null is the only time that is never wrong.
+            "completed_at": None,
+            "error": error,
+            "incomplete_details": incomplete_details,
+            "model": self.head.model,
+            "output": items,
+            "usage": usage,
+            **self.echo,
+        }
+
+
+def _usage_object(usage: Usage) -> dict[str, object]:
+    return {
+        "input_tokens": usage.num_prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.num_cached_tokens,
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": usage.num_output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.num_reasoning_tokens},
+        "total_tokens": usage.num_tokens,
+    }
+
+
+def _error_code(error: ServingError) -> str:
+    """The nearest word of the closed list that strict clients know."""
+    if error.status == 429:
+        return "rate_limit_exceeded"
+    return "invalid_prompt" if error.status < 500 else "server_error"

@@ -1,0 +1,129 @@
+"""Tools and the choice among them, in the nested form of chat, the flat form of
+responses, and the deprecated `functions`. Every endpoint reads every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, model_validator
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.protocols.reading import Wire, invalid, unsupported
+
+# OpenAI's alphabet, and the dot that names of tool servers use.
+_NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
+
+
+class WireFunction(Wire):
+    """A function that the model may call."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def to_core(self) -> Tool:
+        return Tool(self.name, self.description, self.parameters, self.strict)
+
+
+class NestedTool(Wire):
+    """`{"type": "function", "function": {...}}`."""
+
+    function: WireFunction
+
+    def to_core(self) -> Tool:
+        return self.function.to_core()
+
+
+class HostedTool(Wire):
+    """A tool that OpenAI runs itself, such as `web_search`."""
+
+    type: str
+
+
+class CustomTool(Wire):
+    """A tool with free-form input. Never valid: it exists to say so."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, _: object) -> object:
+        raise unsupported("is a custom tool, which is not supported; describe it as a function")
+
+    def to_core(self) -> Tool:
+        raise AssertionError("no custom tool passes its validator")
+
+
+def _tool_tag(value: Any) -> str:
+    match value:
+        case {"type": "custom"}:
+            return "<custom>"
+        case {"type": str(kind)} if kind != "function":
+            return "<hosted>"
+        case {"function": _}:
+            return "<nested>"
+        case {"name": _}:
+            return "<flat>"
+        case _:
+            return "<nested>"
+
+
+WireTool = Annotated[
+    Annotated[NestedTool, Tag("<nested>")]
+    | Annotated[WireFunction, Tag("<flat>")]
+    | Annotated[HostedTool, Tag("<hosted>")]
+    | Annotated[CustomTool, Tag("<custom>")],
+    Discriminator(_tool_tag),
+]
+WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
+
+
+def function_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
+    """The functions among `tools`. Hosted tools are left out: there is no host, and
+    agents list them whether or not they need them."""
+    return tuple(tool.to_core() for tool in tools if not isinstance(tool, HostedTool))
+
+
+def refuse_hosted(tools: Sequence[WireTool]) -> None:
+    """Raises `InvalidRequest` for the first tool that is not a function."""
+    for at, tool in enumerate(tools):
+        if isinstance(tool, HostedTool):
+            param = f"tools[{at}].type"
+            raise InvalidRequest(f"`{param}` must be function.", param=param)
+
+
+def _read_choice(value: object) -> ToolChoice | None:
+    match value:
+        case None:
+            return None
+        case "none" | "auto" | "required" as mode:
+            return ToolChoice(ToolMode(mode))
+        case {"type": "allowed_tools"}:
+            raise unsupported("has the type allowed_tools: list only these in `tools` instead")
+        case {"function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+            return ToolChoice(ToolMode.NAMED, name)
+        case {"name": str(name), **rest} if "type" not in rest:
+            return ToolChoice(ToolMode.NAMED, name)
+    raise invalid("must be none, auto, required or an object that names a function")
+
+
+# Also reads the deprecated `function_call`, whose object is just `{"name": ...}`.
+WireToolChoice = Annotated[ToolChoice | None, PlainValidator(_read_choice)]
+
+
+def settled_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoice:
+    """`choice`, or the default. Raises `InvalidRequest` when no tool fits it."""
+    match choice:
+        case None:
+            return ToolChoice()
+        case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
+            raise _unfit("asks for a tool call, but `tools` holds no function")
+        case ToolChoice(mode=ToolMode.NAMED, name=name) if all(t.name != name for t in tools):
+            raise _unfit("names a function that is not in `tools`")
+    return choice
+
+
+def _unfit(sentence: str) -> InvalidRequest:
+    return InvalidRequest(f"`tool_choice` {sentence}.", param="tool_choice")

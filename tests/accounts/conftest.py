@@ -1,0 +1,52 @@
+"""People, keys and a database in a file: threads cannot share one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+
+from accounts.keys import NewKey, create_key
+from accounts.models import User
+
+PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    default = django_settings.DATABASES["default"]
+    if default["ENGINE"] == "django.db.backends.sqlite3":
+        folder = tmp_path_factory.mktemp("database")
+        default.setdefault("TEST", {})["NAME"] = str(folder / "test.sqlite3")
+
+
+@pytest.fixture(autouse=True)
+def peppers(settings: Any) -> dict[int, bytes]:
+    settings.VINERY_KEY_PEPPERS = PEPPERS
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return PEPPERS
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return User.objects.create_user("alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return User.objects.create_user("bob")
+
+
+@pytest.fixture
+def new_key(alice: User) -> Callable[..., NewKey]:
+    """Makes keys, alice's unless said otherwise."""
+
+    def make(name: str = "laptop", **changes: object) -> NewKey:
+        return create_key(**{"owner": alice, "name": name, **changes})  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,407 @@
+"""Who is calling, answered from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from accounts.errors import KeyRefused, Refusal
+from accounts.keys import NewKey, create_key, new_secret, revoke_key
+from accounts.keytable import OVERLAP_S, Caller, KeyTable
+from accounts.models import ApiKey, User
+
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    """Unix time that moves when told to, an hour behind: what the tests write is new."""
+
+    def __init__(self) -> None:
+        self.now_s = timezone.now().timestamp() - 3600
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def moment(self, offset_s: float = 0.0) -> datetime:
+        return datetime.fromtimestamp(self.now_s + offset_s, UTC)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(clock: Clock) -> KeyTable:
+    return KeyTable(clock=clock)
+
+
+@pytest.fixture
+def settled_table(table: KeyTable, clock: Clock) -> Callable[[], KeyTable]:
+    """Loads the table, and lets time pass until no unseen write can be old."""
+
+    def settle() -> KeyTable:
+        table.refresh()
+        clock.now_s += 2 * OVERLAP_S
+        table.refresh()
+        return table
+
+    return settle
+
+
+def bearer(secret: str) -> str:
+    return f"Bearer {secret}"
+
+
+def refusal(table: KeyTable, authorization: bytes | str | None, **kwargs: Any) -> Refusal:
+    with pytest.raises(KeyRefused) as refused:
+        table.authenticate(authorization, **kwargs)
+    return refused.value.reason
+
+
+# -- Authenticating
+
+
+def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], alice: User) -> None:
+    made = new_key("laptop")
+    table.refresh()
+
+    caller = table.authenticate(bearer(made.secret))
+
+    assert caller == Caller(alice.pk, "alice", made.key.pk, "laptop")
+
+
+def test_it_asks_no_database(
+    table: KeyTable, new_key: Callable[..., NewKey], django_assert_num_queries: Any
+) -> None:
+    made = new_key()
+    table.refresh()
+
+    with django_assert_num_queries(0):
+        table.authenticate(bearer(made.secret))
+        refusal(table, bearer(new_secret()))
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_it_takes_the_scheme_in_any_case_as_text_or_bytes(
+    table: KeyTable, new_key: Callable[..., NewKey], scheme: str
+) -> None:
+    made = new_key()
+    table.refresh()
+
+    as_text = table.authenticate(f"{scheme} {made.secret}")
+    as_bytes = table.authenticate(f"{scheme} {made.secret}".encode())
+
+    assert as_text == as_bytes
+
+
+@pytest.mark.parametrize("nothing", [None, "", b"", "Bearer", "Bearer ", b"bearer   "])
+def test_it_tells_that_a_key_is_missing(table: KeyTable, nothing: bytes | str | None) -> None:
+    assert refusal(table, nothing) is Refusal.MISSING
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Basic {}",
+        "Bearer  {}",
+        "Bearer {} ",
+        " Bearer {}",
+        "Bearer\t{}",
+        "Bearer {} {}",
+        "Bearer: {}",
+        "{}",
+        "Bearer \u00e4{}",
+    ],
+)
+def test_it_takes_no_other_form(table: KeyTable, new_key: Callable[..., NewKey], form: str) -> None:
+    made = new_key()
+    table.refresh()
+
+    assert refusal(table, form.format(made.secret, made.secret)) is Refusal.MALFORMED
+
+
+def test_it_refuses_keys_of_other_systems(table: KeyTable) -> None:
+    assert refusal(table, "Bearer sk-proj-0123456789") is Refusal.MALFORMED
+
+
+def test_it_refuses_a_key_that_it_does_not_know(table: KeyTable) -> None:
+    assert refusal(table, bearer(new_secret())) is Refusal.UNKNOWN
+
+
+def test_it_refuses_a_key_from_its_expiry_on(
+    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    made = new_key(expires_at=clock.moment(60))
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret), now=clock.now_s + 59).key_name == "laptop"
+    assert refusal(table, bearer(made.secret), now=clock.now_s + 60) is Refusal.EXPIRED
+    clock.now_s += 61
+    assert refusal(table, bearer(made.secret)) is Refusal.EXPIRED
+
+
+def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> None:
+    made = new_key()
+    newer = KeyTable({1: b"other", 2: b"the second pepper", 3: b"a third pepper"})
+    newer.refresh()
+
+    assert newer.authenticate(bearer(made.secret)).key_id == made.key.pk
+
+
+def test_a_key_is_unknown_when_its_pepper_is_gone(new_key: Callable[..., NewKey]) -> None:
+    made = new_key()
+    other = KeyTable({3: b"a third pepper"})
+    other.refresh()
+
+    assert refusal(other, bearer(made.secret)) is Refusal.UNKNOWN
+
+
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_every_refusal_says_what_to_do(reason: Refusal) -> None:
+    assert len(KeyRefused(reason).message) > 40
+
+
+# -- Following the database
+
+
+def test_it_is_loaded_after_the_first_refresh(table: KeyTable, db: None) -> None:
+    assert not table.is_loaded
+    table.refresh()
+    assert table.is_loaded
+
+
+def test_it_asks_one_query_while_nothing_changes(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    django_assert_num_queries: Any,
+) -> None:
+    new_key()
+    table = settled_table()
+
+    with django_assert_num_queries(1):
+        table.refresh()
+
+
+def test_it_learns_a_new_key_without_reading_the_others(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    django_assert_num_queries: Any,
+) -> None:
+    new_key("old")
+    ApiKey.objects.update(updated_at=LONG_AGO)
+    User.objects.update(updated_at=LONG_AGO)
+    table = settled_table()
+    # The name would be read with the row, but nothing tells that the row changed.
+    ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
+    made = new_key("new")
+
+    with django_assert_num_queries(3):
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "new"
+    names = {entry.caller.key_name for entry in table._entries.values()}
+    assert names == {"old", "new"}
+
+
+CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {
+    "revoked": (revoke_key, Refusal.REVOKED),
+    "revoked by a queryset": (lambda key: ApiKey.objects.all().revoke(), Refusal.REVOKED),
+    "deleted": (lambda key: key.delete(), Refusal.UNKNOWN),
+    "owner deleted": (lambda key: key.owner.delete(), Refusal.UNKNOWN),
+    "expired": (
+        lambda key: ApiKey.objects.filter(pk=key.pk).update(expires_at=LONG_AGO),
+        Refusal.EXPIRED,
+    ),
+    "owner deactivated by save": (
+        lambda key: User(
+            **{**User.objects.filter(pk=key.owner_id).values().get(), "is_active": False}
+        ).save(),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "owner deactivated by update": (
+        lambda key: User.objects.filter(pk=key.owner_id).update(is_active=False),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "owner deactivated behind the manager": (
+        lambda key: User._base_manager.filter(pk=key.owner_id).update(is_active=False),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "revoked behind the manager": (
+        lambda key: ApiKey._base_manager.filter(pk=key.pk).update(revoked_at=timezone.now()),
+        Refusal.REVOKED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+def test_it_refuses_from_the_next_refresh_on_a_key_that_was(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    bob: User,
+    change: Callable[[ApiKey], object],
+    reason: Refusal,
+) -> None:
+    made, others = new_key(), new_key(owner=bob)
+    table = settled_table()
+    change(made.key)
+
+    table.refresh()
+
+    assert refusal(table, bearer(made.secret)) is reason
+    if "queryset" not in change.__code__.co_names and reason is not Refusal.REVOKED:
+        assert table.authenticate(bearer(others.secret)).username == "bob"
+
+
+def test_it_lets_in_again_the_keys_of_a_user_who_is_back(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    User.objects.update(is_active=False)
+    table = settled_table()
+    User.objects.update(is_active=True)
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).username == "alice"
+
+
+def test_it_learns_new_names(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+    User.objects.update(username="alicia")
+    ApiKey.objects.update(name="desktop")
+
+    table.refresh()
+
+    caller = table.authenticate(bearer(made.secret))
+    assert (caller.username, caller.key_name) == ("alicia", "desktop")
+
+
+@pytest.mark.parametrize("age_s", [0.0, 0.001, 5.0, OVERLAP_S - 1])
+def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    clock: Clock,
+    age_s: float,
+) -> None:
+    """A transaction may commit after a younger one: count and newest stamp stay the same."""
+    late, quick = new_key("late"), new_key("quick")
+    table = settled_table()
+    seen = clock.moment()
+    ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
+    table.refresh()
+    clock.now_s += 1
+    ApiKey.objects.filter(pk=late.key.pk).update(
+        name="committed later", updated_at=seen - timedelta(seconds=age_s)
+    )
+
+    table.refresh()
+
+    assert table.authenticate(bearer(late.secret)).key_name == "committed later"
+
+
+def test_it_looks_once_more_after_the_last_write_could_come_late(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    late, quick = new_key("late"), new_key("quick")
+    table = settled_table()
+    seen = clock.moment()
+    ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
+    table.refresh()
+    # No refresh for a long while, as when the database is away.
+    ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=seen)
+    clock.now_s += 10 * OVERLAP_S
+
+    table.refresh()
+
+    assert table.authenticate(bearer(late.secret)).key_name == "committed later"
+
+
+def test_it_follows_when_the_clock_was_set_back(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    made = new_key()
+    ApiKey.objects.update(updated_at=clock.moment(-9000))
+    table = settled_table()
+    clock.now_s -= 3600
+    ApiKey.objects.update(name="renamed", updated_at=clock.moment())
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "renamed"
+
+
+def test_it_balances_when_one_key_goes_and_another_comes(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    gone = new_key("gone")
+    table = settled_table()
+    gone.key.delete()
+    come = new_key("come")
+
+    table.refresh()
+
+    assert len(table) == 1
+    assert refusal(table, bearer(gone.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(come.secret)).key_name == "come"
+
+
+def test_it_goes_on_with_what_it_has_when_the_database_is_away(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+
+    def away(*args: object) -> None:
+        raise OperationalError("no database")
+
+    with connection.execute_wrapper(away), pytest.raises(OperationalError):
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).username == "alice"
+
+
+def test_a_failed_refresh_is_made_up_for_by_the_next(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+    revoke_key(made.key)
+    queries = iter(range(100))
+
+    def breaks_after_the_fingerprint(execute: Any, *args: Any) -> Any:
+        if next(queries) == 1:
+            raise OperationalError("gone in the middle")
+        return execute(*args)
+
+    with connection.execute_wrapper(breaks_after_the_fingerprint):
+        with pytest.raises(OperationalError):
+            table.refresh()
+        table.refresh()
+
+    assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+
+
+def test_the_fingerprint_reads_no_whole_key_rows(db: None, alice: User) -> None:
+    """On SQLite the plan can be asked for; every part must be served from an index."""
+    if connection.vendor != "sqlite":
+        pytest.skip("the plan is SQLite's")
+    from accounts.keyrows import _FINGERPRINT_SQL
+
+    create_key(owner=alice, name="laptop")
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN QUERY PLAN " + _FINGERPRINT_SQL)
+        steps = [row[3] for row in cursor.fetchall()]
+
+    scans = [step for step in steps if step.startswith("SCAN accounts_")]
+    assert scans
+    assert all("INDEX" in step for step in scans), scans

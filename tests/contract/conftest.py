@@ -1,0 +1,31 @@
+"""Official clients against the whole platform, started as `make up` starts it."""
+
+from __future__ import annotations
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running
+
+
+@pytest.fixture(params=["v1", "v3"])
+def client(running: Running, request: pytest.FixtureRequest) -> openai.OpenAI:
+    """OpenAI's client, on both URL trees, refusing answers that break its own types."""
+    return openai.OpenAI(
+        base_url=f"{running.base_url}/{request.param}",
+        api_key=running.api_key,
+        max_retries=0,
+        timeout=60,
+        _strict_response_validation=True,
+    )
+
+
+@pytest.fixture
+def raw(running: Running) -> httpx.Client:
+    """Plain HTTP with the key."""
+    return httpx.Client(
+        base_url=running.base_url,
+        headers={"authorization": f"Bearer {running.api_key}"},
+        timeout=60,
+    )

@@ -1,0 +1,274 @@
+"""What every HTTP client meets: errors, headers, keys, CORS, models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running
+
+pytestmark = pytest.mark.system
+
+MODEL = "tiny-chat"
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+ENDPOINTS = ["chat/completions", "completions", "responses"]
+TREES = ["v1", "v3"]
+BODIES: dict[str, dict[str, Any]] = {
+    "chat/completions": CHAT,
+    "completions": {"model": MODEL, "prompt": "Hello", "max_tokens": 2},
+    "responses": {"model": MODEL, "input": "Hello!"},
+}
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    assert response.headers["content-type"].startswith("application/json")
+    assert response.headers["x-request-id"]
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "Bearer",
+        "Bearer ",
+        "Bearer EMPTY",
+        "Basic dXNlcjpwYXNz",
+        "Bearer vny_live_" + "a" * 38,
+    ],
+)
+@pytest.mark.parametrize("path", [*ENDPOINTS, "models"])
+def test_a_bad_key_is_401(
+    running: Running, tree: str, path: str, authorization: str | None
+) -> None:
+    headers = {"authorization": authorization} if authorization is not None else {}
+    method = "GET" if path == "models" else "POST"
+    response = httpx.request(
+        method,
+        f"{running.base_url}/{tree}/{path}",
+        headers=headers,
+        json=None if method == "GET" else BODIES[path],
+    )
+
+    assert response.status_code == 401
+    assert error_of(response)["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_models_are_listed_and_found(raw: httpx.Client, tree: str) -> None:
+    listed = raw.get(f"/{tree}/models").json()
+    found = raw.get(f"/{tree}/models/{MODEL}").json()
+
+    assert listed["object"] == "list"
+    assert found in listed["data"]
+    assert found["id"] == MODEL
+    assert found["object"] == "model"
+    assert isinstance(found["created"], int)
+    assert found["owned_by"]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_an_unknown_model_is_404(raw: httpx.Client, tree: str) -> None:
+    asked = raw.get(f"/{tree}/models/org%2Fnone")
+    used = raw.post(f"/{tree}/chat/completions", json={**CHAT, "model": "org/none"})
+
+    for response in (asked, used):
+        assert response.status_code == 404
+        assert error_of(response)["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}'],
+)
+def test_a_body_that_is_no_json_object_is_400(
+    raw: httpx.Client, tree: str, endpoint: str, body: bytes
+) -> None:
+    response = raw.post(
+        f"/{tree}/{endpoint}", content=body, headers={"content-type": "application/json"}
+    )
+
+    assert response.status_code == 400
+    assert error_of(response)["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "change", "param"),
+    [
+        ("chat/completions", {"messages": []}, "messages"),
+        ("chat/completions", {"messages": None}, "messages"),
+        ("chat/completions", {"temperature": 9}, "temperature"),
+        ("chat/completions", {"temperature": "hot"}, "temperature"),
+        ("chat/completions", {"max_tokens": 0}, "max_tokens"),
+        ("chat/completions", {"n": 0}, "n"),
+        ("chat/completions", {"top_p": 2}, "top_p"),
+        ("chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
+        ("completions", {"prompt": [1, -5]}, "prompt"),
+        ("completions", {"prompt": [1, 10**9]}, "prompt"),
+        ("completions", {"prompt": []}, "prompt"),
+        ("responses", {"max_output_tokens": -1}, "max_output_tokens"),
+        ("responses", {"input": None}, "input"),
+    ],
+)
+def test_a_bad_value_is_400_and_named(
+    raw: httpx.Client, endpoint: str, change: dict[str, Any], param: str
+) -> None:
+    response = raw.post(f"/v1/{endpoint}", json={**BODIES[endpoint], **change})
+
+    assert response.status_code == 400
+    assert error_of(response)["param"] == param
+
+
+def test_a_prompt_beyond_the_context_is_told_in_openais_words(raw: httpx.Client) -> None:
+    long = {"role": "user", "content": "word " * 5000}
+    response = raw.post("/v1/chat/completions", json={**CHAT, "messages": [long]})
+
+    error = error_of(response)
+    assert response.status_code == 400
+    assert error["code"] == "context_length_exceeded"
+    assert "maximum context length is 2048 tokens" in error["message"]
+
+
+def test_a_schema_that_cannot_be_compiled_is_400(raw: httpx.Client) -> None:
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "parameters": {"type": "object", "properties": {"a": {"$ref": "#/none"}}},
+        },
+    }
+    response = raw.post(
+        "/v1/chat/completions", json={**CHAT, "tools": [tool], "tool_choice": "required"}
+    )
+
+    assert response.status_code == 400
+    assert error_of(response)["code"] == "invalid_grammar"
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("path", ["nothing", "chat", "", "chat/completions/x", "models/a/b"])
+def test_an_unknown_url_is_404_in_json(raw: httpx.Client, tree: str, path: str) -> None:
+    response = raw.get(f"/{tree}/{path}")
+
+    assert response.status_code == 404
+    error_of(response)
+
+
+def test_a_base_url_without_v1_is_told_what_is_wrong(raw: httpx.Client) -> None:
+    response = raw.post("/chat/completions", json=CHAT)
+
+    assert response.status_code == 404
+    assert "/v1" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_another_method_is_405_in_json(raw: httpx.Client, tree: str, endpoint: str) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        response = raw.request(method, f"/{tree}/{endpoint}")
+        assert response.status_code == 405
+        assert response.headers["allow"]
+        error_of(response)
+    assert raw.post(f"/{tree}/models").status_code == 405
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("path", [*ENDPOINTS, "models", "models/x", "nothing"])
+def test_preflight_needs_no_key_and_reflects_headers(
+    running: Running, tree: str, path: str
+) -> None:
+    response = httpx.options(
+        f"{running.base_url}/{tree}/{path}",
+        headers={
+            "origin": "https://app.example",
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,x-stainless-lang,x-new",
+        },
+    )
+
+    assert response.status_code in (200, 204)
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert "x-new" in response.headers["access-control-allow-headers"]
+    assert "POST" in response.headers["access-control-allow-methods"]
+
+
+def test_every_answer_may_be_read_by_a_browser(running: Running, raw: httpx.Client) -> None:
+    answers = [
+        raw.post("/v1/chat/completions", json=CHAT),
+        raw.post("/v1/chat/completions", json={**CHAT, "stream": True}),
+        raw.post("/v1/chat/completions", json={}),
+        raw.get("/v1/models"),
+        raw.get("/v1/nothing"),
+        httpx.get(f"{running.base_url}/v1/models"),
+    ]
+
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "x-request-id" in answer.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_stream_is_framed_as_server_sent_events(
+    raw: httpx.Client, tree: str, endpoint: str
+) -> None:
+    response = raw.post(
+        f"/{tree}/{endpoint}",
+        json={**BODIES[endpoint], "stream": True},
+        headers={"accept": "application/json", "accept-encoding": "gzip"},
+    )
+
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-cache"
+    assert "content-encoding" not in response.headers
+    assert response.text.endswith("data: [DONE]\n\n")
+    for block in response.text.removesuffix("data: [DONE]\n\n").strip().split("\n\n"):
+        *names, data = block.split("\n")
+        payload = json.loads(data.removeprefix("data: "))
+        if endpoint == "responses":
+            assert names == [f"event: {payload['type']}"]
+        else:
+            assert names == []
+
+
+def test_request_ids_are_unique_and_reach_the_client(running: Running) -> None:
+    client = openai.OpenAI(base_url=f"{running.base_url}/v1", api_key=running.api_key)
+    seen = {
+        client.chat.completions.with_raw_response.create(**CHAT).headers["x-request-id"]
+        for _ in range(3)
+    }
+
+    assert len(seen) == 3
+
+
+def test_the_only_model_is_used_when_none_is_named(raw: httpx.Client) -> None:
+    response = raw.post("/v1/chat/completions", json={"messages": CHAT["messages"]})
+
+    assert response.status_code == 200
+    assert response.json()["model"] == MODEL
+
+
+def test_a_body_with_another_content_type_is_read_all_the_same(raw: httpx.Client) -> None:
+    response = raw.post(
+        "/v1/chat/completions",
+        content=json.dumps(CHAT),
+        headers={"content-type": "application/x-www-form-urlencoded"},
+    )
+
+    assert response.status_code in (200, 415)
+
+
+def test_health_says_alive_and_ready(running: Running) -> None:
+    for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
+        assert httpx.get(running.base_url + path).status_code == 200
+    assert "vinery_engine_output_tokens_total" in httpx.get(running.base_url + "/metrics").text

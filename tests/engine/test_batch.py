@@ -1,0 +1,198 @@
+"""How the batch survives what breaks a step. With the real engine: it is its behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from serving.engine.batch import Batch, Broken
+from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.generation import Generation
+from serving.engine.pipeline import Pipeline
+from serving.transport.messages import GrammarSpec, SamplingParams, Submit
+
+pytestmark = pytest.mark.live
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
+GOOD_GRAMMAR = GrammarSpec("regex", "[0-9]{20}x")
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    home = tmp_path_factory.mktemp("engine")
+    config = EngineConfig(
+        name="tiny-chat",
+        folder=TINY_CHAT,
+        device="CPU",
+        socket_path=home / "engine.sock",
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(num_threads=1),
+    )
+    return Pipeline(config)
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    batch = Batch(pipeline, capacity=16)
+    yield batch
+    for generation in [*batch._running, *batch._suspects]:
+        batch.remove(generation)
+    while pipeline.has_work:
+        pipeline.step()
+
+
+def generation(
+    text: str,
+    *,
+    max_new_tokens: int = 60,
+    grammar: GrammarSpec | None = None,
+    sampling: SamplingParams | None = None,
+) -> Generation:
+    tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
+    submit = Submit(
+        id=1,
+        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
+        sampling=sampling or SamplingParams(),
+        max_new_tokens=max_new_tokens,
+        deadline_s=60,
+        grammar=grammar,
+    )
+    return Generation.of(None, submit)
+
+
+def step(batch: Batch) -> list[Broken]:
+    """One step; new tokens are kept where the loop keeps them, in the generation."""
+    result = batch.step()
+    for made in result.made:
+        made.generation.output(made.token_ids, made.finish)
+    return result.broken
+
+
+def run(batch: Batch) -> list[Broken]:
+    broken: list[Broken] = []
+    while len(batch):
+        broken += step(batch)
+    return broken
+
+
+def tokens_of(batch: Batch, generation: Generation) -> list[int]:
+    batch.add(generation)
+    assert run(batch) == []
+    return generation.tokens
+
+
+def test_a_grammar_that_breaks_the_step_fails_alone(batch: Batch) -> None:
+    expected = tokens_of(batch, generation("Count to 30."))
+    neighbours = [generation("Count to 30.") for _ in range(6)]
+    guilty = generation("hello", grammar=BAD_GRAMMAR)
+    for neighbour in neighbours:
+        batch.add(neighbour)
+    for _ in range(10):
+        step(batch)
+    batch.add(guilty)
+
+    broken = run(batch)
+
+    assert [(each.generation, each.code) for each in broken] == [(guilty, "invalid_grammar")]
+    assert [each.tokens for each in neighbours] == [expected] * 6
+
+
+def test_newcomers_beside_the_guilty_one_are_cleared_of_suspicion(batch: Batch) -> None:
+    expected = tokens_of(batch, generation("Count to 20."))
+    innocents = [generation("Count to 20.") for _ in range(3)]
+    guilty = [generation("hello", grammar=BAD_GRAMMAR) for _ in range(2)]
+    for each in [innocents[0], guilty[0], innocents[1], guilty[1], innocents[2]]:
+        batch.add(each)
+
+    broken = run(batch)
+
+    assert {id(each.generation) for each in broken} == {id(each) for each in guilty}
+    assert [each.tokens for each in innocents] == [expected] * 3
+
+
+def test_a_constrained_neighbour_goes_on_within_its_grammar(batch: Batch) -> None:
+    expected = tokens_of(batch, generation("Count.", grammar=GOOD_GRAMMAR))
+    constrained = generation("Count.", grammar=GOOD_GRAMMAR)
+    batch.add(constrained)
+    for _ in range(8):
+        step(batch)
+    batch.add(generation("hello", grammar=BAD_GRAMMAR))
+
+    broken = run(batch)
+
+    assert len(broken) == 1
+    assert constrained.tokens == expected
+
+
+def test_a_penalised_neighbour_makes_the_same_tokens_as_alone(batch: Batch) -> None:
+    sampling = SamplingParams(frequency_penalty=0.7, presence_penalty=0.4)
+    expected = tokens_of(batch, generation("Tell me a story.", sampling=sampling))
+    penalised = generation("Tell me a story.", sampling=sampling)
+    batch.add(penalised)
+    for _ in range(12):
+        step(batch)
+    batch.add(generation("hello", grammar=BAD_GRAMMAR))
+
+    run(batch)
+
+    assert penalised.tokens == expected
+
+
+def test_the_batch_takes_new_generations_after_a_recovery(batch: Batch) -> None:
+    expected = tokens_of(batch, generation("What is the capital of France?"))
+    batch.add(generation("hello", grammar=BAD_GRAMMAR))
+    run(batch)
+
+    again = tokens_of(batch, generation("What is the capital of France?"))
+
+    assert again == expected
+    assert batch.num_recoveries == 1
+
+
+def test_a_removed_generation_frees_its_place(batch: Batch, pipeline: Pipeline) -> None:
+    gone = generation("Count to 60.", max_new_tokens=500)
+    batch.add(gone)
+    for _ in range(5):
+        step(batch)
+
+    batch.remove(gone)
+    while batch.has_work:
+        step(batch)
+
+    assert len(batch) == 0
+    assert not pipeline.has_work
+
+
+def test_the_probe_tells_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
+    text = "Repeat after me: " + "red green blue apple river stone cloud table window " * 8
+    first, second = generation(text), generation(text)
+    tokens_of(batch, first)
+    tokens_of(batch, second)
+
+    block = 32  # tokens in a block of the CPU's cache
+    assert first.num_cached == 0
+    assert second.num_cached is not None
+    assert second.num_cached % block == 0
+    assert 0 < len(second.prompt_ids) - second.num_cached <= block
+
+
+def test_prompts_longer_than_a_step_are_measured_too(batch: Batch) -> None:
+    words = "red green blue apple river stone cloud table window garden music paper "
+    shared = generation("Repeat: " + words * 50)
+    tokens_of(batch, shared)
+    together = [generation("Repeat: " + words * 50 + extra) for extra in ("one", "two", "six")]
+    for each in together:
+        batch.add(each)
+    run(batch)
+
+    for each in together:
+        assert each.num_cached is not None
+        assert each.num_cached >= len(shared.prompt_ids) - 64

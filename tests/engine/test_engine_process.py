@@ -1,0 +1,218 @@
+"""The engine process as a gateway sees it: real process, real socket, real model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from serving.node.engine_process import EngineDied
+from serving.transport.client import EngineClient, EngineGone
+from serving.transport.messages import EngineStats, GrammarSpec, SamplingParams
+
+from tests.engine.conftest import TIMEOUT_S, StartEngine
+
+pytestmark = pytest.mark.live
+
+PARIS = "The capital of France is Paris."
+
+
+async def until_idle(client: EngineClient) -> EngineStats:
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            stats = await client.ping(TIMEOUT_S)
+            if stats.num_running == 0 and stats.num_waiting == 0:
+                return stats
+
+
+async def test_it_answers_from_the_model(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
+
+        assert gateway.text(answer) == PARIS
+        assert answer.finish == "stop"
+        assert answer.num_cached_tokens == 0
+
+
+async def test_64_streams_at_once_get_the_same_greedy_text(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        (alone,) = await gateway.ask(gateway.submit("Count to 20."))
+        together = await gateway.ask(*[gateway.submit("Count to 20.") for _ in range(64)])
+
+        assert {gateway.text(answer) for answer in together} == {gateway.text(alone)}
+
+
+async def test_poisonous_requests_fail_alone_beside_32_streams(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        good = [gateway.submit("Count to 40.") for _ in range(32)]
+        run = gateway.start(*good)
+        poison = {
+            "a grammar that cannot be compiled": gateway.submit(
+                "hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
+            ),
+            "a grammar that is not even JSON": gateway.submit(
+                "hello", grammar=GrammarSpec("structural_tag", "{")
+            ),
+            "token ids beyond the vocabulary": gateway.submit([5, 1_000_000]),
+            "negative token ids": gateway.submit([5, -1]),
+            "an oversized prompt": gateway.submit([5] * 5000),
+            "an empty prompt": gateway.submit([]),
+        }
+        for what, submit in poison.items():
+            (answer,) = await gateway.ask(submit)
+            assert answer.rejection is not None, what
+            assert answer.rejection.code in ("invalid_value", "invalid_grammar"), what
+        answers = await gateway.finish(run, *good)
+
+        assert {answer.finish for answer in answers} == {"stop"}
+        assert len({gateway.text(answer) for answer in answers}) == 1
+        assert (await gateway.client.ping(TIMEOUT_S)).num_recoveries == 0
+
+
+async def test_a_grammar_too_costly_to_compile_is_stopped_and_its_neighbours_go_on(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine() as gateway:
+        costly = GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8)
+        neighbour = gateway.submit("Count to 40.")
+        run = gateway.start(neighbour)
+        (refused,) = await gateway.ask(gateway.submit("hello", grammar=costly))
+        (answer,) = await gateway.finish(run, neighbour)
+        (again,) = await gateway.ask(
+            gateway.submit("hello", grammar=GrammarSpec("regex", "yes|no"), max_new_tokens=9)
+        )
+
+        assert refused.rejection is not None
+        assert refused.rejection.code == "invalid_grammar"
+        assert answer.finish == "stop"
+        assert gateway.text(again) in ("yes", "no")
+
+
+async def test_it_takes_only_as_many_as_may_run_and_wait(start_engine: StartEngine) -> None:
+    async with start_engine(max_running=2, max_waiting=3) as gateway:
+        submits = [gateway.submit("Count to 60.") for _ in range(9)]
+        answers = await gateway.ask(*submits)
+
+        refused = [answer for answer in answers if answer.rejection is not None]
+        assert {answer.rejection.code for answer in refused if answer.rejection} == {"overloaded"}
+        assert len(refused) == 9 - 2 - 3
+        served = [answer for answer in answers if answer.finish is not None]
+        assert len({gateway.text(answer) for answer in served}) == 1
+
+
+async def test_no_more_run_at_once_than_may(start_engine: StartEngine) -> None:
+    async with start_engine(max_running=3) as gateway:
+        submits = [gateway.submit("Count to 60.") for _ in range(12)]
+        run = gateway.start(*submits)
+        await run.next(TIMEOUT_S)
+        stats = await gateway.client.ping(TIMEOUT_S)
+        await gateway.finish(run, *submits)
+
+        assert stats.num_running <= 3
+
+
+async def test_a_cancelled_generation_frees_its_slot(start_engine: StartEngine) -> None:
+    async with start_engine(max_running=1) as gateway:
+        endless = gateway.submit("Count to 60.", max_new_tokens=2000)
+        run = gateway.start(endless)
+        await run.next(TIMEOUT_S)
+        run.cancel()
+
+        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
+
+        assert gateway.text(answer) == PARIS
+        await until_idle(gateway.client)
+
+
+async def test_a_gateway_that_dies_frees_all_its_slots(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        other = EngineClient(gateway.client.path)
+        other.open()
+        await other.wait_connected(TIMEOUT_S)
+        run = other.submit([gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)])
+        await run.next(TIMEOUT_S)
+        await other.close()
+
+        stats = await until_idle(gateway.client)
+
+        assert stats.num_running == 0
+        with pytest.raises(EngineGone):
+            while True:
+                await run.next(TIMEOUT_S)
+
+
+async def test_a_generation_past_its_deadline_is_told_so(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        late = gateway.submit("Count to 60.", max_new_tokens=2000, deadline_s=0.01)
+        (answer,) = await gateway.ask(late)
+
+        assert answer.rejection is not None
+        assert answer.rejection.code == "deadline_exceeded"
+        await until_idle(gateway.client)
+
+
+async def test_one_seed_gives_one_text_and_two_seeds_two(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+
+        async def poem(seed: int) -> list[int]:
+            sampling = SamplingParams(temperature=1.8, seed=seed)
+            submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
+            (answer,) = await gateway.ask(submit)
+            return answer.tokens
+
+        # One after the other: in one batch, rounding may differ between its rows.
+        first, same, other = await poem(7), await poem(7), await poem(8)
+
+        assert first == same
+        assert first != other
+
+
+async def test_an_unloaded_engine_tells_its_running_generations(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        submit = gateway.submit("Count to 60.", max_new_tokens=2000)
+        run = gateway.start(submit)
+        await run.next(TIMEOUT_S)
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGTERM)
+
+        (answer,) = await gateway.finish(run, submit)
+
+        assert answer.rejection is not None
+        assert answer.rejection.code == "model_not_ready"
+
+
+async def test_a_killed_engine_is_told_to_whoever_waits(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        run = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000))
+        await run.next(TIMEOUT_S)
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGKILL)
+
+        with pytest.raises(EngineGone):
+            while True:
+                await run.next(TIMEOUT_S)
+        with pytest.raises(EngineDied, match="status -9"):
+            await gateway.process.watch()
+
+
+async def test_an_engine_that_hangs_in_a_step_is_killed(start_engine: StartEngine) -> None:
+    async with start_engine(step_timeout_s=0.5) as gateway:
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGSTOP)
+
+        with pytest.raises(EngineDied, match=r"longer than 0\.5 s"):
+            await gateway.process.watch()
+
+
+async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: StartEngine) -> None:
+    async with start_engine() as gateway:
+        reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
+        writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
+        await writer.drain()
+        await reader.read()  # until the engine closes it
+
+        (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
+
+        assert gateway.text(answer) == PARIS

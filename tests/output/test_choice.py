@@ -1,0 +1,177 @@
+"""A choice from its token ids to its events."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from serving.core.events import (
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+)
+from serving.core.request import ToolCall
+from serving.core.result import ReasoningItem, TextItem
+from serving.output.detokenize import Detokenizer
+
+from .builders import MODEL, a_reader, choice_of, ids_of, reason_of
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+SPECIAL = {1: "<|im_start|>", 2: "<|im_end|>", 7: "<think>", 8: "</think>"}
+
+
+def whole(text: str, **reader_settings):
+    reader = a_reader(**reader_settings)
+    events = reader.feed(ids_of(text))
+    return choice_of([*events, *reader.finish("stop")])
+
+
+def test_it_tells_reasoning_text_and_calls_in_order():
+    result = whole(f"<think>Hm.</think>Look: {CALL}")
+
+    assert result.items == (
+        ReasoningItem("Hm."),
+        TextItem("Look: "),
+        ToolCall("call_0", "f", '{"a": 1}'),
+    )
+    assert result.finish_reason is FinishReason.TOOL_CALLS
+
+
+def test_neighbouring_text_of_one_feed_is_one_delta():
+    assert a_reader().feed(ids_of("Hello")) == [TextDelta(0, "Hello")]
+
+
+def test_a_call_of_one_feed_is_two_events():
+    assert a_reader().feed(ids_of(CALL)) == [
+        ToolCallStarted(0, 0, "call_0", "f"),
+        ToolArgsDelta(0, 0, '{"a": 1}'),
+    ]
+
+
+def test_calls_are_numbered_in_the_order_in_which_they_start():
+    result = whole(CALL + CALL)
+
+    assert [call.id for call in result.tool_calls] == ["call_0", "call_1"]
+
+
+def test_the_engines_reason_is_told_where_there_is_no_call():
+    reader = a_reader()
+    reader.feed(ids_of("one, two"))
+
+    assert reader.finish("length") == [Finished(0, FinishReason.LENGTH)]
+
+
+def test_a_call_that_the_limit_cuts_is_not_for_use():
+    reader = a_reader()
+    events = reader.feed(ids_of(CALL[: CALL.index("1")]))
+
+    assert events
+    assert reason_of(reader.finish("length")) is FinishReason.LENGTH
+
+
+def test_a_call_that_was_complete_before_the_limit_is_for_use():
+    reader = a_reader()
+    reader.feed(ids_of(CALL + "\nAnd now"))
+
+    assert reason_of(reader.finish("length")) is FinishReason.TOOL_CALLS
+
+
+def test_a_stop_string_ends_the_choice():
+    reader = a_reader(stop=["END"])
+
+    events = reader.feed(ids_of("one END two"))
+
+    assert reader.is_stopped
+    assert events == [TextDelta(0, "one ")]
+    assert reader.feed(ids_of("three")) == []
+    assert reader.finish("length") == [Finished(0, FinishReason.STOP)]
+
+
+def test_a_stop_string_can_be_kept():
+    assert whole("one END two", stop=["END"], include_stop_text=True).text == "one END"
+
+
+def test_tokens_after_a_stop_string_do_not_count():
+    reader = a_reader(stop=["END"])
+
+    reader.feed(ids_of("one END two"))
+
+    assert reader.num_output_tokens == len("one END")
+
+
+def test_what_only_looked_like_a_stop_string_is_told_at_the_end():
+    assert whole("one EN", stop=["END"]).text == "one EN"
+
+
+def test_a_stop_string_inside_a_thought_does_not_count():
+    result = whole("<think>END</think>one END two", stop=["END"])
+
+    assert result.reasoning == "END"
+    assert result.text == "one "
+
+
+def test_a_stop_string_inside_a_call_does_not_count():
+    result = whole(f"{CALL.replace('1', chr(34) + 'END' + chr(34))}", stop=["END", "}", "\n"])
+
+    assert result.tool_calls[0].arguments == '{"a": "END"}'
+
+
+def test_a_stop_string_is_not_made_of_text_from_both_sides_of_a_call():
+    result = whole(f"E{CALL}ND", stop=["END"])
+
+    assert [type(item).__name__ for item in result.items] == ["TextItem", "ToolCall", "TextItem"]
+    assert result.text == "END"
+
+
+def test_a_stop_string_in_text_that_the_parser_held_back_is_found_at_the_end():
+    reader = a_reader(stop=["<tool"])
+    reader.feed(ids_of("a <tool_c"))
+
+    assert choice_of(reader.finish("length")).text == ""
+    assert reader.is_stopped
+
+
+def test_reasoning_tokens_go_from_the_first_of_the_thought_to_its_closing_tag():
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    decoder = Detokenizer.keeping(tokenizer, SPECIAL, {"<think>", "</think>"}).new_decoder()
+    reader = a_reader("think", decoder=decoder)
+    thought = tokenizer.encode("<think>\nHm, well.\n</think>").ids
+    answer = tokenizer.encode("\n\nYes.<|im_end|>").ids
+
+    reader.feed([*thought, *answer])
+
+    assert reader.num_reasoning_tokens == len(thought)
+    assert reader.num_output_tokens == len(thought) + len(answer)
+
+
+def test_an_opened_thought_counts_from_the_first_token():
+    reader = a_reader("think", opens_reasoning=True)
+
+    assert reader.feed(ids_of("Hm.")) == [ReasoningDelta(0, "Hm.")]
+    assert reader.num_reasoning_tokens == 3
+
+
+_outputs = st.lists(
+    st.sampled_from(["<think>", "</think>", "\n", " ", "Hm.", "Yes.", CALL, "<tool_call>", "ENDE"]),
+    max_size=6,
+).map("".join)
+
+
+@given(_outputs, st.booleans(), st.booleans(), st.integers(1, 7))
+def test_any_batches_of_tokens_give_the_same_result(text, opens, include, size):
+    def reader():
+        return a_reader(stop=["ND", "s.\n"], include_stop_text=include, opens_reasoning=opens)
+
+    at_once, in_batches = reader(), reader()
+    ids = ids_of(text)
+    batches = [ids[at : at + size] for at in range(0, len(ids), size)]
+
+    one = [*at_once.feed(ids), *at_once.finish("stop")]
+    many = [event for batch in batches for event in in_batches.feed(batch)]
+    many += in_batches.finish("stop")
+
+    assert choice_of(many) == choice_of(one)
+    assert in_batches.num_output_tokens == at_once.num_output_tokens
+    assert in_batches.num_reasoning_tokens == at_once.num_reasoning_tokens

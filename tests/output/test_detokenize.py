@@ -1,0 +1,177 @@
+"""Decoders: the text of any ids, whatever the cuts, and never half a character."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers
+
+from serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
+
+from .builders import MODEL
+
+TINY = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+NONE_DROPPED: frozenset[int] = frozenset()
+
+
+def a_byte_fallback_tokenizer() -> Tokenizer:
+    """As Llama 2 and Mistral have: characters outside the vocabulary are byte tokens, and
+    the first space of a text is dropped."""
+    pieces = ["<unk>", "<s>", "▁", "a", "b", "▁a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    vocab = {piece: id_ for id_, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocab, merges=[("▁", "a")], byte_fallback=True, unk_token="<unk>")
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return tokenizer
+
+
+FALLBACK = a_byte_fallback_tokenizer()
+
+
+def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
+    return [tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in data]
+
+
+def decoded(decoder: Decoder, ids: list[int]) -> str:
+    return "".join(decoder.feed(id_) for id_ in ids) + decoder.finish()
+
+
+@given(st.lists(st.integers(0, 3071), max_size=30))
+def test_any_ids_decode_to_the_text_of_them_all_at_once(ids):
+    told = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
+
+    assert told == TINY.decode(ids, skip_special_tokens=False)
+
+
+@given(st.lists(st.integers(9, 264), max_size=30))
+def test_any_single_bytes_decode_to_the_text_of_them_all_at_once(ids):
+    told = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
+
+    assert told == TINY.decode(ids)
+
+
+@given(st.text(max_size=30))
+def test_every_text_comes_back_and_no_delta_holds_half_a_character(text):
+    decoder = FastDecoder(TINY, NONE_DROPPED)
+
+    deltas = [decoder.feed(id_) for id_ in TINY.encode(text).ids]
+
+    assert "".join(deltas) == text
+    assert "\ufffd" in text or not any("\ufffd" in delta for delta in deltas)
+
+
+@given(st.text("ab é😀漢", max_size=20))
+def test_byte_tokens_come_together_as_characters(text):
+    ids = FALLBACK.encode(text).ids
+
+    assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == FALLBACK.decode(ids)
+
+
+def test_a_character_is_told_with_its_last_token():
+    decoder = FastDecoder(TINY, NONE_DROPPED)
+    ids = TINY.encode("😀").ids
+
+    deltas = [decoder.feed(id_) for id_ in ids]
+
+    assert len(ids) > 1
+    assert deltas == [""] * (len(ids) - 1) + ["😀"]
+
+
+def test_half_a_character_at_the_end_is_told_as_a_replacement():
+    decoder = FastDecoder(TINY, NONE_DROPPED)
+    decoder.feed(TINY.encode("😀").ids[0])
+
+    assert decoder.finish() == "\ufffd"
+
+
+def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text():
+    """The tokenizer's own stream raises here: the euro sign was told before the bad byte."""
+    ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *FALLBACK.encode("a a").ids]
+
+    told = decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids)
+
+    assert told == "€\ufffd a a"
+
+
+def test_it_does_not_hold_back_broken_bytes_for_ever():
+    decoder = FastDecoder(TINY, NONE_DROPPED)
+    broken = TINY.encode("😀").ids[0]
+
+    told = "".join(decoder.feed(broken) for _ in range(200))
+
+    assert 150 < len(told) <= 200
+    assert told + decoded(decoder, TINY.encode("😀 fine").ids) == "\ufffd" * 200 + "😀 fine"
+
+
+def test_special_tokens_vanish_unless_they_are_kept():
+    special = {1: "<|im_start|>", 2: "<|im_end|>", 3: "<tool_call>"}
+    detokenizer = Detokenizer.keeping(TINY, special, {"<tool_call>"})
+    ids = TINY.encode("<|im_start|>é<tool_call>x<|im_end|>").ids
+
+    assert decoded(detokenizer.new_decoder(), ids) == "é<tool_call>x"
+
+
+def test_a_special_token_inside_a_character_does_not_break_it():
+    special = {2: "<|im_end|>"}
+    first, *rest = TINY.encode("é").ids
+
+    decoder = Detokenizer.keeping(TINY, special, ()).new_decoder()
+
+    assert decoded(decoder, [first, 2, *rest]) == "é"
+
+
+def test_decoders_of_one_model_do_not_disturb_each_other():
+    detokenizer = Detokenizer.keeping(TINY, {}, ())
+    one, other = detokenizer.new_decoder(), detokenizer.new_decoder()
+    ids = TINY.encode("😀").ids
+
+    one.feed(ids[0])
+
+    assert decoded(other, ids) == "😀"
+
+
+@pytest.fixture(scope="module")
+def vino():
+    openvino_genai = pytest.importorskip("openvino_genai")
+    return openvino_genai.Tokenizer(str(MODEL))
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.text(max_size=40))
+def test_the_openvino_decoder_tells_the_same_text(vino, text):
+    ids = TINY.encode(text).ids
+
+    assert decoded(WindowDecoder(vino, NONE_DROPPED), ids) == text
+
+
+def test_the_openvino_decoder_tells_the_same_deltas_over_a_long_text(vino):
+    ids = TINY.encode("Grüße aus 東京 😀, and many more words. " * 12).ids
+    slow, fast = WindowDecoder(vino, NONE_DROPPED), FastDecoder(TINY, NONE_DROPPED)
+
+    assert [slow.feed(id_) for id_ in ids] == [fast.feed(id_) for id_ in ids]
+
+
+def test_the_openvino_decoder_ends_half_a_character_too(vino):
+    decoder = WindowDecoder(vino, NONE_DROPPED)
+    decoder.feed(TINY.encode("😀").ids[0])
+
+    assert decoder.finish() == "\ufffd"
+
+
+def test_a_folder_without_a_fast_tokenizer_gets_the_openvino_decoder(vino):
+    detokenizer = Detokenizer.keeping(vino, {2: "<|im_end|>"}, ())
+
+    decoder = detokenizer.new_decoder()
+
+    assert isinstance(decoder, WindowDecoder)
+    assert decoded(decoder, [*TINY.encode("Hello").ids, 2]) == "Hello"

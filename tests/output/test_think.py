@@ -1,0 +1,105 @@
+"""Thoughts, alone and before tool calls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .builders import a_parser, cut, folded, pieces_of, read
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+
+
+def test_it_splits_a_thought_from_the_answer():
+    assert read("think", "<think>\nHm.\n</think>\n\nYes.") == [
+        ("reasoning", "Hm."),
+        ("text", "Yes."),
+    ]
+
+
+def test_a_thought_that_the_prompt_opened_needs_no_tag():
+    assert read("think", "Hm.\n</think>\n\nYes.", opens_reasoning=True) == [
+        ("reasoning", "Hm."),
+        ("text", "Yes."),
+    ]
+
+
+def test_a_thought_that_the_prompt_opened_may_be_opened_again():
+    assert read("think", "\n<think>Hm.</think>Yes.", opens_reasoning=True) == [
+        ("reasoning", "Hm."),
+        ("text", "Yes."),
+    ]
+
+
+def test_white_space_inside_a_thought_is_kept():
+    assert read("think", "<think>\none\n\ntwo \n</think>Yes.") == [
+        ("reasoning", "one\n\ntwo"),
+        ("text", "Yes."),
+    ]
+
+
+def test_an_empty_thought_is_none():
+    assert read("think", "<think>\n\n</think>\n\nYes.") == [("text", "Yes.")]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "</thi", "\n</think"])
+def test_a_thought_that_is_never_closed_is_all_reasoning(end):
+    text = f"Hm, let me see{end}"
+
+    assert read("think", text, opens_reasoning=True) == [("reasoning", text.rstrip())]
+    assert read("think", f"<think>{text}") == [("reasoning", text.rstrip())]
+
+
+def test_an_answer_without_a_thought_is_text():
+    assert read("think", " Yes.") == [("text", " Yes.")]
+
+
+def test_an_answer_may_speak_about_the_tags():
+    text = "Write <think> and </think> around it."
+
+    assert read("think", text) == [("text", text)]
+
+
+def test_a_thought_may_speak_about_tool_calls():
+    assert read("think+hermes", f"<think>I write {CALL}.</think>{CALL}") == [
+        ("reasoning", f"I write {CALL}."),
+        ("f", "{}"),
+    ]
+
+
+def test_calls_follow_a_thought():
+    assert read("think+hermes", f"Hm.\n</think>\n\n{CALL}\n{CALL}", opens_reasoning=True) == [
+        ("reasoning", "Hm."),
+        ("f", "{}"),
+        ("f", "{}"),
+    ]
+
+
+def test_it_knows_whether_it_is_inside_a_thought():
+    parser = a_parser("think")
+    seen = []
+
+    for part in ["<thi", "nk>", "Hm.", "</th", "ink>", "\n\n", "Yes."]:
+        parser.feed(part)
+        seen.append(parser.is_reasoning)
+
+    assert seen == [False, True, True, True, False, False, False]
+
+
+def test_an_opened_thought_is_one_from_the_start():
+    assert a_parser("think", opens_reasoning=True).is_reasoning
+
+
+_outputs = st.lists(
+    st.sampled_from(
+        ["<think>", "</think>", "\n", " ", "Hm.", "Yes <b>.", "<", "/think>", CALL, "<tool_call>"]
+    ),
+    max_size=8,
+).map("".join)
+
+
+@pytest.mark.parametrize("name", ["plain", "think", "hermes", "think+hermes"])
+@given(text=_outputs, opens=st.booleans(), cuts=st.lists(st.integers(0, 120), max_size=8))
+def test_any_cut_gives_the_same(name, text, opens, cuts):
+    told = folded(pieces_of(a_parser(name, opens_reasoning=opens), cut(text, cuts)))
+
+    assert told == read(name, text, opens_reasoning=opens)
