@@ -23,7 +23,7 @@ COUNT = " ".join(str(number) for number in range(1, 61))
 ENDLESS = {
     "model": "tiny-chat",
     "prompt": "Once upon a time",
-    "max_tokens": 1500,
+    "max_tokens": 400,
     "temperature": 1.7,
     "top_p": 0.98,
 }
@@ -46,7 +46,7 @@ async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(
         base_url=platform.base_url,
         headers={"authorization": f"Bearer {platform.api_key}"},
-        timeout=60,
+        timeout=120,
         limits=httpx.Limits(max_connections=None),
     ) as client:
         yield client
@@ -84,12 +84,12 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
 ) -> None:
     streams = [
         asyncio.create_task(
-            http.post("/v1/completions", json={**ENDLESS, "stream": True}, timeout=60)
+            http.post("/v1/completions", json={**ENDLESS, "stream": True}, timeout=120)
         )
         for _ in range(40)
     ]
     unary = [
-        asyncio.create_task(http.post("/v1/completions", json=ENDLESS, timeout=60))
+        asyncio.create_task(http.post("/v1/completions", json=ENDLESS, timeout=120))
         for _ in range(60)
     ]
     await until_async(lambda: metric(platform, "vinery_engine_waiting") > 0)
