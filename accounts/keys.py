@@ -27,6 +27,7 @@ from accounts.models import ApiKey, User
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _NUM_RANDOM = 32
 _NUM_CHECK = 6  # 62**6 is the first power above 2**32
+_PAIRS = tuple((a + b).encode() for a in _ALPHABET for b in _ALPHABET)
 _ENV = "live"
 _FORMAT = re.compile(rb"vny_[a-z]{2,8}_[0-9A-Za-z]{38}")
 
@@ -101,9 +102,6 @@ def hint_of(secret: str) -> str:
 
 
 def _check_characters(body: bytes) -> bytes:
-    number = zlib.crc32(body)
-    characters = ""
-    for _ in range(_NUM_CHECK):
-        number, digit = divmod(number, 62)
-        characters = _ALPHABET[digit] + characters
-    return characters.encode()
+    number, low = divmod(zlib.crc32(body), 62**2)
+    high, middle = divmod(number, 62**2)
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

@@ -134,12 +134,12 @@ class UsageLedger:
         Raises `django.db.Error`; what could not be stored stays in the queue.
         """
         with self._flushing:
-            try:
-                self._store_journal()
-                self._store_spilled()
-            finally:
-                if self._is_rewrite_due():
-                    self._rewrite()
+            if self._lacks_entries:
+                self._repair()
+            self._store_journal()
+            self._store_spilled()
+            if self._journal.size_bytes >= self._rewrite_at_bytes:
+                self._rewrite()
 
     def _work(self) -> None:
         self.flush()
@@ -190,25 +190,31 @@ class UsageLedger:
         with self._lock:
             del self._spilled[: len(spilled)]
 
-    def _is_rewrite_due(self) -> bool:
-        # A long backlog is not copied: the writers of entries would wait for it.
-        if self.backlog_bytes > self._max_journal_bytes:
-            return False
-        return self._lacks_entries or self._journal.size_bytes >= self._rewrite_at_bytes
+    def _repair(self) -> None:
+        """Append what could not be written when it happened. Repeats are harmless."""
+        with self._lock:
+            try:
+                for entry in (*self._requests.entries(), *self._spilled):
+                    self._journal.append(encode(entry))
+            except OSError as error:
+                self._complain(error)
+                return
+            self._spilled.clear()
+            self._lacks_entries = False
 
     def _rewrite(self) -> None:
-        """Replace the journal by what still matters of it, with what it lacks."""
+        """Replace the journal by what still matters of it.
+
+        The backlog is short here, so whoever writes an entry does not wait for long.
+        """
         with self._lock:
             opened = b"".join(map(encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)
-            spilled = b"".join(map(encode, self._spilled))
             try:
-                self._journal.replace(opened + backlog + spilled)
+                self._journal.replace(opened + backlog)
             except OSError as error:
                 self._complain(error)
                 return
             self._stored_bytes = len(opened)
-            self._spilled.clear()
-            self._lacks_entries = False
             # Twice, lest a journal of many open requests be rewritten in every pass.
             self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)

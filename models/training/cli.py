@@ -106,10 +106,11 @@ def _add_evaluation_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _samples(settings: argparse.Namespace) -> None:
+    from training.lessons import lesson
 
-    Random(settings.seed)
+    rng = Random(settings.seed)
     for _ in range(settings.count):
-        pass
+        print("".join(f"[{part.weight}]{part.text}" for part in lesson(rng)), end="\n\n")
 
 
 def _tokenizer(settings: argparse.Namespace) -> None:
@@ -172,12 +173,19 @@ def _evaluate(settings: argparse.Namespace) -> None:
         measured[f"facts at temperature {temperature}"] = evaluation.score(
             engine, evaluation.fact_questions(), sampling
         )
-    for _title, result in measured.items():
-        for _miss in result.misses[: settings.misses]:
-            pass
+    measured["replies under a JSON schema"] = evaluation.schema_score(engine)
+    for title, result in measured.items():
+        print(f"{title}\n{result.table()}")
+        for miss in result.misses[: settings.misses]:
+            print(f"  {miss.question.heading}: …{miss.question.prompt[-160:]!r}")
+            print(f"    expected {miss.question.expected!r}\n    answered {miss.text!r}")
     if settings.draft:
         drafted = Engine(settings.model, draft=settings.draft, num_threads=settings.threads)
-        evaluation.speedup(engine, drafted, settings.draft_tokens)
+        gain = evaluation.speedup(engine, drafted, settings.draft_tokens)
+        print(
+            f"with a draft: {gain.num_tokens} tokens in {gain.num_steps} steps, "
+            f"{gain.num_changed} texts changed"
+        )
 
 
 def _everything(settings: argparse.Namespace) -> None:

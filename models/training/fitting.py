@@ -111,7 +111,12 @@ def fit(model: Qwen3ForCausalLM, tokenizer: Tokenizer, schedule: Schedule, folde
         num_tokens += sum(batch.ids.numel() for batch in batches)
         smooth_loss = loss if smooth_loss is None else 0.95 * smooth_loss + 0.05 * loss
         if step % NUM_STEPS_PER_REPORT == 0:
-            num_tokens / (time.monotonic() - started_s)
+            speed = num_tokens / (time.monotonic() - started_s)
+            print(
+                f"step {step}  {num_tokens / 1e6:.2f}M tokens  {speed:.0f} tokens/s  "
+                f"loss {smooth_loss:.4f}  rate {rate:.1e}  {progress:.1%}",
+                flush=True,
+            )
         if step % NUM_STEPS_PER_CHECKPOINT == NUM_STEPS_PER_CHECKPOINT - 1:
             save(model, tokenizer, folder)
     save(model, tokenizer, folder)

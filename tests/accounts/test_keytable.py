@@ -15,7 +15,6 @@ from accounts.keys import NewKey, create_key, new_secret, revoke_key
 from accounts.keytable import OVERLAP_S, Caller, KeyTable
 from accounts.models import ApiKey, User
 
-
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 

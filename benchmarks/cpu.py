@@ -1,0 +1,40 @@
+"""CPU time of the web processes: those that hold the socket the clients connect to.
+
+Found by the port and not by a name, so this works for any server on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psutil
+
+
+class WebCpu:
+    """The CPU time that the listeners of a port have used. None of them, no number."""
+
+    def __init__(self, base_url: str) -> None:
+        parts = urlsplit(base_url)
+        self._processes = list(_listeners(parts.port or 80)) if _is_here(parts.hostname) else []
+
+    def used_s(self) -> float | None:
+        """User and system time since they started, or None when there are no listeners."""
+        if not self._processes:
+            return None
+        times = [process.cpu_times() for process in self._processes]
+        return sum(each.user + each.system for each in times)
+
+
+def _listeners(port: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            sockets = process.net_connections("tcp")
+        except psutil.Error:  # it ended, or belongs to somebody else
+            continue
+        if any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets):
+            yield process
+
+
+def _is_here(host: str | None) -> bool:
+    return host in {"localhost", "127.0.0.1", "::1"}

@@ -1,0 +1,184 @@
+"""The HTTP client: many streamed answers at once, from one thread, as lean as it can be.
+
+It shares the cores with the server it measures. So while answers arrive it only writes down
+the time and the bytes of each read; `wire` takes them apart when the last one has ended. One
+keep-alive connection for each stream, opened and used once before the clock starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
+from urllib.parse import urlsplit
+
+import uvloop
+
+from benchmarks.cpu import WebCpu
+from benchmarks.measures import Run
+from benchmarks.prompts import Prompt
+from benchmarks.wire import Arrivals, BadResponse, Head, read_stream
+
+_RUN_TIMEOUT_S = 1800.0
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server is. `base_url` is its root, without `/v1`."""
+
+    base_url: str
+    api_key: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.base_url)
+        if parts.scheme != "http" or parts.hostname is None:
+            raise ValueError(f"{self.base_url} is not like http://HOST:PORT")
+        return parts.hostname, parts.port or 80
+
+    def get(self, path: str) -> bytes:
+        return self._head("GET", path) + b"\r\n"
+
+    def post(self, path: str, content: dict[str, Any]) -> bytes:
+        body = json.dumps(content).encode()
+        head = self._head("POST", path) + b"content-type: application/json\r\n"
+        return head + f"content-length: {len(body)}\r\n\r\n".encode() + body
+
+    def _head(self, method: str, path: str) -> bytes:
+        host, port = self.address
+        return (
+            f"{method} {path} HTTP/1.1\r\nhost: {host}:{port}\r\n"
+            f"authorization: Bearer {self.api_key}\r\n"
+        ).encode()
+
+
+class ServedModel:
+    """A model behind HTTP, driven as the bare engine is. Use it as a context manager."""
+
+    def __init__(self, endpoint: Endpoint, name: str) -> None:
+        self._endpoint = endpoint
+        self._name = name
+        self._web_cpu = WebCpu(endpoint.base_url)
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+    def __enter__(self) -> Self:
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._runner.close()
+
+    def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
+        """Answer all prompts at once. Raises BadResponse, OSError or TimeoutError."""
+        requests = [self._request(prompt, max_tokens) for prompt in prompts]
+        return self._runner.run(self._run(requests))
+
+    def _request(self, prompt: Prompt, max_tokens: int) -> bytes:
+        content = {
+            "model": self._name,
+            "messages": prompt.messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return self._endpoint.post("/v1/chat/completions", content)
+
+    async def _run(self, requests: list[bytes]) -> Run:
+        async with asyncio.timeout(_RUN_TIMEOUT_S):
+            connections = [await _connect(self._endpoint) for _ in requests]
+            with _no_garbage_collection():
+                web_s, client_s = self._web_cpu.used_s(), time.process_time()
+                answers = [
+                    connection.ask(request)
+                    for connection, request in zip(connections, requests, strict=True)
+                ]
+                await asyncio.gather(*answers)
+                client_s = time.process_time() - client_s
+                web_end_s = self._web_cpu.used_s()
+        for connection in connections:
+            connection.close()
+        return Run(
+            streams=tuple(read_stream(c.started_s, c.arrivals) for c in connections),
+            web_cpu_s=None if web_s is None or web_end_s is None else web_end_s - web_s,
+            client_cpu_s=client_s,
+        )
+
+
+async def _connect(endpoint: Endpoint) -> _Connection:
+    """A connection that the server has accepted and answered on."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(_Connection, *endpoint.address)
+    await connection.ask(endpoint.get("/livez"))
+    return connection
+
+
+@dataclass
+class _Connection(asyncio.Protocol):
+    """Asks one thing at a time and writes down what comes back."""
+
+    started_s: float = 0.0
+    _times_s: list[float] = field(default_factory=list)
+    _pieces: list[bytes] = field(default_factory=list)
+    _head: Head | None = None
+    _transport: asyncio.Transport | None = None
+    _ended: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def ask(self, request: bytes) -> asyncio.Future[None]:
+        """Done when the whole response is there. Fails with BadResponse when it breaks off."""
+        assert self._transport is not None
+        self._times_s, self._pieces, self._head = [], [], None
+        self._ended = asyncio.get_running_loop().create_future()
+        self.started_s = time.perf_counter()
+        self._transport.write(request)
+        return self._ended
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return Arrivals(tuple(self._times_s), tuple(self._pieces))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._times_s.append(time.perf_counter())
+        self._pieces.append(data)
+        if self._is_complete(data) and self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(BadResponse(f"the connection was closed: {exc}"))
+
+    def _is_complete(self, data: bytes) -> bool:
+        if self._head is None:
+            self._head = Head.of(b"".join(self._pieces))
+        if self._head is None:
+            return False
+        if self._head.is_chunked:
+            tail = data if len(data) >= len(_LAST_CHUNK) else b"".join(self._pieces[-8:])
+            return tail.endswith(_LAST_CHUNK)
+        size = sum(map(len, self._pieces)) - self._head.size
+        return size >= (self._head.content_length or 0)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A full collection takes longer than a gap between tokens."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

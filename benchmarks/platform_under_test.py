@@ -1,0 +1,142 @@
+"""A platform of the benchmark's own: `vinery up` in a temporary home, on a port of its choice.
+
+Started and driven by its command line, as a person would, so nothing here knows its insides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.load import Endpoint
+
+_START_TIMEOUT_S = 120.0
+_LOAD_TIMEOUT_S = 600.0
+_END_TIMEOUT_S = 30.0
+_ASK_EVERY_S = 0.25
+
+
+class PlatformFailed(Exception):
+    """The platform did not start, or did not serve a model. Says why."""
+
+
+@dataclass(frozen=True)
+class OwnPlatform:
+    """A running platform and the ways to change what it serves."""
+
+    home: Path
+    endpoint: Endpoint
+
+    def serve(self, name: str, folder: Path, options: dict[str, Any]) -> None:
+        """Serve a folder, and wait for its first answer. Raises PlatformFailed."""
+        words = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        flags = [flag for word in words for flag in ("--option", word)]
+        self._vinery("model", "add", str(folder), "--name", name, *flags)
+        wait_until_it_answers(self.endpoint, name)
+
+    def remove(self, name: str) -> None:
+        """Serve a model no longer. Raises PlatformFailed."""
+        self._vinery("model", "remove", name)
+
+    def _vinery(self, *words: str) -> None:
+        command = [sys.executable, "-m", "vinery.cli", *words]
+        done = subprocess.run(
+            command, env=_environment(self.home), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise PlatformFailed(f"vinery {' '.join(words)}: {done.stderr.strip()}")
+
+
+@contextmanager
+def own_platform() -> Iterator[OwnPlatform]:
+    """A platform that lives as long as the block. Raises PlatformFailed."""
+    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
+        home = Path(folder) / "home"
+        log = Path(folder) / "platform.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "vinery.cli", "up", "--end-with-parent"],
+                env=_environment(home),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield OwnPlatform(home, _started(process, home, log))
+        finally:
+            _end(process)
+
+
+def wait_until_it_answers(endpoint: Endpoint, model: str) -> None:
+    """Wait for one token. Raises PlatformFailed with the last refusal."""
+    give_up_at = time.monotonic() + _LOAD_TIMEOUT_S
+    while (refusal := _refusal(endpoint, model)) is not None:
+        if time.monotonic() > give_up_at:
+            raise PlatformFailed(f"{model} does not answer: {refusal}")
+        time.sleep(_ASK_EVERY_S)
+
+
+def _started(process: subprocess.Popen[bytes], home: Path, log: Path) -> Endpoint:
+    """Wait for the credentials, and for a socket that answers."""
+    bootstrap = home / "bootstrap.json"
+    give_up_at = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < give_up_at and process.poll() is None:
+        if bootstrap.exists():
+            known = json.loads(bootstrap.read_text(encoding="utf-8"))
+            if _is_live(known["base_url"]):
+                return Endpoint(known["base_url"], known["api_key"])
+        time.sleep(_ASK_EVERY_S)
+    said = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    raise PlatformFailed(f"vinery up did not start. It said:\n{said}")
+
+
+def _is_live(base_url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{base_url}/livez", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _refusal(endpoint: Endpoint, model: str) -> str | None:
+    """Why the model gives no token yet, or None when it does."""
+    message = {"role": "user", "content": "Hello!"}
+    content = json.dumps({"model": model, "messages": [message], "max_tokens": 1})
+    request = urllib.request.Request(
+        f"{endpoint.base_url}/v1/chat/completions",
+        data=content.encode(),
+        headers={
+            "authorization": f"Bearer {endpoint.api_key}",
+            "content-type": "application/json",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60):
+            return None
+    except urllib.error.HTTPError as error:
+        return error.read().decode("utf-8", "replace")
+    except OSError as error:
+        return str(error)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return os.environ | {"VINERY_HOME": str(home), "VINERY_HOST": "127.0.0.1", "VINERY_PORT": "0"}

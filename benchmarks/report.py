@@ -1,0 +1,203 @@
+"""What was measured, as a table for people and a document for programs. Ratios come first."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.compare import FirstToken, Point, Spread
+
+_PACKAGES = ("vinery", "openvino", "openvino-genai", "uvicorn", "uvloop", "httptools")
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """All that was measured with one model."""
+
+    model: str
+    first_token: FirstToken
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A promise about one number, and what became of it. `measured` is None when not run."""
+
+    what: str
+    wanted: str
+    measured: float | None
+    is_met: bool | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """One invocation of the benchmark."""
+
+    settings: dict[str, Any]
+    results: tuple[ModelResult, ...]
+
+    @property
+    def aims(self) -> tuple[Aim, ...]:
+        return (
+            *(_throughput_aim(self.results, *aim) for aim in THROUGHPUT_AIMS),
+            *(_first_token_aim(self.results, *aim) for aim in FIRST_TOKEN_AIMS),
+        )
+
+    def document(self, now: datetime) -> dict[str, Any]:
+        return {
+            "measured_at": now.astimezone(UTC).isoformat(timespec="seconds"),
+            "aims": [asdict(aim) for aim in self.aims],
+            "results": [asdict(result) for result in self.results],
+            "settings": self.settings,
+            "machine": machine(),
+        }
+
+
+# (model, streams, least ratio of output tokens per second, server by bare)
+THROUGHPUT_AIMS = (("tiny-chat", 64, 0.90), ("0.5b", 8, 0.97))
+# (model, most milliseconds that the server adds to the first token at one stream)
+FIRST_TOKEN_AIMS = (("tiny-chat", 3.0), ("0.5b", 3.0))
+
+_COLUMNS = (
+    "streams",
+    "tok/s server/bare",
+    "ratio",
+    "(lowest-highest)",
+    "first token ms",
+    "gap p50 ms",
+    "gap p99 ms",
+    "web us/tok",
+    "client us/tok",
+    "same text",
+)
+
+
+def table(report: Report) -> str:
+    """The report on a screen. In cells with two numbers, the server stands before the bare."""
+    blocks = [_model_block(result) for result in report.results]
+    return "\n\n".join([*blocks, "\n".join(_aim_line(aim) for aim in report.aims)]) + "\n"
+
+
+def write(report: Report, folder: Path, now: datetime) -> Path:
+    """Write the document into the folder, named by the time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.json"
+    file.write_text(json.dumps(report.document(now), indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    return {
+        "cpu": _cpu_model(),
+        "num_cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "load_average": list(os.getloadavg()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": dict(_versions()),
+    }
+
+
+def _model_block(result: ModelResult) -> str:
+    first = result.first_token
+    rows = [_COLUMNS, *(_row(point) for point in result.points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = [
+        f"{result.model}: first token of single requests: server {first.server_p50_ms:.2f} ms, "
+        f"bare {first.bare_p50_ms:.2f} ms, added {first.added_ms.median:.2f} ms "
+        f"(quartiles {first.added_ms.lowest:.2f} to {first.added_ms.highest:.2f})"
+    ]
+    lines += [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _row(point: Point) -> tuple[str, ...]:
+    server, bare = point.server, point.bare
+    return (
+        str(point.num_streams),
+        f"{server.tokens_per_s:.0f} / {bare.tokens_per_s:.0f}",
+        f"{point.throughput_ratio.median:.3f}",
+        _range(point.throughput_ratio),
+        f"{server.first_token_p50_ms:.1f} / {bare.first_token_p50_ms:.1f}",
+        f"{server.token_gap_p50_ms:.2f} / {bare.token_gap_p50_ms:.2f}",
+        f"{server.token_gap_p99_ms:.2f} / {bare.token_gap_p99_ms:.2f}",
+        _optional(server.web_cpu_us_per_token),
+        _optional(server.client_cpu_us_per_token),
+        f"{point.same_texts:.0%}",
+    )
+
+
+def _range(spread: Spread) -> str:
+    return f"({spread.lowest:.3f}-{spread.highest:.3f})"
+
+
+def _optional(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _aim_line(aim: Aim) -> str:
+    if aim.measured is None:
+        return f"aim: {aim.what} {aim.wanted}: not measured"
+    verdict = "met" if aim.is_met else "NOT met"
+    return f"aim: {aim.what} {aim.wanted}: {aim.measured:.3f}, {verdict}"
+
+
+def _throughput_aim(
+    results: tuple[ModelResult, ...], model: str, num_streams: int, least: float
+) -> Aim:
+    measured = next(
+        (
+            point.throughput_ratio.median
+            for result in results
+            for point in result.points
+            if result.model == model and point.num_streams == num_streams
+        ),
+        None,
+    )
+    return Aim(
+        what=f"{model} at {num_streams} streams, tokens/s by those of the bare loop",
+        wanted=f">= {least:.2f}",
+        measured=measured,
+        is_met=None if measured is None else measured >= least,
+    )
+
+
+def _first_token_aim(results: tuple[ModelResult, ...], model: str, most_ms: float) -> Aim:
+    measured = next((r.first_token.added_ms.median for r in results if r.model == model), None)
+    return Aim(
+        what=f"{model} at 1 stream, milliseconds added to the first token",
+        wanted=f"<= {most_ms:.0f}",
+        measured=measured,
+        is_met=None if measured is None else measured <= most_ms,
+    )
+
+
+def _cpu_model() -> str:
+    """The name that Linux gives, or what the platform module knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue

@@ -1,0 +1,115 @@
+"""The command line of the benchmark, and what it says once it has been read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.load import Endpoint
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TINY_CHAT = "tiny-chat"
+HALF_BILLION = "0.5b"
+
+_DESCRIPTION = """\
+Measure this server beside the bare engine: same model, prompts, lengths and scheduler settings,
+in turn. Progress goes to standard error, the table to standard output, all of it to a JSON file.
+"""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    streams: tuple[int, ...]
+    rounds: int
+    tokens: int
+    prompt_tokens: int
+    first_token_requests: int
+
+
+_FULL = Effort(
+    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=40
+)
+_QUICK = Effort(streams=(1, 8), rounds=1, tokens=32, prompt_tokens=64, first_token_requests=10)
+_NUMBERS = {
+    "rounds": "runs of each side",
+    "tokens": "output tokens of a stream",
+    "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
+    "first_token_requests": "single requests for the time to first token",
+}
+_RESULTS = REPOSITORY / "benchmarks" / "results"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One invocation, after the command line has been read."""
+
+    effort: Effort
+    models: tuple[str, ...]
+    server: Endpoint | None  # None: a platform of its own
+    cache: Path
+    output: Path
+
+    @property
+    def described(self) -> dict[str, object]:
+        """For the report: without the key."""
+        known: dict[str, object] = msgspec.to_builtins(self, enc_hook=str)
+        return known | {"server": self.server.base_url if self.server else "its own"}
+
+
+def settings_from(argv: Sequence[str] | None) -> Settings:
+    """Read the command line. Raises SystemExit when it asks for the impossible."""
+    return _settings(_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="other defaults, for a look of about a minute")
+    for name, what in _NUMBERS.items():
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_with_defaults(what, name))
+    add("--streams", type=_numbers, metavar="N,N", help=_with_defaults("at once", "streams"))
+    add("--models", type=_models, default=f"{TINY_CHAT},{HALF_BILLION}", help="%(default)s")
+    add("--server-url", metavar="URL", help="a running server, without /v1; default: start one")
+    add("--api-key", default="", metavar="KEY", help="for --server-url")
+    add("--cache", type=Path, default=_default_cache(), help="where the 0.5b model is kept")
+    add("--output", type=Path, default=_RESULTS, help="folder of the JSON file")
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    chosen = vars(_QUICK if arguments.quick else _FULL)
+    given = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
+    url = arguments.server_url
+    return Settings(
+        effort=Effort(**{**chosen, **given}),
+        models=arguments.models,
+        server=Endpoint(url.rstrip("/"), arguments.api_key) if url else None,
+        cache=arguments.cache,
+        output=arguments.output,
+    )
+
+
+def _with_defaults(what: str, name: str) -> str:
+    return f"{what} (default: {getattr(_FULL, name)}; quick: {getattr(_QUICK, name)})"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _models(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := set(names) - {TINY_CHAT, HALF_BILLION}:
+        raise argparse.ArgumentTypeError(f"{unknown.pop()!r} is not {TINY_CHAT} or {HALF_BILLION}")
+    return names
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("VINERY_HOME", REPOSITORY / "var")) / "cache" / "bench"

@@ -1,0 +1,149 @@
+"""What a usage journal says."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from usage_builders import NOON, admission, settlement
+
+from accounts.usage.entries import (
+    Admission,
+    Checkpoint,
+    OpenRequests,
+    Outcome,
+    Settlement,
+    decode,
+    encode,
+    entries_in,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXT, TEXT, st.integers(0, 2**40), st.floats(allow_nan=False) | st.none())
+def test_an_entry_is_one_line_and_comes_back(
+    model: str, code: str, num_tokens: int, total_ms: float | None
+) -> None:
+    entry = settlement(
+        admission=admission(model=model),
+        error_code=code,
+        num_output_tokens=num_tokens,
+        total_ms=total_ms if total_ms not in (float("inf"), float("-inf")) else None,
+    )
+
+    line = encode(entry)
+
+    assert line.count(b"\n") == 1
+    assert list(entries_in(line)) == [entry]
+
+
+@given(st.integers(1, 400))
+def test_a_piece_of_a_line_is_no_entry(num_bytes: int) -> None:
+    line = encode(settlement())
+
+    assert decode(line[:-1][:-num_bytes]) is None
+
+
+def test_half_a_character_in_a_model_name_loses_no_row() -> None:
+    line = encode(settlement(admission=admission(model="a\ud800b")))
+
+    (entry,) = entries_in(line)
+    assert isinstance(entry, Settlement)
+    assert entry.admission.model == "a?b"
+    assert entry.num_output_tokens == 30
+
+
+def test_a_damaged_line_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    lines = encode(admission()) + b"\0\0\0\n" + encode(settlement())
+
+    with caplog.at_level(logging.ERROR):
+        assert list(entries_in(lines)) == [admission(), settlement()]
+    assert "damaged line of 3 bytes" in caplog.text
+
+
+def test_a_journal_of_a_newer_program_can_be_read() -> None:
+    newer = msgspec.json.decode(encode(admission()))
+    newer["project"] = "vines"
+
+    assert decode(msgspec.json.encode(newer)) == admission()
+
+
+def test_a_journal_of_this_program_can_be_read_by_the_next() -> None:
+    # The words on the disk are a promise: a renamed field would lose rows in an upgrade.
+    line = (
+        b'{"type":"settlement","admission":{"type":"admission","request_id":"r1","user_id":7,'
+        b'"username":"alice","key_id":null,"key_name":"laptop","model":"reference-chat",'
+        b'"endpoint":"chat/completions","dialect":"v1","is_streamed":true,'
+        b'"started_at":"2026-03-01T12:00:00Z"},"outcome":"ok","http_status":200,'
+        b'"num_prompt_tokens":11,"num_cached_tokens":8,"num_output_tokens":30,'
+        b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0,'
+        b'"error_code":""}\n'
+    )
+
+    assert encode(settlement()) == line
+    assert decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}') == Checkpoint(
+        (("r1", 1, 2, 3, 4),)
+    )
+
+
+def test_a_time_without_a_zone_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        admission(started_at=datetime(2026, 3, 1))
+
+
+def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
+    requests = OpenRequests()
+    for entry in (
+        admission("r1"),
+        admission("r2"),
+        admission("r3"),
+        Checkpoint((("r1", 5, 4, 1, 0), ("stranger", 9, 9, 9, 9))),
+        Checkpoint((("r1", 5, 4, 7, 2), ("r2", 6, 0, 0, 0))),
+        settlement("r2"),
+    ):
+        requests.take(entry)
+
+    first, last = requests.interrupted()
+
+    assert len(requests) == 2
+    assert first == Settlement(
+        admission=admission("r1"),
+        outcome=Outcome.INTERRUPTED,
+        http_status=None,
+        num_prompt_tokens=5,
+        num_cached_tokens=4,
+        num_output_tokens=7,
+        num_reasoning_tokens=2,
+    )
+    assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
+
+
+def test_its_own_entries_tell_everything_that_is_open() -> None:
+    requests, copy = OpenRequests(), OpenRequests()
+    for entry in (admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),))):
+        requests.take(entry)
+
+    for entry in requests.entries():
+        copy.take(entry)
+
+    assert list(copy.interrupted()) == list(requests.interrupted())
+
+
+def test_a_repeated_admission_forgets_nothing() -> None:
+    requests = OpenRequests()
+    for entry in (admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission()):
+        requests.take(entry)
+
+    (interrupted,) = requests.interrupted()
+    assert interrupted.num_prompt_tokens == 5
+
+
+def test_an_admission_is_a_value() -> None:
+    assert isinstance(admission(), Admission)
+    assert admission() == admission()
+    assert admission().started_at == NOON

@@ -1,0 +1,176 @@
+"""An append-only file that one process owns for as long as it lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accounts.usage import journal as journal_module
+from accounts.usage.journal import Journal, orphans, sweep_drafts
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal.create(tmp_path / "usage")
+
+
+def written_to(journal: Journal) -> bytes:
+    return journal.path.read_bytes()
+
+
+def test_it_makes_its_directory_and_a_file_for_its_owner_only(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "deep" / "usage")
+
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert journal.path.parent == tmp_path / "deep" / "usage"
+
+
+def test_every_journal_has_a_file_of_its_own(tmp_path: Path) -> None:
+    assert Journal.create(tmp_path).path != Journal.create(tmp_path).path
+
+
+def test_it_reads_what_was_appended_in_whole_lines(journal: Journal) -> None:
+    journal.append(b"one\n")
+    journal.append(b"two\n")
+    journal.append(b"three\n")
+
+    assert journal.read(0, 100) == b"one\ntwo\nthree\n"
+    assert journal.read(0, 6) == b"one\n"
+    assert journal.read(4, 4) == b"two\n"
+    assert journal.read(8, 1) == b"three\n"
+    assert journal.read(14, 100) == b""
+
+
+def test_a_journal_of_a_living_owner_cannot_be_adopted(journal: Journal) -> None:
+    assert Journal.adopt(journal.path) is None
+    assert list(orphans(journal.path.parent)) == []
+
+
+def test_an_orphan_can_be_adopted_once(journal: Journal) -> None:
+    journal.append(b"one\n")
+    journal.close()
+
+    (adopted,) = orphans(journal.path.parent)
+
+    assert adopted.read(0, 100) == b"one\n"
+    assert Journal.adopt(journal.path) is None
+
+
+def test_a_journal_that_is_gone_cannot_be_adopted(tmp_path: Path) -> None:
+    assert Journal.adopt(tmp_path / "gone.jsonl") is None
+
+
+def test_a_finder_who_was_late_does_not_adopt_a_removed_file(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.close()
+    real_flock = journal_module.fcntl.flock
+
+    def another_finder_was_faster(fd: int, how: int) -> None:
+        journal.path.unlink()
+        real_flock(fd, how)
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", another_finder_was_faster)
+
+    assert Journal.adopt(journal.path) is None
+
+
+def test_a_finder_who_was_late_does_not_adopt_the_file_before_its_rewrite(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_flock = journal_module.fcntl.flock
+    is_rewritten = False
+
+    def is_rewritten_meanwhile(fd: int, how: int) -> None:
+        nonlocal is_rewritten
+        if not is_rewritten:
+            is_rewritten = True
+            journal.replace(b"new\n")
+        real_flock(fd, how)
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", is_rewritten_meanwhile)
+
+    assert Journal.adopt(journal.path) is None
+    assert is_rewritten
+
+
+def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
+    journal.append(b"one\n")
+    journal.close()
+    with journal.path.open("ab") as torn:
+        torn.write(b"tw")
+
+    (adopted,) = orphans(journal.path.parent)
+
+    assert adopted.read(0, 100) == b"one\n"
+    assert adopted.read(4, 100) == b""
+    assert adopted.read(0, 1) == b"one\n"
+
+
+def test_a_short_write_appends_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.append(b"one\n")
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, line, at: real_pwrite(fd, line[:-2], at))
+
+    with pytest.raises(OSError, match="whole"):
+        journal.append(b"a long line that does not fit\n")
+    assert journal.read(0, 100) == b"one\n"
+
+    monkeypatch.undo()
+    journal.append(b"two\n")
+    assert journal.read(0, 100) == b"one\ntwo\n"
+    journal.close()
+    (adopted,) = orphans(journal.path.parent)
+    assert adopted.read(0, 100) == b"one\ntwo\n"
+
+
+def test_it_can_be_replaced_and_stays_owned(journal: Journal) -> None:
+    journal.append(b"old\n")
+
+    journal.replace(b"new\n")
+    journal.append(b"newer\n")
+
+    assert written_to(journal) == b"new\nnewer\n"
+    assert journal.read(0, 100) == b"new\nnewer\n"
+    assert Journal.adopt(journal.path) is None
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+
+
+def test_a_replacement_that_fails_changes_nothing(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append(b"old\n")
+    monkeypatch.setattr(os, "pwrite", lambda fd, lines, at: 0)
+
+    with pytest.raises(OSError, match="whole"):
+        journal.replace(b"new\n")
+
+    monkeypatch.undo()
+    journal.append(b"older\n")
+    assert written_to(journal) == b"old\nolder\n"
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+
+
+def test_drafts_of_the_dead_are_swept_away(journal: Journal) -> None:
+    draft = journal.path.with_suffix(".draft")
+    draft.write_bytes(b"half a rewri")
+
+    sweep_drafts(journal.path.parent)
+
+    assert not draft.exists()
+    assert journal.path.exists()
+
+
+def test_a_closed_journal_takes_no_more_lines(journal: Journal) -> None:
+    journal.close()
+    journal.close()
+
+    with pytest.raises(OSError):
+        journal.append(b"late\n")
+
+
+def test_there_are_no_orphans_in_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    assert list(orphans(tmp_path / "nowhere")) == []
+    sweep_drafts(tmp_path / "nowhere")

@@ -1,0 +1,405 @@
+"""The usage books of one web process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError
+from usage_builders import Shelf, admission, settlement
+
+from accounts.models import UsageRecord
+from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.journal import Journal
+from accounts.usage.ledger import UsageLedger
+from accounts.usage.recovery import recover_orphans
+from accounts.usage.store import store_settlements
+from accounts.usage.writer import Writer
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[Callable[..., UsageLedger]]:
+    ledgers = []
+
+    def make(**changes: object) -> UsageLedger:
+        ledger = UsageLedger(tmp_path, **{"store": shelf, **changes})  # type: ignore[arg-type]
+        ledgers.append(ledger)
+        return ledger
+
+    yield make
+    for ledger in ledgers:
+        die(ledger)
+
+
+def die(ledger: UsageLedger) -> None:
+    """Let go of the journal, as the kernel does for a process that was killed."""
+    ledger._journal.close()
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, content: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+
+
+# -- The queue
+
+
+def test_a_settled_request_is_stored_by_the_next_flush(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission())
+    ledger.flush()
+    assert shelf.rows == {}
+
+    ledger.settle(settlement())
+    ledger.flush()
+
+    assert shelf.rows == {"r1": settlement()}
+
+
+def test_nothing_waits_in_memory_while_the_database_is_away(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf
+) -> None:
+    ledger = new_ledger()
+    shelf.num_failures_to_come = 3
+    for number in range(50):
+        ledger.admit(admission(f"r{number}"))
+        ledger.settle(settlement(f"r{number}"))
+        if number % 20 == 0:
+            with pytest.raises(OperationalError):
+                ledger.flush()
+    assert ledger.num_open == 0
+    assert ledger.backlog_bytes > 0
+    assert ledger._spilled == []
+
+    ledger.flush()
+
+    assert len(shelf.rows) == 50
+    assert ledger.backlog_bytes == 0
+
+
+def test_more_than_one_batch_gets_through(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accounts.usage.ledger.BATCH_BYTES", 700)
+    ledger = new_ledger()
+    for number in range(20):
+        ledger.admit(admission(f"r{number}"))
+        ledger.settle(settlement(f"r{number}"))
+
+    ledger.flush()
+
+    assert len(shelf.rows) == 20
+
+
+def test_an_empty_checkpoint_writes_nothing(new_ledger: Callable[..., UsageLedger]) -> None:
+    ledger = new_ledger()
+
+    ledger.checkpoint([])
+
+    assert ledger.backlog_bytes == 0
+
+
+# -- Death
+
+
+def test_a_request_that_was_running_is_interrupted_with_its_last_counts(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission("done"))
+    ledger.admit(admission("running"))
+    ledger.admit(admission("waiting"))
+    ledger.checkpoint([("running", 11, 8, 3, 1)])
+    ledger.checkpoint([("running", 11, 8, 9, 1)])
+    ledger.settle(settlement("done"))
+    die(ledger)
+
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {
+        "done": Outcome.OK,
+        "running": Outcome.INTERRUPTED,
+        "waiting": Outcome.INTERRUPTED,
+    }
+    assert shelf.rows["running"].num_output_tokens == 9
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_closes_the_books(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission("done"))
+    ledger.admit(admission("running"))
+    ledger.settle(settlement("done"))
+
+    ledger.stop()
+
+    assert shelf.outcomes == {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
+    new_ledger: Callable[..., UsageLedger],
+    shelf: Shelf,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = new_ledger()
+    ledger.admit(admission())
+    ledger.settle(settlement())
+    shelf.num_failures_to_come = 1
+
+    ledger.stop()
+    assert "left for the next start" in caplog.text
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {"r1": Outcome.OK}
+
+
+# -- Rewriting
+
+
+def test_the_journal_does_not_grow_for_ever(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf
+) -> None:
+    ledger = new_ledger(max_journal_bytes=4000)
+    for number in range(100):
+        ledger.admit(admission(f"r{number}"))
+        ledger.settle(settlement(f"r{number}"))
+        ledger.flush()
+
+    assert len(shelf.rows) == 100
+    assert ledger._journal.path.stat().st_size < 8000
+
+
+def test_a_rewrite_carries_open_requests_and_what_is_not_stored_yet(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
+) -> None:
+    ledger = new_ledger(max_journal_bytes=1)
+    ledger.admit(admission("long"))
+    ledger.checkpoint([("long", 5, 4, 3, 2)])
+    ledger.admit(admission("stored"))
+    ledger.settle(settlement("stored"))
+    ledger.flush()
+    ledger.admit(admission("late"))
+    ledger.settle(settlement("late"))
+    ledger._rewrite()
+    ledger.flush()
+    assert sorted(shelf.rows) == ["late", "stored"]
+
+    ledger.admit(admission("later"))
+    ledger.settle(settlement("later"))
+    ledger._rewrite()
+    die(ledger)
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {
+        "stored": Outcome.OK,
+        "late": Outcome.OK,
+        "later": Outcome.OK,
+        "long": Outcome.INTERRUPTED,
+    }
+    assert shelf.rows["long"].num_output_tokens == 3
+
+
+def test_many_open_requests_are_not_rewritten_in_every_pass(
+    new_ledger: Callable[..., UsageLedger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(max_journal_bytes=1000)
+    for number in range(20):
+        ledger.admit(admission(f"r{number}"))
+    rewrites = []
+    replace = Journal.replace
+    monkeypatch.setattr(Journal, "replace", lambda *args: rewrites.append(args) or replace(*args))
+
+    for _ in range(5):
+        ledger.flush()
+        ledger.checkpoint([("r1", 1, 0, 0, 0)])
+
+    assert len(rewrites) == 1
+
+
+def test_a_long_backlog_is_not_copied(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(max_journal_bytes=1000)
+    for number in range(20):
+        ledger.settle(settlement(f"r{number}"))
+    shelf.num_failures_to_come = 1
+    monkeypatch.setattr(Journal, "replace", lambda *args: pytest.fail("it was copied"))
+
+    with pytest.raises(OperationalError):
+        ledger.flush()
+
+    assert len(shelf.rows) == 0
+
+
+# -- A full disk
+
+
+def test_a_full_disk_fails_no_request_and_loses_no_row(
+    new_ledger: Callable[..., UsageLedger],
+    shelf: Shelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = new_ledger()
+    fill_disk(monkeypatch)
+    ledger.admit(admission())
+    ledger.checkpoint([("r1", 1, 0, 0, 0)])
+    ledger.settle(settlement())
+
+    ledger.flush()
+
+    assert shelf.outcomes == {"r1": Outcome.OK}
+    assert ledger.num_lost == 0
+    assert caplog.text.count("cannot write the usage journal") == 1
+
+
+def test_when_there_is_room_again_the_journal_is_made_whole(
+    new_ledger: Callable[..., UsageLedger],
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = new_ledger()
+    fill_disk(monkeypatch)
+    ledger.admit(admission("running"))
+    ledger.settle(settlement("done"))
+    shelf.num_failures_to_come = 1
+    with pytest.raises(OperationalError):
+        ledger.flush()
+
+    monkeypatch.undo()
+    shelf.num_failures_to_come = 1
+    with pytest.raises(OperationalError):
+        ledger.flush()
+    die(ledger)
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
+
+
+def test_what_neither_disk_nor_memory_holds_is_counted(
+    new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(max_spilled=2)
+    fill_disk(monkeypatch)
+
+    for number in range(5):
+        ledger.settle(settlement(f"r{number}"))
+    ledger.flush()
+
+    assert sorted(shelf.rows) == ["r0", "r1"]
+    assert ledger.num_lost == 3
+
+
+def test_a_place_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+
+    with pytest.raises(OSError):
+        UsageLedger(tmp_path / "file", store=Shelf())
+
+
+# -- The thread
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_thread_stores_rows_and_the_books_of_the_dead(
+    new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = new_ledger()
+    dead.admit(admission("orphan"))
+    die(dead)
+    stored, is_stored = [], threading.Event()
+
+    def watched(settlements: Sequence[Settlement]) -> None:
+        store_settlements(settlements)
+        stored.extend(row.admission.request_id for row in settlements)
+        if {"orphan", "fresh"} <= set(stored):
+            is_stored.set()
+
+    ledger = new_ledger(store=watched, interval_s=0.01)
+    ledger.admit(admission("fresh"))
+    ledger.settle(settlement("fresh"))
+
+    ledger.start()
+
+    assert is_stored.wait(DEADLINE_S)
+    ledger.stop()
+    rows = UsageRecord.objects.values_list("request_id", "outcome")
+    assert set(rows) == {("orphan", "interrupted"), ("fresh", "ok")}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_fails_for_a_while_loses_nothing(
+    new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
+) -> None:
+    num_attempts, is_stored = 0, threading.Event()
+
+    def fails_three_times(settlements: Sequence[Settlement]) -> None:
+        nonlocal num_attempts
+        if not settlements:
+            return
+        num_attempts += 1
+        if num_attempts <= 3:
+            raise OperationalError("the database is away")
+        store_settlements(settlements)
+        is_stored.set()
+
+    ledger = new_ledger(store=fails_three_times, interval_s=0.01)
+    ledger.start()
+    for number in range(200):
+        ledger.admit(admission(f"r{number}"))
+        ledger.settle(settlement(f"r{number}"))
+
+    assert is_stored.wait(DEADLINE_S)
+    ledger.stop()
+    assert UsageRecord.objects.filter(outcome="ok").count() == 200
+    assert caplog.text.count("usage is not stored") == 3
+
+
+def test_it_starts_once(new_ledger: Callable[..., UsageLedger]) -> None:
+    ledger = new_ledger()
+    ledger.start()
+
+    with pytest.raises(RuntimeError):
+        ledger.start()
+    ledger.stop()
+
+
+def test_a_writer_waits_longer_after_each_failure_up_to_a_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def fail() -> None:
+        raise OperationalError
+
+    writer = Writer(fail, interval_s=0.5)
+
+    delays = [0.5]
+    for _ in range(8):
+        delays.append(writer._next_delay(delays[-1]))
+
+    assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_a_writer_is_back_at_its_pace_after_a_success() -> None:
+    assert Writer(lambda: None, interval_s=0.5)._next_delay(30.0) == 0.5

@@ -1,0 +1,235 @@
+"""The books of processes that died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from django.db import connections
+from usage_builders import Shelf, admission, settlement
+
+from accounts.models import UsageRecord
+from accounts.usage import recovery
+from accounts.usage.entries import Outcome, Settlement, encode
+from accounts.usage.journal import Journal
+from accounts.usage.ledger import UsageLedger
+from accounts.usage.recovery import Recovered, recover_orphans
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at this point."""
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def orphan(tmp_path: Path) -> Path:
+    """The journal of a process that died with one request done and one running."""
+    journal = Journal.create(tmp_path)
+    for entry in (admission("done"), admission("running"), settlement("done")):
+        journal.append(encode(entry))
+    journal.close()
+    return journal.path
+
+
+BOTH = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
+
+
+def test_it_tells_what_it_found(orphan: Path, shelf: Shelf) -> None:
+    assert recover_orphans(orphan.parent, shelf) == Recovered(1, 1, 1)
+    assert shelf.outcomes == BOTH
+    assert not orphan.exists()
+
+
+def test_it_finds_nothing_where_nobody_died(tmp_path: Path, shelf: Shelf) -> None:
+    living = UsageLedger(tmp_path, store=shelf)
+    living.admit(admission())
+
+    assert recover_orphans(tmp_path, shelf) == Recovered()
+    assert shelf.rows == {}
+
+    living.settle(settlement())
+    living.stop()
+    assert shelf.outcomes == {"r1": Outcome.OK}
+
+
+def test_a_torn_last_line_is_a_request_that_was_not_settled(orphan: Path, shelf: Shelf) -> None:
+    with orphan.open("ab") as journal:
+        journal.write(encode(settlement("running"))[:-9])
+
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+
+
+def test_a_journal_in_many_batches_is_recovered_whole(
+    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "BATCH_BYTES", 10)
+
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+
+
+@pytest.mark.parametrize("num_stores_survived", [0, 1, 2])
+@pytest.mark.parametrize("is_stored_before_death", [True, False])
+def test_it_can_be_killed_while_it_stores(
+    orphan: Path, shelf: Shelf, num_stores_survived: int, is_stored_before_death: bool
+) -> None:
+    num_stores = 0
+
+    def killed_at_last(settlements: Sequence[Settlement]) -> None:
+        nonlocal num_stores
+        if num_stores == num_stores_survived:
+            if is_stored_before_death:
+                shelf(settlements)
+            raise Killed
+        num_stores += 1
+        shelf(settlements)
+
+    if num_stores_survived < 2:
+        with pytest.raises(Killed):
+            recover_orphans(orphan.parent, killed_at_last)
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+    assert not orphan.exists()
+
+
+def test_it_can_be_killed_before_it_removes_the_file(
+    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(journal: Journal) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", killed)
+        with pytest.raises(Killed):
+            recover_orphans(orphan.parent, shelf)
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+
+
+def test_two_processes_do_not_recover_one_journal(orphan: Path, shelf: Shelf) -> None:
+    found_by_other = []
+
+    def meanwhile_another_looks(settlements: Sequence[Settlement]) -> None:
+        found_by_other.append(recover_orphans(orphan.parent, shelf))
+        shelf(settlements)
+
+    found = recover_orphans(orphan.parent, meanwhile_another_looks)
+
+    assert found == Recovered(1, 1, 1)
+    assert set(found_by_other) == {Recovered()}
+    assert shelf.outcomes == BOTH
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_who_recover_at_once_store_every_row_once(tmp_path: Path) -> None:
+    for number in range(12):
+        journal = Journal.create(tmp_path)
+        for entry in (
+            admission(f"done{number}"),
+            admission(f"running{number}"),
+            settlement(f"done{number}"),
+        ):
+            journal.append(encode(entry))
+        journal.close()
+    found: list[Recovered] = []
+    barrier = threading.Barrier(3)
+
+    def look() -> None:
+        barrier.wait()
+        found.append(recover_orphans(tmp_path))
+        connections.close_all()
+
+    lookers = [threading.Thread(target=look) for _ in range(3)]
+    for looker in lookers:
+        looker.start()
+    for looker in lookers:
+        looker.join()
+
+    assert sum((each for each in found), Recovered()) == Recovered(12, 12, 12)
+    assert UsageRecord.objects.filter(outcome="ok").count() == 12
+    assert UsageRecord.objects.filter(outcome="interrupted").count() == 12
+    assert list(tmp_path.iterdir()) == []
+
+
+# A web process that serves until it is killed, and says what it has entered.
+WEB_PROCESS = """
+import sys
+from pathlib import Path
+import django
+django.setup()
+from usage_builders import admission, settlement
+from accounts.usage.ledger import UsageLedger
+
+ledger = UsageLedger(Path(sys.argv[1]))
+ledger.admit(admission("long"))
+number = 0
+while True:
+    ledger.admit(admission(f"r{number}"))
+    ledger.checkpoint([("long", 11, 8, number, 0), (f"r{number}", 1, 0, 0, 0)])
+    ledger.settle(settlement(f"r{number}", num_output_tokens=number))
+    sys.stdout.write(f"{number}\\n")
+    sys.stdout.flush()
+    number += 1
+"""
+
+
+@pytest.mark.django_db
+def test_a_killed_web_process_leaves_exact_books(tmp_path: Path) -> None:
+    last_told = run_until_killed(tmp_path, num_requests=300)
+
+    recover_orphans(tmp_path)
+
+    rows = dict(UsageRecord.objects.values_list("request_id", "outcome"))
+    assert {f"r{number}" for number in range(last_told + 1)} <= rows.keys()
+    assert rows.pop("long") == "interrupted"
+    # At most the one request in hand was not settled.
+    assert list(rows.values()).count("interrupted") <= 1
+    settled = UsageRecord.objects.filter(outcome="ok")
+    assert all(f"r{row.num_output_tokens}" == row.request_id for row in settled)
+    assert UsageRecord.objects.get(request_id="long").num_output_tokens >= last_told
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_until_killed(directory: Path, num_requests: int) -> int:
+    """The number of the last request that the process told before it was killed."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", WEB_PROCESS, str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert process.stdout is not None
+    with process.stdout as told:
+        for _ in range(num_requests):
+            last = int(told.readline())
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        rest = [int(line) for line in told if line.endswith("\n")]
+    return rest[-1] if rest else last
+
+
+def test_the_dead_and_the_living_are_told_apart(tmp_path: Path, shelf: Shelf, orphan: Path) -> None:
+    living = UsageLedger(tmp_path, store=shelf)
+    living.admit(admission("alive"))
+
+    recover_orphans(tmp_path, shelf)
+
+    assert shelf.outcomes == BOTH
+    assert list(tmp_path.iterdir()) == [living._journal.path]
+    living.stop()

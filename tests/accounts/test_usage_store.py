@@ -1,0 +1,124 @@
+"""Settlements become rows, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from usage_builders import NOON, admission, settlement
+
+from accounts.keys import NewKey
+from accounts.models import ApiKey, UsageRecord
+from accounts.usage.entries import Outcome
+from accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_settlement_becomes_a_row() -> None:
+    store_settlements([settlement(error_code="none", outcome=Outcome.CLIENT_GONE)])
+
+    row = UsageRecord.objects.values().get()
+    del row["id"]
+    assert row == {
+        "request_id": "r1",
+        "created_at": NOON,
+        "user_id": 7,
+        "username": "alice",
+        "key_id": None,
+        "key_name": "laptop",
+        "model": "reference-chat",
+        "endpoint": "chat/completions",
+        "dialect": "v1",
+        "is_streamed": True,
+        "num_prompt_tokens": 11,
+        "num_cached_tokens": 8,
+        "num_output_tokens": 30,
+        "num_reasoning_tokens": 20,
+        "queue_ms": 0.5,
+        "first_token_ms": 12.25,
+        "total_ms": 340.0,
+        "http_status": 200,
+        "outcome": "client_gone",
+        "error_code": "none",
+    }
+
+
+def test_the_first_settlement_of_a_request_stays() -> None:
+    store_settlements([settlement(num_output_tokens=1), settlement("r2")])
+    store_settlements([settlement(num_output_tokens=2), settlement("r3")])
+
+    assert UsageRecord.objects.count() == 3
+    assert UsageRecord.objects.get(request_id="r1").num_output_tokens == 1
+
+
+def test_nothing_to_store_asks_no_database(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        store_settlements([])
+
+
+@pytest.mark.parametrize(
+    ("odd", "column", "stored"),
+    [
+        ({"admission": admission(model="m" * 300)}, "model", "m" * 255),
+        ({"admission": admission(model="a\0b")}, "model", "ab"),
+        ({"admission": admission(key_name="é" * 101)}, "key_name", "é" * 100),
+        ({"error_code": "e" * 65}, "error_code", "e" * 64),
+        ({"num_output_tokens": -1}, "num_output_tokens", 0),
+        ({"num_prompt_tokens": 2**40}, "num_prompt_tokens", 2**31 - 1),
+    ],
+)
+def test_an_odd_value_is_cut_to_its_column(
+    odd: dict[str, Any], column: str, stored: object
+) -> None:
+    store_settlements([settlement(**odd)])
+
+    assert UsageRecord.objects.values_list(column, flat=True).get() == stored
+
+
+def test_a_key_remembers_its_last_use(new_key: Callable[..., NewKey]) -> None:
+    used, unused = new_key("used").key, new_key("unused").key
+    stamp = used.updated_at
+    uses = [
+        settlement(admission=admission(f"r{minute}", key_id=used.pk, started_at=NOON + offset))
+        for minute, offset in enumerate((timedelta(0), timedelta(minutes=5), timedelta(minutes=-9)))
+    ]
+
+    store_settlements(uses)
+
+    used.refresh_from_db()
+    unused.refresh_from_db()
+    assert used.last_used_at == NOON + timedelta(minutes=5)
+    assert used.updated_at == stamp
+    assert unused.last_used_at is None
+
+
+def test_rows_of_deleted_keys_are_stored_all_the_same(new_key: Callable[..., NewKey]) -> None:
+    key = new_key().key
+    key_id = key.pk
+    key.owner.delete()
+    assert not ApiKey.objects.exists()
+
+    store_settlements([settlement(admission=admission(key_id=key_id))])
+
+    assert UsageRecord.objects.get().key_id == key_id
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(new_key: Callable[..., NewKey]) -> None:
+    key = new_key().key
+
+    def fails_when_the_key_is_marked(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            raise OperationalError("gone in the middle")
+        return execute(sql, *args)
+
+    with (
+        connection.execute_wrapper(fails_when_the_key_is_marked),
+        pytest.raises(OperationalError),
+    ):
+        store_settlements([settlement(admission=admission(key_id=key.pk))])
+
+    assert not UsageRecord.objects.exists()

@@ -1,0 +1,89 @@
+"""Both sides run in turn on the same prompts, and ratios are taken round by round."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from benchmarks.compare import Comparison, PromptMismatch
+from benchmarks.measures import Run, Stream
+from benchmarks.prompts import Prompt, PromptSource, counting
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+
+
+@dataclass
+class FakeSide:
+    """Makes a token every `gap_s`, the first after `first_s`, and notes its turns."""
+
+    name: str
+    turns: list[tuple[str, tuple[int, ...]]]
+    gap_s: float = 1.0
+    first_s: float = 1.0
+    extra_prompt_tokens: int = 0
+    num_tokens: list[int] = field(default_factory=list)
+
+    def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
+        self.turns.append((self.name, tuple(prompts[0].ids)))
+        self.num_tokens.append(max_tokens)
+        return Run(tuple(self._stream(prompt, max_tokens) for prompt in prompts))
+
+    def _stream(self, prompt: Prompt, max_tokens: int) -> Stream:
+        return Stream(
+            started_s=0.0,
+            chunks_s=tuple(self.first_s + self.gap_s * number for number in range(max_tokens)),
+            num_prompt_tokens=len(prompt.ids) + self.extra_prompt_tokens,
+            num_tokens=max_tokens,
+            text="same",
+        )
+
+
+def comparison(bare: FakeSide, server: FakeSide) -> Comparison:
+    return Comparison(bare, server, PromptSource(TINY_CHAT, counting), tell=lambda line: None)
+
+
+def test_the_sides_take_turns_and_the_first_changes() -> None:
+    turns: list[tuple[str, tuple[int, ...]]] = []
+    subject = comparison(FakeSide("bare", turns), FakeSide("server", turns))
+
+    subject.point(num_streams=2, max_tokens=4, num_rounds=2)
+
+    names = [name for name, _ in turns]
+    assert names == ["bare", "server", "bare", "server", "server", "bare"]
+
+
+def test_a_round_has_one_prompt_for_both_sides_and_a_new_one_each_time() -> None:
+    turns: list[tuple[str, tuple[int, ...]]] = []
+    subject = comparison(FakeSide("bare", turns), FakeSide("server", turns))
+
+    subject.point(num_streams=1, max_tokens=4, num_rounds=3)
+
+    prompts = [prompt for _, prompt in turns]
+    assert prompts[::2] == prompts[1::2]
+    assert len(set(prompts)) == 4
+
+
+def test_a_server_of_half_the_speed_has_half_the_ratio() -> None:
+    bare, server = FakeSide("bare", []), FakeSide("server", [], gap_s=2.0, first_s=2.0)
+
+    point = comparison(bare, server).point(num_streams=3, max_tokens=5, num_rounds=2)
+
+    assert point.throughput_ratio.median == pytest.approx(0.5)
+    assert point.token_gap_p50_ratio.median == pytest.approx(2.0)
+    assert point.same_texts == 1.0
+
+
+def test_the_added_time_is_the_median_of_the_differences() -> None:
+    bare, server = FakeSide("bare", []), FakeSide("server", [], first_s=1.003)
+
+    first = comparison(bare, server).first_token(num_requests=5)
+
+    assert first.added_ms.median == pytest.approx(3.0)
+    assert first.bare_p50_ms == pytest.approx(1000.0)
+
+
+def test_it_refuses_to_compare_prompts_of_different_lengths() -> None:
+    bare, server = FakeSide("bare", []), FakeSide("server", [], extra_prompt_tokens=1)
+
+    with pytest.raises(PromptMismatch, match="counts 30 prompt tokens"):
+        comparison(bare, server).first_token(num_requests=1)

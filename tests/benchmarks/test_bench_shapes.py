@@ -1,0 +1,66 @@
+"""Shapes and vocabularies, without an engine."""
+
+import pytest
+
+from benchmarks.model05b import PLAN
+from benchmarks.shapes.corpus import SENTENCES
+from benchmarks.shapes.vocabulary import Vocabulary, token_id, train, unprintable_ids
+
+SPECIAL = ("<start>", "<end>", "<pad>")
+
+
+def vocabulary(size: int, prefix: str | None = None) -> Vocabulary:
+    return Vocabulary(size, SPECIAL, end="<end>", pad="<pad>", prefix=prefix)
+
+
+def test_the_half_billion_model_has_the_size_of_qwen2() -> None:
+    assert PLAN.shape.num_parameters == 494_032_768
+
+
+@pytest.mark.parametrize("size", [259, 400, 5000])
+def test_a_vocabulary_has_exactly_its_size(size: int) -> None:
+    tokenizer = train(vocabulary(size))
+
+    assert tokenizer.get_vocab_size() == size
+    assert sorted(tokenizer.get_vocab().values()) == list(range(size))
+
+
+def test_training_twice_gives_the_same_tokenizer() -> None:
+    assert train(vocabulary(700)).to_str() == train(vocabulary(700)).to_str()
+
+
+def test_every_text_survives_the_way_there_and_back() -> None:
+    tokenizer = train(vocabulary(400))
+
+    for text in (*SENTENCES, "déjà vu 漢字 🙂\n\t x"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_the_prefix_stands_before_a_text() -> None:
+    tokenizer = train(vocabulary(400, prefix="<start>"))
+
+    assert tokenizer.encode("hello").ids[0] == token_id(tokenizer, "<start>")
+    assert tokenizer.encode("hello", add_special_tokens=False).tokens[0] != "<start>"
+
+
+def test_what_is_left_to_answer_with_is_plain_text() -> None:
+    tokenizer = train(vocabulary(1000))
+    spoken = set(range(1000)) - set(unprintable_ids(tokenizer))
+
+    assert len(spoken) == 1000 - 256 - len(SPECIAL)
+    assert all(tokenizer.decode([id_]).isascii() for id_ in spoken)
+
+
+def test_it_refuses_a_vocabulary_without_its_own_tokens() -> None:
+    with pytest.raises(ValueError, match="among the special tokens"):
+        Vocabulary(400, ("<end>",), end="<end>", pad="<pad>")
+
+
+def test_it_refuses_a_vocabulary_too_small_for_bytes() -> None:
+    with pytest.raises(ValueError, match="256 entries"):
+        vocabulary(200)
+
+
+def test_it_names_a_token_that_is_not_there() -> None:
+    with pytest.raises(KeyError, match="<other>"):
+        token_id(train(vocabulary(300)), "<other>")

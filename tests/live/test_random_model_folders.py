@@ -1,0 +1,186 @@
+"""The random models load in the pipeline and answer, from ids and from text."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino
+import openvino_genai
+import pytest
+from jinja2 import Environment
+from tokenizers import Tokenizer
+
+from tests.live.model_folders import (
+    without_tokenizer_json,
+    write_llama_folder,
+    write_qwen2_folder,
+)
+
+pytestmark = pytest.mark.live
+
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+SMALL = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False, **EXACT}
+BUILDERS = [write_llama_folder, write_qwen2_folder]
+TEXTS = [
+    "The server answers 1234 people!\n\n  Twice. ",
+    "déjà vu 漢字 🙂 e\u0301",
+    "\t a  b\n",
+    "'s don't",
+]
+
+
+@pytest.fixture(params=BUILDERS, ids=["llama", "qwen2"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return request.param(tmp_path / "model")
+
+
+def load(folder: Path) -> openvino_genai.ContinuousBatchingPipeline:
+    scheduler = openvino_genai.SchedulerConfig()
+    return openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", SMALL)
+
+
+def answer(
+    pipeline: openvino_genai.ContinuousBatchingPipeline, ids: list[int], n: int
+) -> list[int]:
+    config = pipeline.get_config()
+    config.max_new_tokens = n
+    prompt = openvino.Tensor(np.array([ids], np.int64))
+    return pipeline.generate([prompt], [config])[0].m_generation_ids[0]
+
+
+def stateful_answer(folder: Path, ids: list[int], n: int) -> list[int]:
+    """The same greedy choice by the bare graph, one forward pass after the other."""
+    model = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", SMALL)
+    request = model.create_infer_request()
+    chosen: list[int] = []
+    fresh, total = ids, 0
+    for _ in range(n):
+        positions = np.arange(total, total + len(fresh))
+        total += len(fresh)
+        request.infer(
+            {
+                "input_ids": np.array([fresh], np.int64),
+                "attention_mask": np.ones((1, total), np.int64),
+                "position_ids": positions[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )
+        fresh = [int(request.get_tensor("logits").data[0, -1].argmax())]
+        chosen += fresh
+    return chosen
+
+
+def rendered(folder: Path) -> list[int]:
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    template = Environment().from_string(config["chat_template"])
+    text = template.render(
+        messages=[{"role": "user", "content": "What is the capital?"}],
+        add_generation_prompt=True,
+        bos_token=config["bos_token"],
+    )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_it_answers_the_same_each_time(folder: Path) -> None:
+    prompt = rendered(folder)
+
+    first = answer(load(folder), prompt, 24)
+    second = answer(load(folder), prompt, 24)
+
+    assert len(first) == 24
+    assert first == second
+
+
+def test_it_answers_with_different_words_to_different_prompts(folder: Path) -> None:
+    pipeline = load(folder)
+    prompt = rendered(folder)
+
+    one = answer(pipeline, prompt, 24)
+    other = answer(pipeline, [*prompt, 300], 24)
+
+    assert one != other
+    assert len(set(one)) > 8
+
+
+def test_the_paged_pipeline_chooses_what_the_bare_graph_chooses(folder: Path) -> None:
+    prompt = rendered(folder)
+
+    paged = answer(load(folder), prompt, 24)
+
+    assert paged == stateful_answer(folder, prompt, 24)
+
+
+def test_it_takes_many_prompts_at_once(folder: Path) -> None:
+    pipeline = load(folder)
+    prompts = [[*rendered(folder), 300 + number] for number in range(5)]
+    config = pipeline.get_config()
+    config.max_new_tokens = 12
+    tensors = [openvino.Tensor(np.array([ids], np.int64)) for ids in prompts]
+
+    together = pipeline.generate(tensors, [config] * 5)
+
+    alone = [answer(pipeline, ids, 12) for ids in prompts]
+    assert [result.m_generation_ids[0] for result in together] == alone
+
+
+@pytest.mark.parametrize("with_special", [True, False])
+def test_both_tokenizers_give_the_same_ids(folder: Path, with_special: bool) -> None:
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    texts = [*TEXTS, f"{config['eos_token']}hello"]
+    theirs = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ours = openvino_genai.Tokenizer(str(folder))
+
+    for text in texts:
+        expected = theirs.encode(text, add_special_tokens=with_special).ids
+        encoded = ours.encode(text, add_special_tokens=with_special)
+        assert encoded.input_ids.data[0].tolist() == expected
+        assert ours.decode(expected) == theirs.decode(expected)
+
+
+def test_the_answers_are_plain_text(folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    text = tokenizer.decode(answer(load(folder), rendered(folder), 48), skip_special_tokens=False)
+
+    assert text.isascii()
+    assert text.isprintable()
+    assert "<|" not in text
+
+
+def test_it_answers_text_without_the_hugging_face_tokenizer(folder: Path) -> None:
+    prompt = rendered(folder)
+    expected = answer(load(folder), prompt, 8)
+
+    pipeline = load(without_tokenizer_json(folder))
+
+    assert answer(pipeline, prompt, 8) == expected
+    tokenizer = pipeline.get_tokenizer()
+    assert (
+        tokenizer.decode(tokenizer.encode("the server").input_ids.data[0].tolist()) == "the server"
+    )
+
+
+def test_a_grammar_holds_the_random_model_to_its_form(folder: Path) -> None:
+    pipeline = load(folder)
+    config = pipeline.get_config()
+    config.max_new_tokens = 24
+    config.structured_output_config = openvino_genai.StructuredOutputConfig(regex="(yes|no)")
+    prompt = openvino.Tensor(np.array([rendered(folder)], np.int64))
+
+    ids = pipeline.generate([prompt], [config])[0].m_generation_ids[0]
+
+    assert pipeline.get_tokenizer().decode(ids) in {"yes", "no"}
+
+
+def test_it_weighs_a_few_hundred_kilobytes(folder: Path) -> None:
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 700_000
+
+
+def test_the_two_families_speak_different_tokens(tmp_path: Path) -> None:
+    llama = Tokenizer.from_file(str(write_llama_folder(tmp_path / "llama") / "tokenizer.json"))
+    qwen = Tokenizer.from_file(str(write_qwen2_folder(tmp_path / "qwen") / "tokenizer.json"))
+
+    assert llama.token_to_id("<|eot_id|>") is not None
+    assert qwen.token_to_id("<|eot_id|>") is None
+    assert llama.encode("100").ids != qwen.encode("100").ids
