@@ -52,11 +52,15 @@ def _use_a_home_of_our_own() -> None:
 
 _use_a_home_of_our_own()
 
-# Needs the environment of the line above.
+# These need the environment of the line above.
+import django  # noqa: E402
+
 from vinery import secret_files  # noqa: E402
 from vinery.home import Home  # noqa: E402
 
 Home.from_env().create()
+# Here, because the conftest files of rooms import models, and pytest reads those next.
+django.setup()
 
 
 # -- Skips ------------------------------------------------------------------------------
