@@ -120,6 +120,8 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
                     await self.send_headers(status=200, headers=_STREAM)
                     has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
+                if events and not frames:
+                    continue
                 account.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=True)
                 account.live.sending_since = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, assert_never, cast
@@ -117,8 +117,9 @@ class Run:
 class _Link(asyncio.Protocol):
     """One live connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
@@ -132,6 +133,8 @@ class _Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # First of all: a run that is told of the loss may submit again at once.
+        self._on_lost()
         runs, self._runs = set(self._runs.values()), {}
         for run in runs:
             run.lose()
@@ -272,7 +275,8 @@ class EngineClient:
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError, EngineGone):
-                _, link = await loop.create_unix_connection(_Link, str(self.path))
+                path = str(self.path)
+                _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
                 await self._use(link)
             await asyncio.sleep(_RECONNECT_S)
 
@@ -283,6 +287,9 @@ class EngineClient:
             self._connected.set()
             await link.closed
         finally:
-            self._link = None
-            self._connected.clear()
+            self._lose()
             link.close()
+
+    def _lose(self) -> None:
+        self._link = None
+        self._connected.clear()
