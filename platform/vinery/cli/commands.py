@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from vinery import __version__, tether
-from vinery.cli import admin, jobs, key, model, node, prepare, up, web
+from vinery.cli import admin, jobs, key, model, node, prepare, ready, up, web
 from vinery.cli.shape import Failure
 from vinery.env import SettingError
 
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"vinery {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (up, model, key, admin, prepare, web, node, jobs):
+    for module in (up, ready, model, key, admin, prepare, web, node, jobs):
         module.add_to(commands)
     return root
 
