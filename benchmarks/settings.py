@@ -34,7 +34,7 @@ class Effort:
 
 
 _FULL = Effort(
-    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=40
+    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=30
 )
 _QUICK = Effort(streams=(1, 8), rounds=1, tokens=32, prompt_tokens=64, first_token_requests=10)
 _NUMBERS = {
