@@ -6,7 +6,6 @@ standard error, the table to standard output, everything to a JSON file.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +43,7 @@ class Candidate:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write. Raises what a side raises: half a comparison is worth nothing."""
     settings = settings_from(argv)
+    machine = report.machine()
     results = []
     with ExitStack() as stack:
         platform = None
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             platform.remove(TINY_CHAT)  # it registers the reference model; we add our own
         for name in settings.models:
             results.append(_measure(settings, _candidate(settings, name), platform))
-    finished = report.Report(settings.described, tuple(results))
+    finished = report.Report(settings.described, machine, tuple(results))
     now = datetime.now(UTC)
     file = report.write(finished, settings.output, now)
     print(report.table(finished))
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(
     settings: Settings, candidate: Candidate, platform: OwnPlatform | None
 ) -> report.ModelResult:
-    options = EngineOptions(num_threads=os.cpu_count() or 1)
+    options = EngineOptions(num_threads=settings.num_threads)
     prompts = PromptSource(candidate.folder, candidate.write)
     _tell(f"{candidate.name}: loading twice")
     with (
