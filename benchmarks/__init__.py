@@ -1,0 +1,1 @@
+"""Measures this server beside the bare engine. Run it with `python -m benchmarks`."""

@@ -6,8 +6,8 @@ standard error, the table to standard output, everything to a JSON file.
 
 from __future__ import annotations
 
-import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ from serving.engine.config import EngineOptions
 # What a conversation of `rambling` costs with the tokenizer of the 0.5b model.
 _TOKENS_PER_WORD = 1.1
 _TEMPLATE_TOKENS = 16
+# The server writes down the usage of a run within half a second of its end.
+_REST_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Candidate:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write. Raises what a side raises: half a comparison is worth nothing."""
     settings = settings_from(argv)
+    machine = report.machine()
     results = []
     with ExitStack() as stack:
         platform = None
@@ -50,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             platform.remove(TINY_CHAT)  # it registers the reference model; we add our own
         for name in settings.models:
             results.append(_measure(settings, _candidate(settings, name), platform))
-    finished = report.Report(settings.described, tuple(results))
+    finished = report.Report(settings.described, machine, tuple(results))
     now = datetime.now(UTC)
     file = report.write(finished, settings.output, now)
     print(report.table(finished))
@@ -61,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(
     settings: Settings, candidate: Candidate, platform: OwnPlatform | None
 ) -> report.ModelResult:
-    options = EngineOptions(num_threads=os.cpu_count() or 1)
+    options = EngineOptions(num_threads=settings.num_threads)
     prompts = PromptSource(candidate.folder, candidate.write)
     _tell(f"{candidate.name}: loading twice")
     with (
@@ -69,7 +72,7 @@ def _measure(
         ServedModel(endpoint, candidate.name) as server,
         BareEngine(candidate.folder, options) as bare,
     ):
-        comparison = Comparison(bare, server, prompts, _tell)
+        comparison = Comparison(bare, server, prompts, _tell, _rest)
         _tell(f"{candidate.name}: first tokens")
         first_token = comparison.first_token(settings.effort.first_token_requests)
         points = [
@@ -103,6 +106,10 @@ def _candidate(settings: Settings, name: str) -> Candidate:
     _tell(f"{name}: looking for its folder in {settings.cache}")
     num_words = max(1, round((settings.effort.prompt_tokens - _TEMPLATE_TOKENS) / _TOKENS_PER_WORD))
     return Candidate(name, model_05b(settings.cache), rambling(num_words))
+
+
+def _rest() -> None:
+    time.sleep(_REST_S)
 
 
 def _tell(line: str) -> None:

@@ -83,6 +83,7 @@ class Comparison:
     server: Side
     prompts: PromptSource
     tell: Tell
+    rest: Callable[[], None]  # before each run: lets the other side finish its book-keeping
 
     def first_token(self, num_requests: int) -> FirstToken:
         """Ask for one answer at a time. Raises PromptMismatch."""
@@ -128,6 +129,7 @@ class Comparison:
         prompts = self.prompts.take(num_streams)
         runs: dict[str, Run] = {}
         for name, side in self._order(number):
+            self.rest()
             runs[name] = side.run(prompts, max_tokens)
         _check_prompts(runs["bare"], runs["server"])
         return runs["bare"], runs["server"]

@@ -40,9 +40,10 @@ class Aim:
 
 @dataclass(frozen=True)
 class Report:
-    """One invocation of the benchmark."""
+    """One invocation of the benchmark. `machine` was looked at before anything ran."""
 
     settings: dict[str, Any]
+    machine: dict[str, Any]
     results: tuple[ModelResult, ...]
 
     @property
@@ -58,7 +59,7 @@ class Report:
             "aims": [asdict(aim) for aim in self.aims],
             "results": [asdict(result) for result in self.results],
             "settings": self.settings,
-            "machine": machine(),
+            "machine": self.machine,
         }
 
 
@@ -66,6 +67,9 @@ class Report:
 THROUGHPUT_AIMS = (("tiny-chat", 64, 0.90), ("0.5b", 8, 0.97))
 # (model, most milliseconds that the server adds to the first token at one stream)
 FIRST_TOKEN_AIMS = (("tiny-chat", 3.0), ("0.5b", 3.0))
+
+# Other people's work on a machine, for each core, above which ratios waver by tenths.
+_BUSY_LOAD = 0.25
 
 _COLUMNS = (
     "streams",
@@ -84,7 +88,8 @@ _COLUMNS = (
 def table(report: Report) -> str:
     """The report on a screen. In cells with two numbers, the server stands before the bare."""
     blocks = [_model_block(result) for result in report.results]
-    return "\n\n".join([*blocks, "\n".join(_aim_line(aim) for aim in report.aims)]) + "\n"
+    lines = [_aim_line(aim) for aim in report.aims]
+    return "\n\n".join([*blocks, "\n".join([*lines, _machine_line(report.machine)])]) + "\n"
 
 
 def write(report: Report, folder: Path, now: datetime) -> Path:
@@ -153,6 +158,12 @@ def _aim_line(aim: Aim) -> str:
         return f"aim: {aim.what} {aim.wanted}: not measured"
     verdict = "met" if aim.is_met else "NOT met"
     return f"aim: {aim.what} {aim.wanted}: {aim.measured:.3f}, {verdict}"
+
+
+def _machine_line(facts: dict[str, Any]) -> str:
+    load, num_cores = facts["load_average"][0], facts["num_cores"]
+    line = f"machine: {num_cores} cores, {facts['cpu']}, load {load:.1f} at the start"
+    return line + (": it was busy, measure again" if load > num_cores * _BUSY_LOAD else "")
 
 
 def _throughput_aim(

@@ -34,7 +34,7 @@ class Effort:
 
 
 _FULL = Effort(
-    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=40
+    streams=(1, 8, 16, 64), rounds=3, tokens=128, prompt_tokens=64, first_token_requests=30
 )
 _QUICK = Effort(streams=(1, 8), rounds=1, tokens=32, prompt_tokens=64, first_token_requests=10)
 _NUMBERS = {
@@ -43,6 +43,7 @@ _NUMBERS = {
     "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
     "first_token_requests": "single requests for the time to first token",
 }
+_THREADS_HELP = "of each engine; a running server must have as many (default: all cores)"
 _RESULTS = REPOSITORY / "benchmarks" / "results"
 
 
@@ -52,6 +53,7 @@ class Settings:
 
     effort: Effort
     models: tuple[str, ...]
+    num_threads: int
     server: Endpoint | None  # None: a platform of its own
     cache: Path
     output: Path
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_with_defaults(what, name))
     add("--streams", type=_numbers, metavar="N,N", help=_with_defaults("at once", "streams"))
     add("--models", type=_models, default=f"{TINY_CHAT},{HALF_BILLION}", help="%(default)s")
+    add("--threads", type=int, metavar="N", default=os.cpu_count() or 1, help=_THREADS_HELP)
     add("--server-url", metavar="URL", help="a running server, without /v1; default: start one")
     add("--api-key", default="", metavar="KEY", help="for --server-url")
     add("--cache", type=Path, default=_default_cache(), help="where the 0.5b model is kept")
@@ -90,6 +93,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         effort=Effort(**{**chosen, **given}),
         models=arguments.models,
+        num_threads=arguments.threads,
         server=Endpoint(url.rstrip("/"), arguments.api_key) if url else None,
         cache=arguments.cache,
         output=arguments.output,

@@ -1,0 +1,1 @@
+"""Model folders with random weights: graph, weights, tokenizer, files. No torch, no hub."""

@@ -39,7 +39,8 @@ class FakeSide:
 
 
 def comparison(bare: FakeSide, server: FakeSide) -> Comparison:
-    return Comparison(bare, server, PromptSource(TINY_CHAT, counting), tell=lambda line: None)
+    prompts = PromptSource(TINY_CHAT, counting)
+    return Comparison(bare, server, prompts, tell=lambda line: None, rest=lambda: None)
 
 
 def test_the_sides_take_turns_and_the_first_changes() -> None:

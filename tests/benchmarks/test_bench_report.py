@@ -6,8 +6,9 @@ from pathlib import Path
 
 from benchmarks.compare import FirstToken, Point, Spread
 from benchmarks.measures import Summary
-from benchmarks.report import ModelResult, Report, table, write
+from benchmarks.report import ModelResult, Report, machine, table, write
 
+MACHINE = {"cpu": "Some CPU", "num_cores": 4}
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
@@ -41,10 +42,10 @@ def point(num_streams: int, ratio: float) -> Point:
     )
 
 
-def report(ratio: float, added_ms: float = 1.0) -> Report:
+def report(ratio: float, added_ms: float = 1.0, load: float = 0.1) -> Report:
     first = FirstToken(9, 5.0, 5.0 + added_ms, Spread(added_ms, added_ms, added_ms))
     results = (ModelResult("tiny-chat", first, (point(1, 1.0), point(64, ratio))),)
-    return Report({"rounds": 3}, results)
+    return Report({"rounds": 3}, MACHINE | {"load_average": [load, 0, 0]}, results)
 
 
 def test_an_aim_is_met_at_its_number() -> None:
@@ -89,4 +90,17 @@ def test_the_file_is_named_by_the_time_and_holds_everything(tmp_path: Path) -> N
     assert file.name == "20260304T050607Z.json"
     assert list(content) == ["measured_at", "aims", "results", "settings", "machine"]
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.95
-    assert content["machine"]["num_cores"] > 0
+    assert content["machine"]["num_cores"] == 4
+
+
+def test_a_busy_machine_is_named() -> None:
+    assert "measure again" in table(report(ratio=1.0, load=2.0))
+    assert "measure again" not in table(report(ratio=1.0))
+
+
+def test_the_machine_tells_what_figures_depend_on() -> None:
+    facts = machine()
+
+    assert facts["num_cores"] > 0
+    assert facts["cpu"]
+    assert "openvino-genai" in facts["versions"]
