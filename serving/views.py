@@ -30,7 +30,8 @@ def for_clients(view: View) -> View:
             if request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowed(request.method or "", allowed="GET")
             await _authenticate(request)
-            return await view(request, *args, **kwargs)
+            response: JsonResponse = await view(request, *args, **kwargs)
+            return response
         except ServingError as error:
             return error_response(error)
 
