@@ -68,6 +68,8 @@ class EngineLoop:
         self._waiting: dict[Generation, None] = {}  # in order of arrival
         self._checking: set[Generation] = set()
         self._alive: dict[_Key, Generation] = {}
+        self._outbox: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
+        self._next_flush_at = 0.0
         self._next_expiry_at = 0.0
         self._last_token_at: float | None = None
         self._num_steps = 0
@@ -232,21 +234,30 @@ class EngineLoop:
 
     def _take_step(self, step: Step) -> None:
         self._num_steps += 1
-        outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
+        is_urgent = False
         for made in step.made:
             generation = made.generation
             if generation.connection is not None:
+                is_urgent |= made.finish is not None or not generation.tokens
                 self._count(generation, len(made.token_ids))
                 output = generation.output(made.token_ids, made.finish)
-                outputs[generation.connection].append(output)
+                self._outbox[generation.connection].append(output)
             if made.finish is not None:
                 self._end(generation)
-        for connection, of_connection in outputs.items():
-            connection.send(StepOutputs(tuple(of_connection)))
+        now = time.monotonic()
+        if step.made:
+            self._last_token_at = now
+        if is_urgent or step.broken or now >= self._next_flush_at:
+            self._flush(now)
         for broken in step.broken:
             self._fail(broken)
-        if step.made:
-            self._last_token_at = time.monotonic()
+
+    def _flush(self, now: float) -> None:
+        """Send what was made since the last time: at once where somebody begins or ends."""
+        self._next_flush_at = now + self._config.options.flush_interval_ms / 1000
+        for connection, outputs in self._outbox.items():
+            connection.send(StepOutputs(tuple(outputs)))
+        self._outbox.clear()
 
     def _count(self, generation: Generation, num_tokens: int) -> None:
         if not generation.tokens:
@@ -264,6 +275,7 @@ class EngineLoop:
             self._batch.add(Generation.of(None, _PROBE))
 
     def _reject_all(self) -> None:
+        self._flush(time.monotonic())
         for generation in list(self._alive.values()):
             generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
 

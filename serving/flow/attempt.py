@@ -95,9 +95,9 @@ class _Reading:
         events: list[Event] = []
         deltas: list[Event] = []
         for each in said:
-            match each.message:
+            match each:
                 case TokenOutput():
-                    self._read(each.message, deltas)
+                    self._read(each, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
                     if self._num_to_accept == 0:
@@ -105,7 +105,7 @@ class _Reading:
                 case Rejected(code=code, message=message):
                     raise self._error(code, message)
                 case _:
-                    assert_never(each.message)
+                    assert_never(each)
         usage = self._job.meter.usage
         if deltas and self._job.request.wants_progress:
             events.append(Progress(usage))

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, assert_never, cast
 
@@ -42,12 +41,8 @@ class EngineGone(Exception):
     """The connection to the engine broke, or there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the engine said of one member of a run."""
-
-    member: int
-    message: Accepted | TokenOutput | Rejected
+# What the engine says of one generation; its `id` says of which.
+Said = Accepted | TokenOutput | Rejected
 
 
 class Run:
@@ -85,12 +80,15 @@ class Run:
                 self._open.discard(id_)
                 self._link.forget(id_)
 
-    def put(self, id_: int, message: Accepted | TokenOutput | Rejected) -> None:
+    def put(self, said: Said) -> None:
         """Called by the connection."""
-        if isinstance(message, Rejected) or getattr(message, "finish", None) is not None:
-            self._open.discard(id_)
-        self._inbox.append(Said(id_, message))
+        self._inbox.append(said)
         self._wake()
+
+    def end(self, said: Said) -> None:
+        """Called by the connection for a member's last word."""
+        self._open.discard(said.id)
+        self.put(said)
 
     def lose(self) -> None:
         """Called by the connection when it breaks."""
@@ -200,10 +198,14 @@ class _Link(asyncio.Protocol):
             case _:
                 assert_never(message)
 
-    def _deliver(self, message: Accepted | TokenOutput | Rejected, *, is_end: bool) -> None:
-        run = self._runs.pop(message.id, None) if is_end else self._runs.get(message.id)
-        if run is not None:
-            run.put(message.id, message)
+    def _deliver(self, said: Said, *, is_end: bool) -> None:
+        run = self._runs.pop(said.id, None) if is_end else self._runs.get(said.id)
+        if run is None:
+            return  # cancelled meanwhile
+        if is_end:
+            run.end(said)
+        else:
+            run.put(said)
 
     def _greet(self, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
