@@ -60,7 +60,11 @@ class OwnPlatform:
 
 @contextmanager
 def own_platform() -> Iterator[OwnPlatform]:
-    """A platform that lives as long as the block. Raises PlatformFailed."""
+    """A platform that lives as long as the block. Raises PlatformFailed.
+
+    An error in the block leaves with the last lines of the platform's log: they would be
+    gone with the folder.
+    """
     with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
         home = Path(folder) / "home"
         log = Path(folder) / "platform.log"
@@ -72,7 +76,10 @@ def own_platform() -> Iterator[OwnPlatform]:
                 stderr=subprocess.STDOUT,
             )
         try:
-            yield OwnPlatform(home, _started(process, home, log))
+            yield OwnPlatform(home, _started(process, home))
+        except Exception as error:
+            error.add_note(f"The platform said:\n{_tail(log)}")
+            raise
         finally:
             _end(process)
 
@@ -86,7 +93,11 @@ def wait_until_it_answers(endpoint: Endpoint, model: str) -> None:
         time.sleep(_ASK_EVERY_S)
 
 
-def _started(process: subprocess.Popen[bytes], home: Path, log: Path) -> Endpoint:
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-4000:]
+
+
+def _started(process: subprocess.Popen[bytes], home: Path) -> Endpoint:
     """Wait for the credentials, and for a socket that answers."""
     bootstrap = home / "bootstrap.json"
     give_up_at = time.monotonic() + _START_TIMEOUT_S
@@ -96,8 +107,7 @@ def _started(process: subprocess.Popen[bytes], home: Path, log: Path) -> Endpoin
             if _is_live(known["base_url"]):
                 return Endpoint(known["base_url"], known["api_key"])
         time.sleep(_ASK_EVERY_S)
-    said = log.read_text(encoding="utf-8", errors="replace")[-4000:]
-    raise PlatformFailed(f"vinery up did not start. It said:\n{said}")
+    raise PlatformFailed("vinery up did not start")
 
 
 def _is_live(base_url: str) -> bool:
