@@ -23,8 +23,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     num_threads: int = 0  # 0: all cores
     step_timeout_s: float = 120.0  # a step that takes longer is a hang
     load_timeout_s: float = 600.0
-    # Tokens made within this time of each other travel together. Steps of most models take
-    # longer; those of tiny ones would wake gateway and client a thousand times a second.
+    # Tokens made within this time of each other travel together (longer with many streams,
+    # see the loop). Steps of most models take longer anyway; those of tiny ones would wake
+    # gateway and client a thousand times a second.
     flush_interval_ms: float = 10.0
     max_context: int = 0  # tokens; 0: what the model's config.json says
     output_format: str = ""  # name of a family in serving.output.formats; "": detect
