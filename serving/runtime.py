@@ -63,14 +63,18 @@ class Runtime:
         self.live = LiveRequests(self.ledger)
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         self._start: asyncio.Task[None] | None = None
+        self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._database = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def start(self) -> None:
         """Load keys and models, and begin to keep them fresh. Idempotent."""
+        if self._is_started:
+            return
         if self._start is None:
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
         await asyncio.shield(self._start)
+        self._is_started = True
 
     async def stop(self) -> None:
         """Write what is unwritten and let go of the engines."""

@@ -25,7 +25,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     load_timeout_s: float = 600.0
     # Tokens made within this time of each other travel together. Steps of most models take
     # longer; those of tiny ones would wake gateway and client a thousand times a second.
-    flush_interval_ms: float = 5.0
+    flush_interval_ms: float = 10.0
     max_context: int = 0  # tokens; 0: what the model's config.json says
     output_format: str = ""  # name of a family in serving.output.formats; "": detect
     plugin: dict[str, Any] = {}  # OpenVINO properties, passed on as they are

@@ -67,6 +67,7 @@ class EngineLoop:
         self._batch = Batch(pipeline, config.options.max_running)
         self._waiting: dict[Generation, None] = {}  # in order of arrival
         self._checking: set[Generation] = set()
+        self._accepted: list[Generation] = []
         self._alive: dict[_Key, Generation] = {}
         self._outbox: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
         self._next_flush_at = 0.0
@@ -121,6 +122,7 @@ class EngineLoop:
         if self._batch.has_work:
             self._take_step(self._batch.step())
         else:
+            self._tell_accepted()
             self._probe_when_idle()
 
     # What arrives
@@ -190,7 +192,15 @@ class EngineLoop:
     def _accept(self, generation: Generation) -> None:
         self._waiting[generation] = None
         if generation.connection is not None:
+            self._accepted.append(generation)
+
+    def _tell_accepted(self) -> None:
+        """After the step rather than before it: a first token that is made at once then
+        reaches the gateway with its acceptance, and wakes everybody on its way only once."""
+        for generation in self._accepted:
+            assert generation.connection is not None
             generation.connection.send(Accepted(generation.submit.id))
+        self._accepted.clear()
 
     # Who runs
 
@@ -234,6 +244,7 @@ class EngineLoop:
 
     def _take_step(self, step: Step) -> None:
         self._num_steps += 1
+        self._tell_accepted()
         is_urgent = False
         for made in step.made:
             generation = made.generation
