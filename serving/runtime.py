@@ -21,6 +21,7 @@ from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
 from accounts.usage.ledger import UsageLedger
+from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
 from serving.snapshot import read_entries
@@ -97,6 +98,7 @@ class Runtime:
     async def _begin(self) -> None:
         self.ledger.start()
         await self._refresh()
+        settle_heap()
         self._tasks = [
             asyncio.create_task(_repeat(self._refresh, _REFRESH_INTERVAL_S), name="refresh"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
