@@ -8,8 +8,6 @@ BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# Tools that load Django's settings need a home folder; theirs holds nothing.
-SCRATCH_HOME := VINERY_HOME=$(CURDIR)/build/home
 
 .DEFAULT_GOAL := help
 .PHONY: help up install install-dev test check format bench models clean
@@ -28,14 +26,15 @@ install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need
 test: install-dev ## Run all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# Tools that load Django's settings need a home folder; this one holds nothing.
+check: export VINERY_HOME := $(CURDIR)/build/home
 check: install-dev ## Lint, check types, imports, migrations and deployment settings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(SCRATCH_HOME) $(BIN)/python manage.py makemigrations --check --dry-run
-	$(SCRATCH_HOME) VINERY_PUBLIC_URL=https://vinery.example \
-		$(BIN)/python manage.py check --deploy --fail-level WARNING
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 format: install-dev ## Format the code and repair what the linter can
 	$(BIN)/ruff check --fix

@@ -20,7 +20,7 @@ from accounts.keytable import ANONYMOUS, Caller
 from serving.account import Account
 from serving.core.dialect import DIALECTS
 from serving.core.errors import BodyTooLarge, InvalidKey, MethodNotAllowed, ServingError
-from serving.core.events import Failed
+from serving.core.events import Completed, Event, Failed
 from serving.core.ids import Head
 from serving.core.request import Endpoint
 from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
@@ -90,7 +90,6 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         try:
             exchange = _parse(account, self._endpoint, body, dialect)
             await self._run(account, exchange)
-            account.succeed()
         except ServingError as error:
             account.fail(error)
             raise
@@ -108,6 +107,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
             await self._stream(account, exchange.encoder(head), job)
         else:
             body = exchange.body(head, await whole(job))
+            account.succeed()
             await send_whole(self.base_send, 200, _JSON, body)
 
     async def _stream(self, account: Account, encoder: Encoder, job: Job) -> None:
@@ -120,12 +120,25 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
                     await self.send_headers(status=200, headers=_STREAM)
                     has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
+                if events and not frames:
+                    continue
+                is_last = bool(events) and _settle(account, events[-1])
                 account.live.sending_since = time.monotonic()
-                await self.send_body(frames or KEEP_ALIVE, more_body=True)
+                await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
                 account.live.sending_since = None
-                if events and isinstance(events[-1], Failed):
-                    account.fail(events[-1].error)
-        await self.send_body(b"")
+
+
+def _settle(account: Account, event: Event) -> bool:
+    """Whether the event is the last. Settled before it is sent: some servers tell of the
+    end of a connection before the answer's task goes on."""
+    match event:
+        case Completed():
+            account.succeed()
+        case Failed(error=error):
+            account.fail(error)
+        case _:
+            return False
+    return True
 
 
 def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:

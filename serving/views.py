@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 
 from accounts.errors import KeyRefused
 from serving.core.errors import InvalidKey, MethodNotAllowed, ModelNotFound, NotFound, ServingError
@@ -21,13 +22,16 @@ View = Callable[..., Any]
 def for_clients(view: View) -> View:
     """GET only, with a key, and every error as OpenAI words it."""
 
+    # A key is sent on purpose, never by a browser on its own: there is nothing to forge.
+    @csrf_exempt
     @wraps(view)
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         try:
             if request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowed(request.method or "", allowed="GET")
             await _authenticate(request)
-            return await view(request, *args, **kwargs)
+            response: JsonResponse = await view(request, *args, **kwargs)
+            return response
         except ServingError as error:
             return error_response(error)
 
@@ -73,6 +77,7 @@ def _body(entry: ModelEntry) -> dict[str, object]:
     }
 
 
+@csrf_exempt
 async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
     """Anything else under a URL tree. Says what there is, since a wrong URL is the most
     common first mistake."""

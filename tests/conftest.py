@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +52,15 @@ def _use_a_home_of_our_own() -> None:
 
 _use_a_home_of_our_own()
 
-# Needs the environment of the line above.
+# These need the environment of the line above.
+import django  # noqa: E402
+
 from vinery import secret_files  # noqa: E402
 from vinery.home import Home  # noqa: E402
 
 Home.from_env().create()
+# Here, because the conftest files of rooms import models, and pytest reads those next.
+django.setup()
 
 
 # -- Skips ------------------------------------------------------------------------------
@@ -123,16 +127,21 @@ class Running:
 
 
 @contextmanager
-def run_platform(home: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def run_platform(
+    home: Path,
+    environment: Mapping[str, str] | None = None,
+    command: Sequence[str] = (sys.executable, "-m", "vinery.cli", "up"),
+) -> Iterator[Running]:
     """Start everything as `make up` does, on a free port; at the end, stop it.
 
     Fails when it is not ready in time, does not end in time, or leaves a process behind.
     """
     settings = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
     log = home.with_name(f"{home.name}.log")
-    with log.open("ab") as output:
+    with log.open("wb") as output:
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "vinery.cli", "up"],
+            command,
+            cwd=REPOSITORY,
             env=clean_environment() | settings | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -189,7 +198,7 @@ def _is_ready(base_url: str) -> bool:
 
 
 def _stop(supervisor: subprocess.Popen[bytes], log: Path) -> None:
-    if supervisor.poll() is not None:
+    if supervisor.poll() is not None:  # a test has ended it
         return
     family = psutil.Process(supervisor.pid).children(recursive=True)
     supervisor.send_signal(signal.SIGTERM)

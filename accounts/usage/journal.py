@@ -15,7 +15,6 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 _SUFFIX = ".jsonl"
@@ -102,12 +101,9 @@ class Journal:
             self._fd = -1
 
 
-def orphans(directory: Path) -> Iterator[Journal]:
-    """Adopts, one after the other, the journals whose owners are dead."""
-    for path in sorted(directory.glob(f"*{_SUFFIX}")):
-        journal = Journal.adopt(path)
-        if journal is not None:
-            yield journal
+def journals_in(directory: Path) -> list[Path]:
+    """The journals of the living and of the dead."""
+    return sorted(directory.glob(f"*{_SUFFIX}"))
 
 
 def sweep_drafts(directory: Path) -> None:

@@ -106,7 +106,7 @@ class UsageLedger:
         """Store in the background, the books of dead processes too."""
         if self._writer is not None:
             raise RuntimeError("the ledger has been started before")
-        self._writer = Writer(self._work, self._interval_s)
+        self._writer = Writer(self._work, self._close_books, self._interval_s)
         self._writer.start()
 
     def stop(self) -> None:
@@ -115,18 +115,10 @@ class UsageLedger:
         Requests that are open all the same are interrupted. When the database is away, the
         journal stays for the next process to recover.
         """
-        if self._writer is not None:
+        if self._writer is None:
+            self._close_books()
+        else:
             self._writer.stop()
-        try:
-            self.flush()
-            with self._flushing:
-                self._rewrite()
-                recover(self._journal, self._store)
-        except Exception:
-            # The process is about to end, and what is in the journal is safe.
-            logger.exception("usage is left for the next start in %s", self._journal.path)
-        finally:
-            self._journal.close()
 
     def flush(self) -> None:
         """Store everything that is settled so far.
@@ -146,6 +138,18 @@ class UsageLedger:
         if not self._has_recovered:
             recover_orphans(self._directory, self._store)
             self._has_recovered = True
+
+    def _close_books(self) -> None:
+        try:
+            self.flush()
+            with self._flushing:
+                self._rewrite()
+                recover(self._journal, self._store)
+        except Exception:
+            # The process is about to end, and what is in the journal is safe.
+            logger.exception("usage is left for the next start in %s", self._journal.path)
+        finally:
+            self._journal.close()
 
     def _enter(self, entry: Entry) -> None:
         line = encode(entry)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounts.usage.entries import OpenRequests, Settlement, entries_in
-from accounts.usage.journal import Journal, orphans, sweep_drafts
+from accounts.usage.journal import Journal, journals_in, sweep_drafts
 from accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -47,13 +47,24 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
     when the database is away; what is left is for the next time.
     """
     total = Recovered()
-    for journal in orphans(directory):
-        with closing(journal):
-            total += recover(journal, store)
+    for path in journals_in(directory):
+        try:
+            total += _recover_if_orphan(path, store)
+        except OSError:
+            # One file that cannot be read or removed must not keep the others waiting.
+            logger.exception("cannot recover the usage journal %s", path)
     sweep_drafts(directory)
     if total.num_journals:
         logger.warning("recovered the usage of processes that died: %s", total)
     return total
+
+
+def _recover_if_orphan(path: Path, store: Store) -> Recovered:
+    journal = Journal.adopt(path)
+    if journal is None:
+        return Recovered()
+    with closing(journal):
+        return recover(journal, store)
 
 
 def recover(journal: Journal, store: Store) -> Recovered:

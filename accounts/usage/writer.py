@@ -14,16 +14,20 @@ _MAX_DELAY_S = 30.0
 
 
 class Writer(threading.Thread):
-    """Calls `work` every `interval_s`; after a failure later and later, up to 30 s."""
+    """Calls `work` every `interval_s`, after a failure later and later, up to 30 s; and
+    `finish`, which must not raise, once at the end."""
 
-    def __init__(self, work: Callable[[], None], interval_s: float) -> None:
+    def __init__(
+        self, work: Callable[[], None], finish: Callable[[], None], interval_s: float
+    ) -> None:
         super().__init__(name="usage-writer", daemon=True)
         self._work = work
+        self._finish = finish
         self._interval_s = interval_s
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Wait for the work in hand, and end. A stopped writer is not started again."""
+        """Wait for the work in hand and for `finish`. It cannot be started again."""
         self._stopping.set()
         self.join()
 
@@ -32,6 +36,9 @@ class Writer(threading.Thread):
         delay_s = self._interval_s
         while not self._stopping.wait(delay_s):
             delay_s = self._next_delay(delay_s)
+        # A connection of the last pass may have died since, and there is no next pass.
+        connections.close_all()
+        self._finish()
         connections.close_all()
 
     def _next_delay(self, delay_s: float) -> float:

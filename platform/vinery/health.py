@@ -63,22 +63,27 @@ class HealthApplication:
 
     async def _metrics(self) -> Answer:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Snapshot(await self._runtime.health(), len(self._runtime.live)))
+        runtime = self._runtime
+        health = await runtime.health()
+        registry.register(_Snapshot(health, len(runtime.live), runtime.ledger.backlog_bytes))
         return 200, _PROMETHEUS, generate_latest(registry)
 
 
 class _Snapshot(Collector):
     """The state of this process and its engines at one moment, as metrics."""
 
-    def __init__(self, health: list[EngineHealth], num_live: int) -> None:
+    def __init__(self, health: list[EngineHealth], num_live: int, num_backlog_bytes: int) -> None:
         self._health = health
         self._num_live = num_live
+        self._num_backlog_bytes = num_backlog_bytes
 
     def collect(self) -> list[Metric]:
         """Called by the registry."""
         live = GaugeMetricFamily("vinery_requests_live", "Requests in this web process.")
         live.add_metric([], self._num_live)
-        return [live, *self._gauges(), *self._counters()]
+        backlog = GaugeMetricFamily("vinery_usage_backlog_bytes", "Usage not yet stored.")
+        backlog.add_metric([], self._num_backlog_bytes)
+        return [live, backlog, *self._gauges(), *self._counters()]
 
     def _gauges(self) -> list[Metric]:
         ready = GaugeMetricFamily("vinery_engine_ready", "Made a token lately.", labels=["model"])

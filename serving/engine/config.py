@@ -23,6 +23,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     num_threads: int = 0  # 0: all cores
     step_timeout_s: float = 120.0  # a step that takes longer is a hang
     load_timeout_s: float = 600.0
+    # Tokens made within this time of each other travel together (longer with many streams,
+    # see the loop). Steps of most models take longer anyway; those of tiny ones would wake
+    # gateway and client a thousand times a second.
+    flush_interval_ms: float = 10.0
     max_context: int = 0  # tokens; 0: what the model's config.json says
     output_format: str = ""  # name of a family in serving.output.formats; "": detect
     plugin: dict[str, Any] = {}  # OpenVINO properties, passed on as they are
@@ -31,7 +35,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
-        for name in ("max_waiting", "cache_size_gb", "num_threads", "max_context"):
+        for name in (
+            "max_waiting",
+            "cache_size_gb",
+            "num_threads",
+            "flush_interval_ms",
+            "max_context",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
 

@@ -83,21 +83,21 @@ class _Reading:
         self._run = run
         self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
         self._num_to_accept = len(ids)
-        self._num_open = len(ids)
+        self._open = set(ids)
 
     @property
     def is_complete(self) -> bool:
         """Whether every choice has finished."""
-        return self._num_open == 0
+        return not self._open
 
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes. Raises the `ServingError` of a rejection."""
         events: list[Event] = []
         deltas: list[Event] = []
         for each in said:
-            match each.message:
+            match each:
                 case TokenOutput():
-                    self._read(each.message, deltas)
+                    self._read(each, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
                     if self._num_to_accept == 0:
@@ -105,7 +105,7 @@ class _Reading:
                 case Rejected(code=code, message=message):
                     raise self._error(code, message)
                 case _:
-                    assert_never(each.message)
+                    assert_never(each)
         usage = self._job.meter.usage
         if deltas and self._job.request.wants_progress:
             events.append(Progress(usage))
@@ -115,6 +115,8 @@ class _Reading:
         return events
 
     def _read(self, output: TokenOutput, events: list[Event]) -> None:
+        if output.id not in self._open:
+            return  # made before the engine heard that a stop string had ended this choice
         reader, meter = self._readers[output.id], self._job.meter
         if output.queue_s is not None:
             meter.begin(output.queue_s, output.num_cached_tokens or 0)
@@ -128,7 +130,7 @@ class _Reading:
             finish = FINISH_STOP
         if finish is not None:
             events += reader.finish(cast(Literal["stop", "length"], finish))
-            self._num_open -= 1
+            self._open.discard(output.id)
 
     def _error(self, code: str, message: str) -> ServingError:
         grammar = self._job.request.grammar

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, assert_never, cast
 
@@ -42,12 +41,8 @@ class EngineGone(Exception):
     """The connection to the engine broke, or there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the engine said of one member of a run."""
-
-    member: int
-    message: Accepted | TokenOutput | Rejected
+# What the engine says of one generation; its `id` says of which.
+Said = Accepted | TokenOutput | Rejected
 
 
 class Run:
@@ -62,6 +57,9 @@ class Run:
         self._open = set(members)
         self._inbox: list[Said] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0  # of the loop's clock
         self._is_lost = False
 
     async def next(self, timeout_s: float | None = None) -> list[Said]:
@@ -84,13 +82,18 @@ class Run:
             if id_ in self._open:
                 self._open.discard(id_)
                 self._link.forget(id_)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
 
-    def put(self, id_: int, message: Accepted | TokenOutput | Rejected) -> None:
+    def put(self, said: Said) -> None:
         """Called by the connection."""
-        if isinstance(message, Rejected) or getattr(message, "finish", None) is not None:
-            self._open.discard(id_)
-        self._inbox.append(Said(id_, message))
+        self._inbox.append(said)
         self._wake()
+
+    def end(self, said: Said) -> None:
+        """Called by the connection for a member's last word."""
+        self._open.discard(said.id)
+        self.put(said)
 
     def lose(self) -> None:
         """Called by the connection when it breaks."""
@@ -99,15 +102,24 @@ class Run:
         self._wake()
 
     async def _wait(self, timeout_s: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(timeout_s, self._wake) if timeout_s is not None else None
+        self._waiter = self._loop.create_future()
+        if timeout_s is not None:
+            self._wake_at = self._loop.time() + timeout_s
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._wake_at, self._time_out)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _time_out(self) -> None:
+        """One timer serves all waits of a run: setting one for each token would cost more
+        than decoding it."""
+        if self._loop.time() < self._wake_at:
+            self._timer = self._loop.call_at(self._wake_at, self._time_out)
+            return
+        self._timer = None
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -117,8 +129,9 @@ class Run:
 class _Link(asyncio.Protocol):
     """One live connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
+        self._on_lost = on_lost
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
@@ -132,6 +145,8 @@ class _Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # First of all: a run that is told of the loss may submit again at once.
+        self._on_lost()
         runs, self._runs = set(self._runs.values()), {}
         for run in runs:
             run.lose()
@@ -197,10 +212,14 @@ class _Link(asyncio.Protocol):
             case _:
                 assert_never(message)
 
-    def _deliver(self, message: Accepted | TokenOutput | Rejected, *, is_end: bool) -> None:
-        run = self._runs.pop(message.id, None) if is_end else self._runs.get(message.id)
-        if run is not None:
-            run.put(message.id, message)
+    def _deliver(self, said: Said, *, is_end: bool) -> None:
+        run = self._runs.pop(said.id, None) if is_end else self._runs.get(said.id)
+        if run is None:
+            return  # cancelled meanwhile
+        if is_end:
+            run.end(said)
+        else:
+            run.put(said)
 
     def _greet(self, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
@@ -272,7 +291,8 @@ class EngineClient:
         loop = asyncio.get_running_loop()
         while True:
             with contextlib.suppress(OSError, EngineGone):
-                _, link = await loop.create_unix_connection(_Link, str(self.path))
+                path = str(self.path)
+                _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
                 await self._use(link)
             await asyncio.sleep(_RECONNECT_S)
 
@@ -283,6 +303,9 @@ class EngineClient:
             self._connected.set()
             await link.closed
         finally:
-            self._link = None
-            self._connected.clear()
+            self._lose()
             link.close()
+
+    def _lose(self) -> None:
+        self._link = None
+        self._connected.clear()

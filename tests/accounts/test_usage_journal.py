@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accounts.usage import journal as journal_module
-from accounts.usage.journal import Journal, orphans, sweep_drafts
+from accounts.usage.journal import Journal, journals_in, sweep_drafts
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def test_it_reads_what_was_appended_in_whole_lines(journal: Journal) -> None:
 
 def test_a_journal_of_a_living_owner_cannot_be_adopted(journal: Journal) -> None:
     assert Journal.adopt(journal.path) is None
-    assert list(orphans(journal.path.parent)) == []
 
 
 def test_an_orphan_can_be_adopted_once(journal: Journal) -> None:
     journal.append(b"one\n")
     journal.close()
 
-    (adopted,) = orphans(journal.path.parent)
+    adopted = Journal.adopt(journal.path)
 
+    assert adopted is not None
     assert adopted.read(0, 100) == b"one\n"
     assert Journal.adopt(journal.path) is None
 
@@ -102,8 +102,9 @@ def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
     with journal.path.open("ab") as torn:
         torn.write(b"tw")
 
-    (adopted,) = orphans(journal.path.parent)
+    adopted = Journal.adopt(journal.path)
 
+    assert adopted is not None
     assert adopted.read(0, 100) == b"one\n"
     assert adopted.read(4, 100) == b""
     assert adopted.read(0, 1) == b"one\n"
@@ -122,7 +123,9 @@ def test_a_short_write_appends_nothing(journal: Journal, monkeypatch: pytest.Mon
     journal.append(b"two\n")
     assert journal.read(0, 100) == b"one\ntwo\n"
     journal.close()
-    (adopted,) = orphans(journal.path.parent)
+    adopted = Journal.adopt(journal.path)
+
+    assert adopted is not None
     assert adopted.read(0, 100) == b"one\ntwo\n"
 
 
@@ -171,6 +174,12 @@ def test_a_closed_journal_takes_no_more_lines(journal: Journal) -> None:
         journal.append(b"late\n")
 
 
-def test_there_are_no_orphans_in_a_directory_that_does_not_exist(tmp_path: Path) -> None:
-    assert list(orphans(tmp_path / "nowhere")) == []
+def test_a_directory_lists_its_journals_and_not_their_drafts(journal: Journal) -> None:
+    journal.path.with_suffix(".draft").touch()
+
+    assert journals_in(journal.path.parent) == [journal.path]
+
+
+def test_there_are_no_journals_in_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    assert journals_in(tmp_path / "nowhere") == []
     sweep_drafts(tmp_path / "nowhere")

@@ -342,9 +342,14 @@ def test_the_thread_stores_rows_and_the_books_of_the_dead(
     ledger.start()
 
     assert is_stored.wait(DEADLINE_S)
+    ledger.admit(admission("running"))
     ledger.stop()
     rows = UsageRecord.objects.values_list("request_id", "outcome")
-    assert set(rows) == {("orphan", "interrupted"), ("fresh", "ok")}
+    assert set(rows) == {
+        ("orphan", "interrupted"),
+        ("fresh", "ok"),
+        ("running", "interrupted"),
+    }
 
 
 @pytest.mark.django_db(transaction=True)
@@ -392,7 +397,7 @@ def test_a_writer_waits_longer_after_each_failure_up_to_a_limit(
     def fail() -> None:
         raise OperationalError
 
-    writer = Writer(fail, interval_s=0.5)
+    writer = Writer(fail, finish=lambda: None, interval_s=0.5)
 
     delays = [0.5]
     for _ in range(8):
@@ -402,4 +407,6 @@ def test_a_writer_waits_longer_after_each_failure_up_to_a_limit(
 
 
 def test_a_writer_is_back_at_its_pace_after_a_success() -> None:
-    assert Writer(lambda: None, interval_s=0.5)._next_delay(30.0) == 0.5
+    writer = Writer(work=lambda: None, finish=lambda: None, interval_s=0.5)
+
+    assert writer._next_delay(30.0) == 0.5

@@ -121,6 +121,17 @@ def test_it_can_be_killed_before_it_removes_the_file(
     assert shelf.outcomes == BOTH
 
 
+def test_a_journal_that_cannot_be_read_does_not_keep_the_others_waiting(
+    orphan: Path, shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    (orphan.parent / "0-unreadable.jsonl").mkdir()
+
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+    assert "cannot recover the usage journal" in caplog.text
+
+
 def test_two_processes_do_not_recover_one_journal(orphan: Path, shelf: Shelf) -> None:
     found_by_other = []
 

@@ -39,7 +39,6 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     [
         None,
         "Bearer",
-        "Bearer ",
         "Bearer EMPTY",
         "Basic dXNlcjpwYXNz",
         "Bearer vny_live_" + "a" * 38,

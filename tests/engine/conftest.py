@@ -82,7 +82,7 @@ class Gateway:
             said = await run.next(TIMEOUT_S)
             assert said, "the engine fell silent"
             for each in said:
-                answers[each.member].take(each.message)
+                answers[each.id].take(each)
         return list(answers.values())
 
     async def ask(self, *submits: Submit) -> list[Answer]:

@@ -11,7 +11,6 @@ import pytest
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient, EngineGone
 from serving.transport.messages import EngineStats, GrammarSpec, SamplingParams
-
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
 pytestmark = pytest.mark.live

@@ -17,7 +17,7 @@ FILE = Path("/srv/vinery/bootstrap.json")
 def test_the_first_start_tells_everything() -> None:
     text = ready(URL, FILE, KNOWN, "tiny-chat", is_first_start=True)
 
-    for part in (URL, "admin, password pa55word", "vny_live_k", str(FILE), "curl "):
+    for part in (URL, "user admin, password pa55word", "vny_live_k", str(FILE), "curl "):
         assert part in text
 
 

@@ -15,8 +15,8 @@ from vinery.home import Home
 from vinery.listening import Address
 
 
-def ids(messages: Iterable[CheckMessage]) -> list[str | None]:
-    return [message.id for message in messages]
+def ids(messages: Iterable[CheckMessage]) -> list[str]:
+    return sorted(message.id or "" for message in messages)
 
 
 def test_a_usual_set_up_passes(settings: Settings, tmp_path: Path) -> None:
@@ -54,9 +54,7 @@ def test_sqlite_on_a_network_file_system_is_a_warning(
     assert ids(checks.sqlite_is_on_a_local_disk()) == ["vinery.W001"]
 
 
-def test_postgresql_may_be_anywhere(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_postgresql_may_be_anywhere(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "filesystem_of", lambda _: "nfs4")
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
 

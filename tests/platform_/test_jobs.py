@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
+from django.conf import settings
 
 from tests.conftest import clean_environment, until
 from tests.platform_.scripts import run_python
+from vinery.celery import app
 
 # `vinery jobs` with three more tasks, one of which the clock asks for.
 _WORKER = """
@@ -119,3 +122,18 @@ def test_a_job_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(timeout=10) == 0
+
+
+def test_everything_that_the_clock_asks_for_exists() -> None:
+    app.loader.import_default_modules()
+
+    asked_for = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert asked_for
+    assert asked_for <= set(app.tasks)
+
+
+@pytest.mark.django_db
+def test_usage_of_dead_processes_is_looked_for() -> None:
+    app.loader.import_default_modules()
+
+    app.tasks["accounts.tasks.recover_usage"].apply(throw=True)

@@ -11,8 +11,8 @@ from serving.transport.framing import BrokenFrame, FrameReader, pack
 from serving.transport.messages import (
     FromEngine,
     Rejected,
-    StepOutputs,
     SamplingParams,
+    StepOutputs,
     Submit,
     ToEngine,
     TokenOutput,

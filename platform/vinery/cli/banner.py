@@ -21,10 +21,10 @@ def ready(
 
     The password is shown at the first start only; later ones tell where it was saved.
     """
-    lines = ["ready", "", f"  URL       {base_url}", f"  console   {base_url}/console/"]
+    lines = ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
     if known is not None:
         if is_first_start:
-            lines.append(f"  admin     {known.admin_user}, password {known.admin_password}")
+            lines.append(f"            user {known.admin_user}, password {known.admin_password}")
         lines += [f"  API key   {known.api_key}", f"  saved in  {file}"]
     if known is not None and model is not None:
         lines += ["", f"  {curl_line(base_url, known.api_key, model)}"]

@@ -20,6 +20,6 @@ def add_to(commands: Commands) -> None:
 def run(_: argparse.Namespace) -> int:
     """Run engines until SIGTERM."""
     start_django()
-    from serving import node
+    from serving.node import main
 
-    return node.main()
+    return main()

@@ -1,0 +1,32 @@
+"""`vinery ready`: asks the server of this machine whether it is ready, for health checks."""
+
+from __future__ import annotations
+
+import argparse
+
+from vinery.cli.shape import Commands, Failure
+from vinery.listening import Address
+from vinery.readiness import Readiness, readiness
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery ready`."""
+    parser = commands.add_parser(
+        "ready",
+        help="tell whether the server is ready",
+        description=(
+            "Ask the server on VINERY_HOST, VINERY_PORT whether a model has really made a "
+            "token. The exit status is 0 when it has, and 1 when it has not."
+        ),
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print a line. Raises `Failure` when the server is not ready."""
+    base_url = Address.from_env().base_url
+    state = readiness(base_url)
+    if state is not Readiness.READY:
+        raise Failure(f"{base_url} is not ready: it waits for {state.value}.")
+    print(f"{base_url} is ready.")
+    return 0

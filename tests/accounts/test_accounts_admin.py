@@ -1,0 +1,319 @@
+"""People, keys and usage in Django's admin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+from usage_builders import admission, settlement
+
+from accounts.keys import NewKey
+from accounts.keytable import KeyTable
+from accounts.models import ApiKey, UsageRecord, User
+from accounts.usage.entries import Outcome
+from accounts.usage.store import store_settlements
+
+KEYS = "admin:accounts_apikey_changelist"
+ADD_KEY = "admin:accounts_apikey_add"
+CHANGE_KEY = "admin:accounts_apikey_change"
+USAGE = "admin:accounts_usagerecord_changelist"
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> User:
+    """A superuser, logged in."""
+    root = User.objects.create_superuser("root")
+    client.force_login(root)
+    return root
+
+
+@pytest.fixture
+def staff(db: None, client: Client) -> User:
+    """May do with keys whatever permissions give, logged in."""
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
+    client.force_login(staff)
+    return staff
+
+
+def text_of(response: Any) -> str:
+    assert response.status_code == 200, response
+    return unescape(response.content.decode())
+
+
+def shown_names(client: Client, **query: str) -> set[str]:
+    response = client.get(reverse(KEYS), query)
+    return {key.name for key in response.context["cl"].result_list}
+
+
+# -- Keys
+
+
+def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:
+    response = client.post(
+        reverse(ADD_KEY),
+        {"name": "laptop", "owner": alice.pk, "expires_at_0": "", "expires_at_1": ""},
+        follow=True,
+    )
+
+    (secret,) = re.findall(r"<code>(vny_live_\w+)</code>", text_of(response))
+    assert "cannot be shown again" in text_of(response)
+    table = KeyTable()
+    table.refresh()
+    assert table.authenticate(f"Bearer {secret}").username == "alice"
+    key = ApiKey.objects.get()
+    for page in (reverse(KEYS), reverse(CHANGE_KEY, args=[key.pk])):
+        assert secret not in text_of(client.get(page))
+        assert key.hint in text_of(client.get(page))
+
+
+def test_a_new_key_is_ones_own_unless_said_otherwise(client: Client, root: User) -> None:
+    response = client.get(reverse(ADD_KEY))
+
+    assert response.context["adminform"].form.initial["owner"] == root.pk
+
+
+def test_a_new_key_cannot_be_expired(client: Client, root: User) -> None:
+    response = client.post(
+        reverse(ADD_KEY),
+        {
+            "name": "laptop",
+            "owner": root.pk,
+            "expires_at_0": "2020-01-01",
+            "expires_at_1": "00:00:00",
+        },
+    )
+
+    assert "Choose a time in the future" in text_of(response)
+    assert not ApiKey.objects.exists()
+
+
+def test_only_name_and_expiry_of_a_key_change(
+    client: Client, root: User, new_key: Callable[..., NewKey]
+) -> None:
+    key = new_key().key
+    before = ApiKey.objects.filter(pk=key.pk).values().get()
+
+    client.post(
+        reverse(CHANGE_KEY, args=[key.pk]),
+        {
+            "name": "renamed",
+            "owner": root.pk,
+            "hint": "forged",
+            "digest": "forged",
+            "revoked_at_0": "2020-01-01",
+            "expires_at_0": "2020-01-02",
+            "expires_at_1": "03:04:05",
+        },
+    )
+
+    after = ApiKey.objects.filter(pk=key.pk).values().get()
+    changed = {column for column in before if before[column] != after[column]}
+    assert changed == {"name", "expires_at", "updated_at"}
+    assert after["name"] == "renamed"
+
+
+def test_the_list_says_in_what_state_keys_are(
+    client: Client, root: User, new_key: Callable[..., NewKey], bob: User
+) -> None:
+    past, future = (timezone.now() + timedelta(hours=h) for h in (-1, 1))
+    new_key("fresh")
+    new_key("lasting", expires_at=future)
+    new_key("over", expires_at=past)
+    new_key("stopped", expires_at=past)
+    new_key("orphaned", owner=bob)
+    ApiKey.objects.filter(name="stopped").revoke()
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+
+    found = {
+        state: shown_names(client, state=state)
+        for state in ("active", "expired", "revoked", "owner inactive")
+    }
+
+    assert found == {
+        "active": {"fresh", "lasting"},
+        "expired": {"over"},
+        "revoked": {"stopped"},
+        "owner inactive": {"orphaned"},
+    }
+    now = timezone.now()
+    for state, names in found.items():
+        assert {ApiKey.objects.get(name=name).state_at(now).value for name in names} == {state}
+
+
+def test_keys_are_found_by_name_owner_and_hint(
+    client: Client, root: User, new_key: Callable[..., NewKey], bob: User
+) -> None:
+    laptop = new_key("laptop").key
+    new_key("server", owner=bob)
+
+    assert shown_names(client, q="lapt") == {"laptop"}
+    assert shown_names(client, q="bob") == {"server"}
+    assert shown_names(client, q=laptop.hint) == {"laptop"}
+
+
+def test_a_long_list_takes_no_query_for_each_key(
+    client: Client, root: User, new_key: Callable[..., NewKey]
+) -> None:
+    new_key("one")
+    with CaptureQueriesContext(connection) as for_one:
+        client.get(reverse(KEYS))
+    for number in range(20):
+        new_key(f"more {number}", owner=User.objects.create_user(f"user{number}"))
+
+    with CaptureQueriesContext(connection) as for_many:
+        client.get(reverse(KEYS))
+
+    assert len(for_many) == len(for_one)
+
+
+def test_selected_keys_are_revoked(
+    client: Client, staff: User, new_key: Callable[..., NewKey]
+) -> None:
+    chosen, other = new_key("chosen").key, new_key("other").key
+
+    response = client.post(
+        reverse(KEYS),
+        {"action": "revoke", "_selected_action": [chosen.pk]},
+        follow=True,
+    )
+
+    chosen.refresh_from_db()
+    other.refresh_from_db()
+    assert chosen.revoked_at is not None
+    assert other.revoked_at is None
+    assert "1 of the selected keys revoked" in text_of(response)
+
+
+def test_only_superusers_delete_keys(
+    client: Client, staff: User, new_key: Callable[..., NewKey]
+) -> None:
+    key = new_key().key
+    page = reverse("admin:accounts_apikey_delete", args=[key.pk])
+
+    assert client.post(page, {"post": "yes"}).status_code == 403
+    # Nor by way of their owner.
+    client.post(reverse("admin:accounts_user_delete", args=[key.owner_id]), {"post": "yes"})
+    assert ApiKey.objects.exists()
+
+    User.objects.filter(pk=staff.pk).update(is_superuser=True)
+    client.post(page, {"post": "yes"})
+    assert not ApiKey.objects.exists()
+
+
+# -- People
+
+
+def test_a_user_can_be_made_and_deactivated(client: Client, root: User, alice: User) -> None:
+    page = reverse("admin:accounts_user_change", args=[alice.pk])
+    assert "alice" in text_of(client.get(page))
+    assert "alice" in text_of(client.get(reverse("admin:accounts_user_changelist")))
+
+    client.post(
+        reverse("admin:accounts_user_add"),
+        {
+            "username": "charlie",
+            "usable_password": "true",
+            "password1": "correct-horse-7",
+            "password2": "correct-horse-7",
+        },
+    )
+
+    assert User.objects.get(username="charlie").check_password("correct-horse-7")
+
+
+# -- Usage
+
+
+@pytest.fixture
+def usage(db: None) -> None:
+    """Three rows of today, one of last week, one of last year."""
+    now = timezone.now()
+    ages = {"r1": 0, "r2": 1, "r3": 2, "week": 24 * 3, "year": 24 * 300}
+    store_settlements(
+        [
+            settlement(
+                admission=admission(
+                    request_id,
+                    started_at=now - timedelta(hours=hours, minutes=5),
+                    model="other" if request_id == "r3" else "reference-chat",
+                ),
+                outcome=Outcome.FAILED if request_id == "r2" else Outcome.OK,
+            )
+            for request_id, hours in ages.items()
+        ]
+    )
+
+
+def shown_usage(client: Client, **query: str) -> tuple[set[str], dict[str, int]]:
+    changelist = client.get(reverse(USAGE), query).context["cl"]
+    return {row.request_id for row in changelist.result_list}, changelist.paginator.totals
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, {"r1", "r2", "r3"}),
+        ({"period": "hour"}, {"r1"}),
+        ({"period": "week"}, {"r1", "r2", "r3", "week"}),
+        ({"period": "all"}, {"r1", "r2", "r3", "week", "year"}),
+        ({"model": "other"}, {"r3"}),
+        ({"outcome__exact": "failed"}, {"r2"}),
+        ({"period": "all", "endpoint": "chat/completions", "q": "year"}, {"year"}),
+        ({"period": "all", "model": "gone"}, set()),
+    ],
+)
+def test_the_totals_are_those_of_the_filtered_rows(
+    client: Client, root: User, usage: None, query: dict[str, str], found: set[str]
+) -> None:
+    shown, totals = shown_usage(client, **query)
+
+    assert shown == found
+    assert totals == {
+        "num_requests": len(found),
+        "num_prompt_tokens": 11 * len(found),
+        "num_cached_tokens": 8 * len(found),
+        "num_output_tokens": 30 * len(found),
+        "num_reasoning_tokens": 20 * len(found),
+    }
+
+
+def test_the_totals_are_on_the_page(client: Client, root: User, usage: None) -> None:
+    page = text_of(client.get(reverse(USAGE)))
+
+    assert "<strong>33</strong> prompt tokens" in page
+    assert "<strong>90</strong> output tokens" in page
+    assert "last 24 hours" in page
+
+
+def test_the_page_counts_rows_once(client: Client, root: User, usage: None) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        client.get(reverse(USAGE), {"outcome__exact": "ok"})
+
+    counts = [query["sql"] for query in queries if "COUNT(" in query["sql"]]
+    assert len(counts) == 1
+    assert "SUM(" in counts[0]
+    assert "created_at" in counts[0]
+
+
+def test_nobody_edits_the_books(client: Client, root: User, usage: None) -> None:
+    row = UsageRecord.objects.get(request_id="r1")
+    change = reverse("admin:accounts_usagerecord_change", args=[row.pk])
+
+    assert "r1" in text_of(client.get(change))
+    assert client.post(change, {"num_output_tokens": 0}).status_code == 403
+    assert client.get(reverse("admin:accounts_usagerecord_add")).status_code == 403
+    delete = reverse("admin:accounts_usagerecord_delete", args=[row.pk])
+    assert client.post(delete, {"post": "yes"}).status_code == 403
+    client.post(reverse(USAGE), {"action": "delete_selected", "_selected_action": [row.pk]})
+    assert UsageRecord.objects.filter(pk=row.pk, num_output_tokens=30).exists()

@@ -1,0 +1,75 @@
+"""The first administrator and the first key of a new installation."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts.bootstrap import ensure_first_admin, ensure_first_key
+from accounts.keys import create_key, looks_like_key, revoke_key
+from accounts.keytable import KeyTable
+from accounts.models import ApiKey, User
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_new_installation_gets_an_administrator() -> None:
+    admin, password = ensure_first_admin()
+
+    assert (admin.username, admin.is_superuser, admin.is_staff) == ("admin", True, True)
+    assert password is not None
+    assert len(password) == 20
+    assert admin.check_password(password)
+
+
+def test_the_second_start_changes_nothing() -> None:
+    admin, password = ensure_first_admin()
+    hashed = admin.password
+
+    again, no_password = ensure_first_admin("other")
+
+    assert (again, no_password) == (admin, None)
+    assert again.password == hashed
+    assert password is not None
+
+
+def test_it_makes_none_when_a_superuser_has_another_name() -> None:
+    root = User.objects.create_superuser("root")
+
+    assert ensure_first_admin() == (root, None)
+    assert User.objects.count() == 1
+
+
+def test_it_prefers_a_superuser_who_is_active() -> None:
+    User.objects.create_superuser("retired", is_active=False)
+    active = User.objects.create_superuser("active")
+
+    assert ensure_first_admin() == (active, None)
+
+
+def test_it_promotes_nobody_by_their_name() -> None:
+    for name in ("admin", "admin2", "administrator"):
+        User.objects.create_user(name)
+
+    admin, password = ensure_first_admin()
+
+    assert admin.username == "admin3"
+    assert password is not None
+    assert not User.objects.get(username="admin").is_superuser
+
+
+def test_the_first_key_opens_the_door(alice: User) -> None:
+    secret = ensure_first_key(alice)
+
+    assert secret is not None
+    assert looks_like_key(secret)
+    table = KeyTable()
+    table.refresh()
+    caller = table.authenticate(f"Bearer {secret}")
+    assert (caller.username, caller.key_name) == ("alice", "first key")
+
+
+def test_there_is_one_first_key(alice: User, bob: User) -> None:
+    revoke_key(create_key(owner=bob, name="old").key)
+
+    assert ensure_first_key(alice) is None
+    assert ApiKey.objects.count() == 1

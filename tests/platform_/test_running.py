@@ -1,0 +1,193 @@
+"""The whole platform, started as `make up` starts it: it comes up, heals, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import Running, run_platform, until
+
+pytestmark = pytest.mark.system
+
+
+def answer(running: Running) -> str:
+    """What the reference model says to a greeting."""
+    response = httpx.post(
+        f"{running.base_url}/v1/chat/completions",
+        headers={"Authorization": f"Bearer {running.api_key}"},
+        json={"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello!"}]},
+        timeout=60,
+    )
+    assert response.status_code == 200, response.text
+    content: str = response.json()["choices"][0]["message"]["content"]
+    return content
+
+
+def is_ready(running: Running) -> bool:
+    try:
+        return httpx.get(f"{running.base_url}/readyz", timeout=30).status_code == 200
+    except httpx.RemoteProtocolError:  # this very connection was that of a killed worker
+        return False
+
+
+def family_of(running: Running) -> list[psutil.Process]:
+    supervisor = psutil.Process(running.pid)
+    return [supervisor, *supervisor.children(recursive=True)]
+
+
+def are_gone(processes: list[psutil.Process]) -> bool:
+    return not any(is_alive(process) for process in processes)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # this test's own child, not yet reaped
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_it_serves_the_reference_model(running: Running) -> None:
+    assert answer(running)
+
+
+def test_each_role_has_its_process(running: Running) -> None:
+    assert [len(running.pids(role)) for role in ("node", "web", "jobs", "engine")] == [1, 1, 1, 1]
+
+
+def test_it_prints_where_it_is_and_a_line_that_works(running: Running) -> None:
+    until(lambda: "curl " in running.log.read_text())
+
+    text = running.log.read_text()
+    assert running.base_url in text
+    assert running.admin_password in text
+    curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
+    told = os.popen(f"{curl} --silent").read()
+    assert json.loads(told)["object"] == "chat.completion"
+
+
+def test_the_first_credentials_are_private(running: Running) -> None:
+    mode = (running.home / "bootstrap.json").stat().st_mode
+
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_static_files_of_the_admin_site_are_served(running: Running) -> None:
+    response = httpx.get(f"{running.base_url}/static/admin/css/base.css")
+
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/css")
+    assert len(response.content) == int(response.headers["content-length"])
+
+
+def test_the_administrator_can_log_in(running: Running) -> None:
+    with httpx.Client(base_url=running.base_url, follow_redirects=True) as browser:
+        browser.get("/admin/login/")
+        page = browser.post(
+            "/admin/login/?next=/admin/",
+            data={
+                "username": running.admin_user,
+                "password": running.admin_password,
+                "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+            },
+        )
+
+    assert page.status_code == 200
+    assert page.url.path == "/admin/"
+
+
+@pytest.mark.parametrize("role", ["web", "node", "jobs"])
+def test_a_process_that_is_killed_comes_back(running: Running, role: str) -> None:
+    (killed,) = running.pids(role)
+
+    os.kill(killed, signal.SIGKILL)
+
+    until(lambda: running.pids(role) and running.pids(role) != [killed])
+    until(lambda: is_ready(running), timeout_s=60)
+    assert answer(running)
+
+
+def test_no_connection_is_refused_while_the_web_process_restarts(running: Running) -> None:
+    (killed,) = running.pids("web")
+    os.kill(killed, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(killed)] if psutil.pid_exists(killed) else [], timeout=10)
+
+    assert httpx.get(f"{running.base_url}/livez", timeout=60).status_code == 200
+
+
+def test_a_second_start_keeps_keys_and_secrets(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with run_platform(home) as first:
+        secrets = {file.name: file.read_text() for file in (home / "secrets").iterdir()}
+
+    with run_platform(home) as second:
+        assert (second.api_key, second.admin_password) == (first.api_key, first.admin_password)
+        assert {file.name: file.read_text() for file in (home / "secrets").iterdir()} == secrets
+        assert answer(second)
+        until(lambda: "curl " in second.log.read_text())
+        assert second.admin_password not in second.log.read_text()
+
+
+def test_daphne_serves_with_two_workers(tmp_path: Path) -> None:
+    settings = {"VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
+
+    with run_platform(tmp_path / "home", settings) as running:
+        assert answer(running)
+        assert len(running.pids("web")) == 2
+
+
+def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    settings = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
+
+    with run_platform(tmp_path / "home", settings) as running:
+        assert answer(running)
+        assert not (running.home / "vinery.sqlite3").exists()
+
+
+def test_a_supervisor_that_is_killed_leaves_nobody_behind(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home") as running:
+        family = family_of(running)
+
+        os.kill(running.pid, signal.SIGKILL)
+
+        until(lambda: are_gone(family))
+
+
+@pytest.mark.parametrize("signal_to_make", [signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_make_is_the_end_of_all(tmp_path: Path, signal_to_make: signal.Signals) -> None:
+    command = ("make", "--silent", "up", f"VENV={a_venv(tmp_path)}")
+    with run_platform(tmp_path / "home", command=command) as running:
+        family = family_of(running)
+        assert len(family) >= 6, "make, supervisor, node, engine, web, jobs"
+
+        os.kill(running.pid, signal_to_make)
+
+        until(lambda: are_gone(family), timeout_s=12)
+
+
+def test_ctrl_c_in_a_terminal_is_the_end_of_all(tmp_path: Path) -> None:
+    command = ("make", "--silent", "up", f"VENV={a_venv(tmp_path)}")
+    with run_platform(tmp_path / "home", command=command) as running:
+        family = family_of(running)
+
+        os.killpg(running.pid, signal.SIGINT)
+
+        until(lambda: are_gone(family), timeout_s=12)
+
+
+def a_venv(folder: Path) -> Path:
+    """What `make` takes for an installed environment: the Python that runs this test."""
+    venv = folder / "venv"
+    (venv / "bin").mkdir(parents=True)
+    python = venv / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    (venv / "runtime.stamp").touch()
+    return venv

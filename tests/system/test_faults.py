@@ -1,0 +1,229 @@
+"""What happens when processes are killed, clients leave, and everybody comes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.system.books import is_idle, metric, outcomes, rows
+
+pytestmark = pytest.mark.system
+
+COUNT = " ".join(str(number) for number in range(1, 61))
+# Long enough to be killed in the middle: the model repeats itself until the limit.
+ENDLESS = {
+    "model": "tiny-chat",
+    "prompt": "Once upon a time",
+    "max_tokens": 400,
+    "temperature": 1.7,
+    "top_p": 0.98,
+}
+COUNTING = {
+    "model": "tiny-chat",
+    "messages": [{"role": "user", "content": "Count to 60."}],
+    "stream": True,
+}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A platform of our own, because it is mistreated here."""
+    with run_platform(tmp_path_factory.mktemp("faults") / "home") as running:
+        yield running
+
+
+@pytest.fixture
+async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        base_url=platform.base_url,
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        timeout=120,
+        limits=httpx.Limits(max_connections=None),
+    ) as client:
+        yield client
+
+
+async def read_stream(client: httpx.AsyncClient, body: dict[str, object]) -> tuple[str, list[str]]:
+    """The text of a streamed chat, and the messages of errors inside it."""
+    text, errors = "", []
+    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                payload = json.loads(line.removeprefix("data: "))
+                if "error" in payload:
+                    errors.append(payload["error"]["code"])
+                else:
+                    text += payload["choices"][0]["delta"].get("content") or ""
+    return text, errors
+
+
+def kill(platform: Running, role: str) -> int:
+    (pid,) = platform.pids(role)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+async def test_64_parallel_streams_finish_with_equal_text(http: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(read_stream(http, COUNTING) for _ in range(64)))
+
+    assert Counter(text for text, _ in answers) == {COUNT: 64}
+
+
+async def test_a_killed_engine_is_back_and_nothing_hangs(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    streams = [
+        asyncio.create_task(
+            http.post("/v1/completions", json={**ENDLESS, "stream": True}, timeout=120)
+        )
+        for _ in range(40)
+    ]
+    unary = [
+        asyncio.create_task(http.post("/v1/completions", json=ENDLESS, timeout=120))
+        for _ in range(60)
+    ]
+    await until_async(lambda: metric(platform, "vinery_engine_waiting") > 0)
+    old = kill(platform, "engine")
+
+    streamed = [await each for each in streams]
+    whole = [await each for each in unary]
+
+    broken = [each for each in streamed if "engine_lost" in each.text]
+    assert broken, "streams that ran are told inside the stream"
+    assert all(each.text.endswith("data: [DONE]\n\n") for each in streamed)
+    assert {each.status_code for each in whole} == {200}
+    assert platform.pids("engine") != [old]
+    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
+    assert answer.status_code == 200
+
+
+async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_books(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    await until_async(lambda: is_idle(platform) and is_settled(platform, 0))
+    before = len(rows(platform))
+    streams = [
+        asyncio.create_task(http.post("/v1/completions", json={**ENDLESS, "stream": True}))
+        for _ in range(10)
+    ]
+    await until_async(lambda: metric(platform, "vinery_requests_live") == 10)
+    kill(platform, "web")
+    await asyncio.gather(*streams, return_exceptions=True)
+
+    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
+
+    assert answer.status_code == 200
+    await until_async(lambda: len(rows(platform)) == before + 11)
+    assert Counter(row.outcome for row in rows(platform)[before:])["interrupted"] == 10
+    await until_async(lambda: is_idle(platform))
+
+
+async def test_a_killed_node_is_back_with_its_engine(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    kill(platform, "node")
+
+    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
+
+    assert answer.status_code == 200
+    assert len(platform.pids("engine")) == 1
+
+
+async def test_a_killed_worker_is_back(platform: Running) -> None:
+    old = set(platform.pids("jobs"))
+    kill(platform, "jobs")
+
+    await until_async(lambda: bool(set(platform.pids("jobs")) - old))
+
+
+async def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(
+    platform: Running, http: httpx.AsyncClient
+) -> None:
+    await until_async(lambda: is_idle(platform) and is_settled(platform, 0))
+    before = len(rows(platform))
+    dice = random.Random(7)
+    places = asyncio.Semaphore(50)
+
+    async def leave_early() -> None:
+        async with places:
+            body = {**COUNTING, "stream": dice.random() < 0.7}
+            patience_s = dice.choice([0.001, 0.02, 0.1, 0.3])
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", httpx.URL(platform.base_url).port
+            )
+            writer.write(request_bytes(platform, body))
+            await writer.drain()
+            try:
+                async with asyncio.timeout(patience_s):
+                    while await reader.read(1 << 16):
+                        pass
+            except TimeoutError:
+                pass
+            writer.transport.abort()
+
+    await asyncio.gather(*(leave_early() for _ in range(1000)))
+
+    await until_async(lambda: is_idle(platform))
+    # A client that leaves while its request is still being read was never let in.
+    await until_async(lambda: is_settled(platform, before))
+    ended = Counter(row.outcome for row in rows(platform)[before:])
+    assert set(ended) <= {"ok", "client_gone"}
+    assert 900 <= sum(ended.values()) <= 1000
+    answer, _ = await read_stream(http, COUNTING)
+    assert answer == COUNT
+
+
+async def test_bad_grammars_beside_good_streams_disturb_nobody(http: httpx.AsyncClient) -> None:
+    bad = {
+        "model": "tiny-chat",
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "tool_choice": "required",
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "f", "parameters": {"type": "object", "$ref": "#/none"}},
+            }
+        ],
+    }
+    good = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(32)]
+    refused = [await http.post("/v1/chat/completions", json=bad) for _ in range(5)]
+
+    assert {each.status_code for each in refused} == {400}
+    assert {each.json()["error"]["code"] for each in refused} == {"invalid_grammar"}
+    assert [await each for each in good] == [(COUNT, [])] * 32
+
+
+def request_bytes(platform: Running, body: dict[str, object]) -> bytes:
+    content = json.dumps(body).encode()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {platform.api_key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def is_settled(platform: Running, before: int) -> bool:
+    """Whether the writer has nothing left: the journal's backlog is in the database."""
+    return metric(platform, "vinery_usage_backlog_bytes") == 0 and len(rows(platform)) > before
+
+
+async def until_async(condition: object) -> None:
+    await asyncio.to_thread(until, condition, timeout_s=40)
+
+
+def test_the_books_hold_every_outcome_exactly_once(platform: Running) -> None:
+    ids = [row.request_id for row in rows(platform)]
+
+    assert len(ids) == len(set(ids))
+    assert set(outcomes(platform)) <= {"ok", "client_gone", "failed", "rejected", "interrupted"}

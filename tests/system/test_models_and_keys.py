@@ -1,0 +1,168 @@
+"""Administration of a running platform: models and keys come and go without a restart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
+from tests.live.model_folders import (
+    without_tokenizer_json,
+    write_llama_folder,
+    write_qwen2_folder,
+)
+
+pytestmark = pytest.mark.system
+
+HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with run_platform(tmp_path_factory.mktemp("admin") / "home") as running:
+        yield running
+
+
+@pytest.fixture
+def client(platform: Running) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=60
+    )
+
+
+def vinery(platform: Running, *arguments: str) -> str:
+    """Run the `vinery` command beside the running platform."""
+    result = subprocess.run(
+        [sys.executable, "-m", "vinery.cli", *arguments],
+        env=clean_environment() | {"VINERY_HOME": str(platform.home)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def status(platform: Running, key: str, model: str = "tiny-chat") -> int:
+    return httpx.post(
+        f"{platform.base_url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {key}"},
+        json={"model": model, "messages": HELLO, "max_tokens": 2},
+        timeout=60,
+    ).status_code
+
+
+def answers(client: openai.OpenAI, model: str) -> bool:
+    try:
+        client.chat.completions.create(model=model, messages=HELLO, max_tokens=4)
+    except openai.APIStatusError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("llama", write_llama_folder),
+        ("qwen2", write_qwen2_folder),
+        ("no-fast-tokenizer", lambda path: without_tokenizer_json(write_llama_folder(path))),
+    ],
+)
+def test_a_folder_of_another_architecture_is_served_when_it_is_added(
+    platform: Running, client: openai.OpenAI, tmp_path: Path, name: str, write: object
+) -> None:
+    folder = tmp_path / name
+    write(folder)  # type: ignore[operator]
+
+    vinery(platform, "model", "add", str(folder), "--name", name)
+    until(lambda: answers(client, name), timeout_s=60)
+
+    answer = client.chat.completions.create(
+        model=name, messages=HELLO, max_tokens=12, temperature=0
+    )
+    chunks = list(
+        client.chat.completions.create(
+            model=name, messages=HELLO, max_tokens=12, temperature=0, stream=True
+        )
+    )
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert answer.choices[0].message.content == streamed
+    assert name in {model.id for model in client.models.list().data}
+    assert answers(client, "tiny-chat"), "several are loaded at once"
+    vinery(platform, "model", "remove", name)
+    until(lambda: not answers(client, name))
+
+
+def test_a_model_is_unloaded_and_loaded_without_a_restart(
+    platform: Running, client: openai.OpenAI
+) -> None:
+    (engine,) = platform.pids("engine")
+    vinery(platform, "model", "unload", "tiny-chat")
+    until(lambda: not platform.pids("engine"))
+    assert status(platform, platform.api_key) == 503
+    assert "unloaded" in vinery(platform, "model", "list")
+
+    vinery(platform, "model", "load", "tiny-chat")
+
+    until(lambda: answers(client, "tiny-chat"), timeout_s=60)
+    assert platform.pids("engine") != [engine]
+    assert "ready" in vinery(platform, "model", "list")
+
+
+def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "openvino_model.xml").write_text("<net/>")
+
+    vinery(platform, "model", "add", str(folder), "--name", "broken")
+
+    listed = until(lambda: "failed" in (text := vinery(platform, "model", "list")) and text)
+    assert "no tokenizer" in str(listed)
+    assert status(platform, platform.api_key, "broken") == 503
+    assert status(platform, platform.api_key) == 200
+    vinery(platform, "model", "remove", "broken")
+
+
+def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
+    made = vinery(platform, "key", "create", "--name", "laptop")
+    key = next(word for word in made.split() if word.startswith("vny_"))
+    until(lambda: status(platform, key) == 200)
+    assert "laptop" in vinery(platform, "key", "list")
+    assert key not in vinery(platform, "key", "list")
+
+    number = next(
+        line.split()[0] for line in vinery(platform, "key", "list").splitlines() if "laptop" in line
+    )
+    vinery(platform, "key", "revoke", number)
+
+    until(lambda: status(platform, key) == 401, timeout_s=5)
+    assert status(platform, platform.api_key) == 200
+
+
+def test_a_full_queue_is_503_with_a_time_to_come_back(platform: Running, tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    write_qwen2_folder(folder)
+    limits = ["--option", "max_running=1", "--option", "max_waiting=1"]
+    vinery(platform, "model", "add", str(folder), "--name", "small", *limits)
+    until(lambda: status(platform, platform.api_key, "small") == 200, timeout_s=60)
+    body = {"model": "small", "prompt": "x", "max_tokens": 400, "n": 6, "temperature": 0}
+
+    answer = httpx.post(
+        f"{platform.base_url}/v1/completions",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json=body,
+        timeout=60,
+    )
+
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "overloaded"
+    assert int(answer.headers["retry-after"]) >= 1
+    vinery(platform, "model", "remove", "small")

@@ -1,0 +1,93 @@
+"""The other ways to run it: Daphne, several web processes, no keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.system.books import is_idle, outcomes
+
+pytestmark = pytest.mark.system
+
+COUNT = " ".join(str(number) for number in range(1, 41))
+MESSAGES = [{"role": "user", "content": "Count to 40."}]
+
+
+def client_of(running: Running, key: str | None = None) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{running.base_url}/v1",
+        api_key=key or running.api_key,
+        max_retries=0,
+        timeout=60,
+        _strict_response_validation=True,
+    )
+
+
+async def leave_in_the_middle(running: Running) -> None:
+    body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "stream": True}
+    headers = {"authorization": f"Bearer {running.api_key}"}
+    async with (
+        httpx.AsyncClient(base_url=running.base_url, headers=headers, timeout=60) as client,
+        client.stream("POST", "/v1/completions", json=body) as response,
+    ):
+        async for _ in response.aiter_lines():
+            return
+
+
+def test_daphne_serves_the_same(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home", {"VINERY_SERVER": "daphne"}) as running:
+        client = client_of(running)
+        unary = client.chat.completions.create(model="tiny-chat", messages=MESSAGES)
+        chunks = list(
+            client.chat.completions.create(model="tiny-chat", messages=MESSAGES, stream=True)
+        )
+        response = client.responses.create(model="tiny-chat", input="Count to 40.")
+        refused = httpx.get(f"{running.base_url}/v1/models")
+
+        assert unary.choices[0].message.content == COUNT
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == COUNT
+        assert len(chunks) > 5
+        assert response.output_text == COUNT
+        assert refused.status_code == 401
+        assert refused.headers["x-request-id"]
+        asyncio.run(leave_in_the_middle(running))
+        until(lambda: is_idle(running))
+        until(lambda: outcomes(running) == {"ok": 3, "client_gone": 1})
+
+
+def test_several_web_processes_share_the_port_and_the_books(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home", {"VINERY_WEB_WORKERS": "2"}) as running:
+        client = client_of(running)
+        texts = {
+            client.with_options()
+            .chat.completions.create(model="tiny-chat", messages=MESSAGES)
+            .choices[0]
+            .message.content
+            for _ in range(10)
+        }
+
+        assert texts == {COUNT}
+        assert len(running.pids("web")) == 2
+        until(lambda: outcomes(running) == {"ok": 10})
+
+
+def test_without_keys_everybody_on_this_machine_may_call(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home", {"VINERY_AUTH": "off"}) as running:
+        answer = client_of(running, "EMPTY").chat.completions.create(
+            model="tiny-chat", messages=MESSAGES
+        )
+        bare = httpx.post(
+            f"{running.base_url}/v3/responses",
+            content=json.dumps({"model": "tiny-chat", "input": "Hello!"}),
+            timeout=60,
+        )
+
+        assert answer.choices[0].message.content == COUNT
+        assert bare.status_code == 200
+        until(lambda: outcomes(running) == {"ok": 2})
