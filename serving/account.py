@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -14,6 +15,8 @@ from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.live import LiveRequest
 from serving.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 
 class Account:
@@ -68,6 +71,22 @@ class Account:
         self._is_settled = True
         self._runtime.live.remove(self.live)
         meter = self.meter
+        log.info(
+            "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
+            "cached=%d output=%d first_token_ms=%s total_ms=%s",
+            self._admission.request_id,
+            self._admission.username,
+            self._admission.model,
+            self._admission.dialect,
+            self._admission.endpoint,
+            http_status,
+            outcome,
+            meter.num_prompt_tokens,
+            meter.num_cached_tokens,
+            meter.num_output_tokens,
+            _ms(meter.first_token_s),
+            _ms(meter.total_s),
+        )
         self._runtime.ledger.settle(
             Settlement(
                 admission=self._admission,

@@ -25,8 +25,8 @@ from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
 from serving.snapshot import read_entries
-from serving.transport.client import EngineGone
 from serving.transport.messages import EngineStats
+from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -21,23 +20,21 @@ from serving.core.errors import (
     ModelNotReady,
     Overloaded,
 )
-from serving.engine.batch import Batch, Broken, Step
+from serving.engine.batch import Batch, Broken, PipelineBroken, Step
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.grammars import GrammarChecks
+from serving.engine.outbox import Outbox
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import (
     PROTOCOL_VERSION,
-    Accepted,
     Cancel,
     EngineStats,
     Hello,
     Ping,
     Pong,
     SamplingParams,
-    StepOutputs,
     Submit,
-    TokenOutput,
 )
 from serving.transport.server import Connection, Incoming, SocketServer
 
@@ -47,9 +44,6 @@ PROBE_INTERVAL_S: Final = 10.0
 _IDLE_WAIT_S: Final = 0.2
 # Deadlines are in minutes: a step need not look at all of them.
 _EXPIRY_INTERVAL_S: Final = 0.2
-# A flush costs the gateway about 30 us for each stream (measured). At this interval that is
-# a tenth of a core, which on a small machine is taken from the engine itself.
-_FLUSH_MS_PER_STREAM: Final = 0.3
 _PROBE: Final = Submit(
     id=0,
     prompt_ids=np.zeros(1, dtype="<i4").tobytes(),
@@ -70,10 +64,8 @@ class EngineLoop:
         self._batch = Batch(pipeline, config.options.max_running)
         self._waiting: dict[Generation, None] = {}  # in order of arrival
         self._checking: set[Generation] = set()
-        self._accepted: list[Generation] = []
         self._alive: dict[_Key, Generation] = {}
-        self._outbox: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
-        self._next_flush_at = 0.0
+        self._outbox = Outbox(config.options.flush_interval_ms)
         self._next_expiry_at = 0.0
         self._last_token_at: float | None = None
         self._num_steps = 0
@@ -125,7 +117,7 @@ class EngineLoop:
         if self._batch.has_work:
             self._take_step(self._batch.step())
         else:
-            self._tell_accepted()
+            self._outbox.send(num_streams=0)
             self._probe_when_idle()
 
     # What arrives
@@ -194,16 +186,7 @@ class EngineLoop:
 
     def _accept(self, generation: Generation) -> None:
         self._waiting[generation] = None
-        if generation.connection is not None:
-            self._accepted.append(generation)
-
-    def _tell_accepted(self) -> None:
-        """After the step rather than before it: a first token that is made at once then
-        reaches the gateway with its acceptance, and wakes everybody on its way only once."""
-        for generation in self._accepted:
-            assert generation.connection is not None
-            generation.connection.send(Accepted(generation.submit.id))
-        self._accepted.clear()
+        self._outbox.accept(generation)
 
     # Who runs
 
@@ -247,42 +230,28 @@ class EngineLoop:
 
     def _take_step(self, step: Step) -> None:
         self._num_steps += 1
-        self._tell_accepted()
-        is_urgent = False
         for made in step.made:
-            generation = made.generation
-            if generation.connection is not None:
-                is_urgent |= made.finish is not None or not generation.tokens
-                self._count(generation, len(made.token_ids))
-                output = generation.output(made.token_ids, made.finish)
-                self._outbox[generation.connection].append(output)
+            self._count(made.generation, len(made.token_ids))
+            self._outbox.add(made)
             if made.finish is not None:
-                self._end(generation)
-        now = time.monotonic()
+                self._end(made.generation)
         if step.made:
-            self._last_token_at = now
-        if is_urgent or step.broken or now >= self._next_flush_at:
-            self._flush(now)
+            self._last_token_at = time.monotonic()
+        self._outbox.send(num_streams=len(self._batch), at_once=bool(step.broken))
         for broken in step.broken:
             self._fail(broken)
 
-    def _flush(self, now: float) -> None:
-        """Send what was made since the last time: at once where somebody begins or ends."""
-        interval_ms = self._config.options.flush_interval_ms
-        if interval_ms:
-            interval_ms = max(interval_ms, len(self._batch) * _FLUSH_MS_PER_STREAM)
-        self._next_flush_at = now + interval_ms / 1000
-        for connection, outputs in self._outbox.items():
-            connection.send(StepOutputs(tuple(outputs)))
-        self._outbox.clear()
-
     def _count(self, generation: Generation, num_tokens: int) -> None:
+        if generation.connection is None:
+            return
         if not generation.tokens:
             self._num_prompt_tokens += len(generation.prompt_ids)
             self._num_cached_tokens += generation.num_cached or 0
         self._num_output_tokens += num_tokens
 
     def _fail(self, broken: Broken) -> None:
+        if broken.generation.connection is None:
+            raise PipelineBroken(f"the engine's own probe failed: {broken.message}")
         self._end(broken.generation)
         broken.generation.reject(broken.code, broken.message)
 
@@ -292,7 +261,7 @@ class EngineLoop:
             self._batch.add(Generation.of(None, _PROBE))
 
     def _reject_all(self) -> None:
-        self._flush(time.monotonic())
+        self._outbox.send(num_streams=0, at_once=True)
         for generation in list(self._alive.values()):
             generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
 

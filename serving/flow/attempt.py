@@ -18,8 +18,8 @@ from serving.output.choice import ChoiceReader
 from serving.output.formats import by_name
 from serving.output.pieces import Parser
 from serving.prompting.kit import Prompt
-from serving.transport.client import Run, Said
 from serving.transport.messages import FINISH_STOP, Accepted, Rejected, Submit, TokenOutput
+from serving.transport.run import Run, Said
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0

@@ -32,8 +32,8 @@ from serving.flow.meter import Meter
 from serving.flow.sampling import resolve_sampling
 from serving.output.formats import answer_grammar, tool_grammar
 from serving.prompting.kit import Prompt
-from serving.transport.client import EngineGone
 from serving.transport.messages import GrammarSpec, Submit
+from serving.transport.run import EngineGone
 
 # How often a request is run again after its engine died under it. More would let one
 # request that kills engines kill them for everybody else.

@@ -12,7 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from typing import Final
 
 from serving.engine.config import EngineConfig
-from serving.transport.client import EngineClient, EngineGone
+from serving.transport.client import EngineClient
+from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 

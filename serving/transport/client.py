@@ -29,101 +29,12 @@ from serving.transport.messages import (
     Rejected,
     StepOutputs,
     Submit,
-    TokenOutput,
 )
+from serving.transport.run import EngineGone, Run, Said
 
 # How soon a vanished engine is looked for again. It bounds how long a waiting request
 # notices nothing after the engine is back; a failed connect to a Unix socket costs 50 us.
 _RECONNECT_S: Final = 0.05
-
-
-class EngineGone(Exception):
-    """The connection to the engine broke, or there is none."""
-
-
-# What the engine says of one generation; its `id` says of which.
-Said = Accepted | TokenOutput | Rejected
-
-
-class Run:
-    """Some generations that one reader waits for together: the choices of a request.
-
-    The inbox is bounded by what the engine may say: at most `max_new_tokens` outputs for
-    each member.
-    """
-
-    def __init__(self, link: _Link, members: Sequence[int]) -> None:
-        self._link = link
-        self._open = set(members)
-        self._inbox: list[Said] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._wake_at = 0.0  # of the loop's clock
-        self._is_lost = False
-
-    async def next(self, timeout_s: float | None = None) -> list[Said]:
-        """All that has arrived since the last call, waiting for the first.
-
-        Returns nothing when `timeout_s` passes in silence. Raises `EngineGone`.
-        """
-        if not self._inbox and not self._is_lost:
-            await self._wait(timeout_s)
-        if self._inbox:
-            said, self._inbox = self._inbox, []
-            return said
-        if self._is_lost:
-            raise EngineGone
-        return []
-
-    def cancel(self, member: int | None = None) -> None:
-        """Free the engine's slots of one member, or of all that have not ended."""
-        for id_ in [member] if member is not None else list(self._open):
-            if id_ in self._open:
-                self._open.discard(id_)
-                self._link.forget(id_)
-        if not self._open and self._timer is not None:
-            self._timer.cancel()
-
-    def put(self, said: Said) -> None:
-        """Called by the connection."""
-        self._inbox.append(said)
-        self._wake()
-
-    def end(self, said: Said) -> None:
-        """Called by the connection for a member's last word."""
-        self._open.discard(said.id)
-        self.put(said)
-
-    def lose(self) -> None:
-        """Called by the connection when it breaks."""
-        self._open.clear()
-        self._is_lost = True
-        self._wake()
-
-    async def _wait(self, timeout_s: float | None) -> None:
-        self._waiter = self._loop.create_future()
-        if timeout_s is not None:
-            self._wake_at = self._loop.time() + timeout_s
-            if self._timer is None:
-                self._timer = self._loop.call_at(self._wake_at, self._time_out)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _time_out(self) -> None:
-        """One timer serves all waits of a run: setting one for each token would cost more
-        than decoding it."""
-        if self._loop.time() < self._wake_at:
-            self._timer = self._loop.call_at(self._wake_at, self._time_out)
-            return
-        self._timer = None
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 class _Link(asyncio.Protocol):
@@ -169,7 +80,7 @@ class _Link(asyncio.Protocol):
         self._transport.write(pack(message))
 
     def open_run(self, submits: Sequence[Submit]) -> Run:
-        run = Run(self, [submit.id for submit in submits])
+        run = Run([submit.id for submit in submits], self.forget)
         for submit in submits:
             self._runs[submit.id] = run
         for submit in submits:

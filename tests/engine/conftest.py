@@ -14,8 +14,9 @@ from tokenizers import Tokenizer
 
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.node.engine_process import EngineProcess
-from serving.transport.client import EngineClient, Run
+from serving.transport.client import EngineClient
 from serving.transport.messages import Accepted, Rejected, SamplingParams, Submit, TokenOutput
+from serving.transport.run import Run
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TIMEOUT_S = 60.0

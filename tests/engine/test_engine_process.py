@@ -9,8 +9,9 @@ import signal
 import pytest
 
 from serving.node.engine_process import EngineDied
-from serving.transport.client import EngineClient, EngineGone
+from serving.transport.client import EngineClient
 from serving.transport.messages import EngineStats, GrammarSpec, SamplingParams
+from serving.transport.run import EngineGone
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
 pytestmark = pytest.mark.live
