@@ -20,7 +20,9 @@ from serving.routing import api_application  # noqa: E402
 from serving.runtime import Runtime, runtime  # noqa: E402
 from vinery.health import HealthApplication  # noqa: E402
 
-_TREES = ("/v1", "/v3")
+# What browsers show to people. All the rest is for programs, and gets their headers:
+# a base URL without its `/v1` has to be readable in a browser's client too.
+_FOR_PEOPLE = ("/admin", "/console", "/static/", "/api/")
 
 
 class Application:
@@ -39,12 +41,12 @@ class Application:
             return
         await self._runtime.start()
         path: str = scope["path"]
-        if path.startswith(_TREES) and path[3:4] in ("", "/"):
-            await self._api(scope, receive, send)
-        elif self._health.knows(path):
+        if self._health.knows(path):
             await self._health(scope, receive, send)
-        else:
+        elif path == "/" or path.startswith(_FOR_PEOPLE):
             await self._rest(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

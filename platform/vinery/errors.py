@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.views import defaults
 
@@ -20,6 +21,13 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400."""
     if _is_for_people(request):
         return defaults.bad_request(request, exception)
+    if isinstance(exception, DisallowedHost):
+        return error_response(
+            InvalidRequest(
+                "This server is not known by the host name of this request. Add the name to "
+                "VINERY_ALLOWED_HOSTS."
+            )
+        )
     return error_response(InvalidRequest("The request cannot be understood."))
 
 

@@ -99,9 +99,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """All choices are complete."""
+    """All choices are complete. `at` is in whole Unix seconds."""
 
     usage: Usage
+    at: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,12 @@ class ChoiceResult:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request. Choices are sorted by index."""
+    """A finished request. Choices are sorted by index; `completed_at` is in whole Unix
+    seconds."""
 
     choices: tuple[ChoiceResult, ...]
     usage: Usage
+    completed_at: int
 
 
 class _ChoiceFold:
@@ -113,7 +115,7 @@ class Fold:
 
     def __init__(self) -> None:
         self._choices: dict[int, _ChoiceFold] = {}
-        self._usage: Usage | None = None
+        self._completed: Completed | None = None
 
     def feed(self, event: Event) -> None:
         """Take one event. Raises `ServingError` for `Failed`."""
@@ -122,8 +124,8 @@ class Fold:
                 pass
             case Finished(choice=choice, reason=reason):
                 self._choice(choice).reason = reason
-            case Completed(usage=usage):
-                self._usage = usage
+            case Completed():
+                self._completed = event
             case Failed(error=error):
                 raise error
             case _:
@@ -131,14 +133,15 @@ class Fold:
 
     def result(self) -> Result:
         """The whole. Raises ValueError while a choice or the request is unfinished."""
-        if self._usage is None:
+        completed = self._completed
+        if completed is None:
             raise ValueError("the request has not completed")
         choices = []
         for index, choice in sorted(self._choices.items()):
             if choice.reason is None:
                 raise ValueError(f"choice {index} has not finished")
             choices.append(ChoiceResult(index, tuple(choice.items), choice.reason))
-        return Result(tuple(choices), self._usage)
+        return Result(tuple(choices), completed.usage, completed.at)
 
     def _choice(self, index: int) -> _ChoiceFold:
         return self._choices.setdefault(index, _ChoiceFold())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never, cast
@@ -120,7 +121,7 @@ class _Reading:
             events.append(Progress(usage))
         events += deltas
         if said and self.is_complete:
-            events.append(Completed(usage))
+            events.append(Completed(usage, at=int(time.time())))
         return events
 
     def _read(self, output: TokenOutput, events: list[Event]) -> None:

@@ -132,6 +132,17 @@ _REFUSED_EVERYWHERE: _Refusals = {
     "kv_transfer_params": ({},),
     "ec_transfer_params": ({},),
     "vllm_xargs": ({},),
+    "mm_hashes": ([],),
+    "mm_payload": ({},),
+    "mm_processor_kwargs": ({},),
+    "media_io_kwargs": ({},),
+    # How the engine goes about it.
+    "num_assistant_tokens": (),
+    "assistant_confidence_threshold": (),
+    "max_ngram_size": (),
+    "priority": (0,),
+    "request_id": (),
+    "stream_interval": (1,),
 }
 
 _REFUSED_IN_CONVERSATIONS: _Refusals = {

@@ -164,10 +164,31 @@ def test_an_unknown_url_is_404_in_json(raw: httpx.Client, tree: str, path: str) 
 
 
 def test_a_base_url_without_v1_is_told_what_is_wrong(raw: httpx.Client) -> None:
+    preflight = raw.options("/chat/completions")
     response = raw.post("/chat/completions", json=CHAT)
 
+    assert preflight.status_code == 204
     assert response.status_code == 404
-    assert "/v1" in response.json()["error"]["message"]
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert "/v1" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_api_is_reached_by_any_host_name(raw: httpx.Client, tree: str) -> None:
+    host = {"host": "inference.internal:8000"}
+
+    assert raw.get(f"/{tree}/models", headers=host).status_code == 200
+    assert raw.get(f"/{tree}/nothing", headers=host).status_code == 404
+    assert raw.post(f"/{tree}/chat/completions", json=CHAT, headers=host).status_code == 200
+
+
+def test_the_site_is_reached_by_its_own_host_names_only(raw: httpx.Client) -> None:
+    host = {"host": "evil.example"}
+    elsewhere = raw.get("/nothing", headers=host)
+
+    assert raw.get("/admin/login/", headers=host).status_code == 400
+    assert elsewhere.status_code == 400
+    assert "VINERY_ALLOWED_HOSTS" in error_of(elsewhere)["message"]
 
 
 @pytest.mark.parametrize("tree", TREES)

@@ -33,6 +33,8 @@ def test_it_answers_a_plain_string(client: openai.OpenAI) -> None:
     assert response.usage is not None
     assert response.usage.output_tokens > 5
     assert response.usage.input_tokens_details.cached_tokens >= 0
+    assert response.completed_at is not None
+    assert response.completed_at >= response.created_at
 
 
 def test_the_events_of_a_stream_come_in_order(client: openai.OpenAI) -> None:

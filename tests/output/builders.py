@@ -109,7 +109,7 @@ def a_reader(
 
 def choice_of(events: Iterable[Event]) -> ChoiceResult:
     """The one finished choice that events add up to."""
-    result = fold([*events, Completed(Usage())])
+    result = fold([*events, Completed(Usage(), at=0)])
     return result.choices[0]
 
 

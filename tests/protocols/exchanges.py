@@ -25,6 +25,7 @@ from serving.core.result import fold
 from serving.protocols import Exchange, parse
 
 HEAD = Head("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
+COMPLETED_AT = 1_700_000_002
 USAGE = Usage(
     num_prompt_tokens=11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2
 )
@@ -75,7 +76,7 @@ PLAIN: list[Event] = [
     TextDelta(0, "Grüße"),
     TextDelta(0, ', "you"\n'),
     Finished(0, FinishReason.STOP),
-    Completed(USAGE),
+    Completed(USAGE, COMPLETED_AT),
 ]
 
 THOUGHTFUL: list[Event] = [
@@ -84,7 +85,7 @@ THOUGHTFUL: list[Event] = [
     ReasoningDelta(0, "end.\x85"),
     TextDelta(0, "Done\u2029"),
     Finished(0, FinishReason.LENGTH),
-    Completed(USAGE),
+    Completed(USAGE, COMPLETED_AT),
 ]
 
 TWO_CALLS: list[Event] = [
@@ -95,7 +96,7 @@ TWO_CALLS: list[Event] = [
     ToolCallStarted(0, 1, "call_b", "get_time"),
     ToolArgsDelta(0, 1, "{}"),
     Finished(0, FinishReason.TOOL_CALLS),
-    Completed(USAGE),
+    Completed(USAGE, COMPLETED_AT),
 ]
 
 TWO_CHOICES: list[Event] = [
@@ -105,5 +106,5 @@ TWO_CHOICES: list[Event] = [
     Finished(1, FinishReason.LENGTH),
     TextDelta(0, "a"),
     Finished(0, FinishReason.STOP),
-    Completed(USAGE),
+    Completed(USAGE, COMPLETED_AT),
 ]

@@ -59,4 +59,4 @@ def event_streams(draw: st.DrawFn, num_choices: int) -> list[Event]:
     events: list[Event] = [Started(num_choices)]
     while tracks := [track for track in tracks if track]:
         events.append(draw(st.sampled_from(tracks)).pop(0))
-    return [*events, Completed(draw(USAGES))]
+    return [*events, Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]

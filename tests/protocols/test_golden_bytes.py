@@ -1,6 +1,6 @@
 """The exact bytes of streams and bodies.
 
-With VINERY_UPDATE_GOLDEN=1 the files are written anew: read the difference before you
+With VINERY_TEST_UPDATE_GOLDEN=1 the files are written anew: read the difference before you
 commit it, because every byte is a promise to some client.
 """
 
@@ -81,7 +81,7 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
 
 def expect(name: str, actual: bytes) -> None:
     path = GOLDEN / name
-    if os.environ.get("VINERY_UPDATE_GOLDEN"):
+    if os.environ.get("VINERY_TEST_UPDATE_GOLDEN"):
         path.write_bytes(actual)
     assert actual == path.read_bytes()
 

@@ -55,7 +55,11 @@ class ResponsesExchange:
     def body(self, head: Head, result: Result) -> bytes:
         choice = result.choices[0]
         items = output_items(head, choice)
-        return json_bytes(self._answer(head).finished(items, choice.finish_reason, result.usage))
+        return json_bytes(
+            self._answer(head).finished(
+                items, choice.finish_reason, result.usage, result.completed_at
+            )
+        )
 
     def _answer(self, head: Head) -> Answer:
         return Answer(head, self.echo, self.request.dialect.cut_reason)

@@ -25,13 +25,15 @@ class Answer:
         """Nothing generated yet."""
         return self._object("in_progress", ())
 
-    def finished(self, items: Sequence[Item], reason: FinishReason, usage: Usage) -> ResponseObject:
-        """All generated: whole, or cut by the token limit."""
+    def finished(
+        self, items: Sequence[Item], reason: FinishReason, usage: Usage, completed_at: int
+    ) -> ResponseObject:
+        """All generated: whole, or cut by the token limit. Only the whole is completed."""
         counts = _usage_object(usage)
         if reason is FinishReason.LENGTH:
             details = {"reason": self.cut_reason}
             return self._object("incomplete", items, usage=counts, incomplete_details=details)
-        return self._object("completed", items, usage=counts)
+        return self._object("completed", items, usage=counts, completed_at=completed_at)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> ResponseObject:
         """Ended by an error, with what was generated before it."""
@@ -44,6 +46,7 @@ class Answer:
         items: Sequence[Item],
         *,
         usage: object = None,
+        completed_at: int | None = None,
         error: object = None,
         incomplete_details: object = None,
     ) -> ResponseObject:
@@ -52,8 +55,7 @@ class Answer:
             "object": "response",
             "created_at": self.head.created_at,
             "status": status,
-            # This room has no clock, and null is the only time that is never wrong.
-            "completed_at": None,
+            "completed_at": completed_at,
             "error": error,
             "incomplete_details": incomplete_details,
             "model": self.head.model,

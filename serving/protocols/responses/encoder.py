@@ -21,7 +21,6 @@ from serving.core.events import (
     TextDelta,
     ToolArgsDelta,
     ToolCallStarted,
-    Usage,
 )
 from serving.protocols.responses.answer import Answer
 from serving.protocols.responses.items import (
@@ -64,7 +63,7 @@ class ResponsesEncoder:
             case Progress():
                 return b""
             case Completed():
-                return self._complete(event.usage)
+                return self._complete(event)
             case Failed():
                 return self._fail(event.error)
             case _:
@@ -122,8 +121,8 @@ class ResponsesEncoder:
         self._reason = reason
         return self._close(INCOMPLETE if reason is FinishReason.LENGTH else COMPLETED)
 
-    def _complete(self, usage: Usage) -> bytes:
-        response = self._answer.finished(self._items, self._reason, usage)
+    def _complete(self, event: Completed) -> bytes:
+        response = self._answer.finished(self._items, self._reason, event.usage, event.at)
         return self._event(f"response.{response['status']}", {"response": response}) + DONE
 
     def _fail(self, error: ServingError) -> bytes:
