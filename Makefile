@@ -8,6 +8,7 @@ BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
 .DEFAULT_GOAL := help
 .PHONY: help up install install-dev test check format bench models clean
 .NOTPARALLEL:
@@ -31,7 +32,7 @@ check: install-dev ## Lint, check types, imports, migrations and deployment sett
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 

@@ -130,9 +130,16 @@ class Comparison:
         runs: dict[str, Run] = {}
         for name, side in self._order(number):
             self.rest()
+            self._wake(side)
             runs[name] = side.run(prompts, max_tokens)
         _check_prompts(runs["bare"], runs["server"])
         return runs["bare"], runs["server"]
+
+    def _wake(self, side: Side) -> None:
+        """One token, not measured. A process that waited has gone cold (clock, caches, on a
+        virtual machine its memory), and the bare one more so: engines of the server make a
+        token now and then to see that they can."""
+        side.run(self.prompts.take(1), 1)
 
     def _order(self, number: int) -> Iterator[tuple[str, Side]]:
         sides = [("bare", self.bare), ("server", self.server)]

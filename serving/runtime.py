@@ -21,6 +21,7 @@ from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
 from accounts.usage.ledger import UsageLedger
+from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
 from serving.snapshot import read_entries
@@ -63,14 +64,18 @@ class Runtime:
         self.live = LiveRequests(self.ledger)
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         self._start: asyncio.Task[None] | None = None
+        self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._database = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def start(self) -> None:
         """Load keys and models, and begin to keep them fresh. Idempotent."""
+        if self._is_started:
+            return
         if self._start is None:
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
         await asyncio.shield(self._start)
+        self._is_started = True
 
     async def stop(self) -> None:
         """Write what is unwritten and let go of the engines."""
@@ -93,6 +98,7 @@ class Runtime:
     async def _begin(self) -> None:
         self.ledger.start()
         await self._refresh()
+        settle_heap()
         self._tasks = [
             asyncio.create_task(_repeat(self._refresh, _REFRESH_INTERVAL_S), name="refresh"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),

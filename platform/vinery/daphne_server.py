@@ -14,8 +14,6 @@ from typing import Any
 from daphne.server import Server
 from twisted.internet.defer import Deferred
 
-from vinery.env import SettingError
-
 
 class LifespanServer(Server):  # type: ignore[misc]
     """Ends the requests, and then the application."""
@@ -42,9 +40,7 @@ async def end_lifespan(application: Any) -> None:
 
 
 def serve(application: Any, sock: socket.socket, *, grace_s: int, is_behind_proxy: bool) -> None:
-    """Serve until SIGTERM. Raises `SettingError` for a socket that Daphne cannot use."""
-    if sock.family != socket.AF_INET:
-        raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
+    """Serve an IPv4 socket until SIGTERM."""
     LifespanServer(
         application=application,
         endpoints=[f"fd:fileno={sock.fileno()}"],

@@ -78,6 +78,14 @@ def server_from_env() -> str:
     return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
 
 
+def server_for(sock: socket.socket) -> str:
+    """VINERY_SERVER, when it can serve this socket. Raises `SettingError` otherwise."""
+    server = server_from_env()
+    if server == DAPHNE and sock.family != _IPV4:
+        raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
+    return server
+
+
 def listen(address: Address) -> socket.socket:
     """A listening socket. Raises `SettingError` when the address cannot be had."""
     try:

@@ -71,6 +71,8 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     try:
         while not reading.is_complete:
             yield reading.take(await run.next(SILENCE_S))
+            if reading.failure is not None:
+                raise reading.failure
     finally:
         run.cancel()
 
@@ -84,6 +86,7 @@ class _Reading:
         self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
         self._num_to_accept = len(ids)
         self._open = set(ids)
+        self.failure: ServingError | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -91,7 +94,11 @@ class _Reading:
         return not self._open
 
     def take(self, said: list[Said]) -> list[Event]:
-        """The events that this causes. Raises the `ServingError` of a rejection."""
+        """The events that this causes.
+
+        A rejection is raised at once when no text came before it, so that it can still be
+        a status; else it is the `failure` to raise once the text is told.
+        """
         events: list[Event] = []
         deltas: list[Event] = []
         for each in said:
@@ -103,7 +110,9 @@ class _Reading:
                     if self._num_to_accept == 0:
                         events.append(Started(len(self._readers)))
                 case Rejected(code=code, message=message):
-                    raise self._error(code, message)
+                    self.failure = self._error(code, message)
+                    if not deltas:
+                        raise self.failure
                 case _:
                     assert_never(each)
         usage = self._job.meter.usage

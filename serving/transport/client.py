@@ -57,6 +57,9 @@ class Run:
         self._open = set(members)
         self._inbox: list[Said] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0  # of the loop's clock
         self._is_lost = False
 
     async def next(self, timeout_s: float | None = None) -> list[Said]:
@@ -79,6 +82,8 @@ class Run:
             if id_ in self._open:
                 self._open.discard(id_)
                 self._link.forget(id_)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
 
     def put(self, said: Said) -> None:
         """Called by the connection."""
@@ -97,15 +102,24 @@ class Run:
         self._wake()
 
     async def _wait(self, timeout_s: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(timeout_s, self._wake) if timeout_s is not None else None
+        self._waiter = self._loop.create_future()
+        if timeout_s is not None:
+            self._wake_at = self._loop.time() + timeout_s
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._wake_at, self._time_out)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _time_out(self) -> None:
+        """One timer serves all waits of a run: setting one for each token would cost more
+        than decoding it."""
+        if self._loop.time() < self._wake_at:
+            self._timer = self._loop.call_at(self._wake_at, self._time_out)
+            return
+        self._timer = None
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

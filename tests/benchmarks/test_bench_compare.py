@@ -1,6 +1,6 @@
 """Both sides run in turn on the same prompts, and ratios are taken round by round."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,23 @@ TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 
 @dataclass
 class FakeSide:
-    """Makes a token every `gap_s`, the first after `first_s`, and notes its turns."""
+    """Makes a token every `gap_s`, the first after `first_s`, and notes its turns.
+
+    Requests for one token are only to wake it: `num_wakes` counts them.
+    """
 
     name: str
     turns: list[tuple[str, tuple[int, ...]]]
     gap_s: float = 1.0
     first_s: float = 1.0
     extra_prompt_tokens: int = 0
-    num_tokens: list[int] = field(default_factory=list)
+    num_wakes: int = 0
 
     def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
-        self.turns.append((self.name, tuple(prompts[0].ids)))
-        self.num_tokens.append(max_tokens)
+        if max_tokens == 1:
+            self.num_wakes += 1
+        else:
+            self.turns.append((self.name, tuple(prompts[0].ids)))
         return Run(tuple(self._stream(prompt, max_tokens) for prompt in prompts))
 
     def _stream(self, prompt: Prompt, max_tokens: int) -> Stream:
@@ -62,6 +67,14 @@ def test_a_round_has_one_prompt_for_both_sides_and_a_new_one_each_time() -> None
     prompts = [prompt for _, prompt in turns]
     assert prompts[::2] == prompts[1::2]
     assert len(set(prompts)) == 4
+
+
+def test_each_side_is_woken_before_each_run() -> None:
+    bare, server = FakeSide("bare", []), FakeSide("server", [])
+
+    comparison(bare, server).point(num_streams=1, max_tokens=4, num_rounds=2)
+
+    assert (bare.num_wakes, server.num_wakes) == (len(bare.turns), len(server.turns)) == (3, 3)
 
 
 def test_a_server_of_half_the_speed_has_half_the_ratio() -> None:

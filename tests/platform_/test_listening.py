@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from vinery.env import SettingError
-from vinery.listening import Address, listen, server_from_env
+from vinery.listening import Address, listen, server_for, server_from_env
 
 
 def test_it_listens_on_a_free_port() -> None:
@@ -63,3 +63,21 @@ def test_it_refuses_an_unknown_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
         server_from_env()
+
+
+def test_daphne_cannot_serve_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VINERY_SERVER", "daphne")
+
+    with (
+        socket.socket(socket.AF_INET6) as sock,
+        pytest.raises(SettingError, match="Daphne serves IPv4 only"),
+    ):
+        server_for(sock)
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+def test_both_servers_serve_ipv4(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    monkeypatch.setenv("VINERY_SERVER", server)
+
+    with socket.socket(socket.AF_INET) as sock:
+        assert server_for(sock) == server

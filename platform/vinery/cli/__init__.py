@@ -19,6 +19,10 @@ def main(argv=None):  # type: ignore[no-untyped-def]
             "vinery: Python {} or newer is needed, this is {}.\n".format(needed, found)  # noqa: UP032
         )
         return 2
+    # First of all: a parent that dies in the next moment must take this process with it.
+    from vinery import tether
+
+    tether.hold_to_named_parent()
     from vinery.cli import commands
 
     return commands.run(argv)

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from vinery import __version__, tether
+from vinery import __version__
 from vinery.cli import admin, jobs, key, model, node, prepare, ready, up, web
 from vinery.cli.shape import Failure
 from vinery.env import SettingError
@@ -24,10 +24,16 @@ settings are environment variables:
   VINERY_WEB_WORKERS  number of web processes (default: 1)
   VINERY_AUTH         on, or off to serve this machine without keys (default: on)
   VINERY_PUBLIC_URL   URL that clients use, if a proxy is in front; https hardens cookies
-  VINERY_ALLOWED_HOSTS, VINERY_MAX_BODY_MB, VINERY_REQUEST_TIMEOUT_S,
-  VINERY_LOG_LEVEL, VINERY_DEBUG
+  VINERY_ALLOWED_HOSTS  names that browsers may use, with commas (default: as it listens)
+  VINERY_MAX_BODY_MB  largest request body (default: 64)
+  VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
+  VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
+  VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)
   DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
   REDIS_URL           Redis instead of files and memory, for several hosts
+  VINERY_SECRET_KEY, VINERY_KEY_PEPPER_1
+                      secrets for hosts that share a database (default: made in the home)
+The last four may also be files: add _FILE to the name.
 """
 
 
@@ -48,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str] | None) -> int:
     """Run one command. Returns 0, 1 when it failed, 2 when a setting or argument must change."""
-    tether.hold_to_named_parent()
     arguments = parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)

@@ -21,7 +21,7 @@ from vinery import credentials, env, lock, logs, tether
 from vinery.cli import banner
 from vinery.cli.shape import Commands
 from vinery.home import Home
-from vinery.listening import Address, listen, server_from_env
+from vinery.listening import Address, listen, server_for
 from vinery.readiness import Readiness, first_model, readiness
 from vinery.supervisor import Service, Supervisor
 
@@ -44,7 +44,6 @@ class Plan:
     @classmethod
     def from_env(cls) -> Plan:
         """Read all settings of this command. Raises `SettingError`."""
-        server_from_env()
         workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=_MAX_WEB_WORKERS)
         return cls(Home.from_env(), Address.from_env(), workers)
 
@@ -92,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = Plan.from_env()
     plan.home.create()
     with listen(plan.address) as server, lock.hold(plan.home.lock_file):
+        server_for(server)
         _allow_many_open_files()
         port = server.getsockname()[1]
         plan = replace(plan, address=replace(plan.address, port=port))

@@ -7,7 +7,7 @@ import socket
 
 from vinery.cli.shape import Commands, start_django
 from vinery.env import SettingError
-from vinery.listening import BACKLOG, DAPHNE, Address, listen, server_from_env
+from vinery.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
 # Streams that are open at SIGTERM may go on for so long.
 _GRACE_S = 5
@@ -31,8 +31,8 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM. Raises `SettingError`."""
-    server = server_from_env()
     sock = listen(Address.from_env()) if arguments.fd is None else _inherited(arguments.fd)
+    server = server_for(sock)
     start_django()
     if server == DAPHNE:
         _serve_by_daphne(sock)

@@ -1,0 +1,270 @@
+"""What becomes of a request when its engine refuses, falls silent or dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serving.core.errors import EngineLost, InvalidGrammar, Overloaded, ServingError
+from serving.core.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Progress,
+    Started,
+    TextDelta,
+    Usage,
+)
+from serving.core.request import (
+    Conversation,
+    Endpoint,
+    GenerationRequest,
+    Message,
+    Role,
+    Stopping,
+    TextPart,
+)
+from serving.engine.config import EngineOptions
+from serving.flow import attempt as attempt_module
+from serving.flow.attempt import Job
+from serving.flow.directory import Engine, ModelEntry
+from serving.flow.generate import MAX_RERUNS, prepare, stream, whole
+from serving.flow.meter import Meter
+from serving.prompting.kit import ModelKit
+from serving.transport.client import EngineClient
+from serving.transport.messages import Rejected
+from tests.flow.fake_engine import Gateway, fake_engine
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+KIT = ModelKit.load(TINY_CHAT)
+TIMEOUT_S = 30
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HELLO = GenerationRequest(
+    endpoint=Endpoint.CHAT,
+    model="tiny-chat",
+    prompt=Conversation((Message(Role.USER, (TextPart("Hello!"),)),)),
+)
+
+
+def ids_of(text: str) -> list[int]:
+    return KIT.tokenizer.encode(text)
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(), True, NOW, NOW)
+    client = EngineClient(tmp_path / "e.sock")
+    client.open()
+    yield Engine(entry, KIT, client)
+    await client.close()
+
+
+async def job_of(engine: Engine, request: GenerationRequest = HELLO) -> Job:
+    return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
+
+
+async def events_of(job: Job) -> list[Event]:
+    return [event async for batch in stream(job) for event in batch]
+
+
+async def answer(gateway: Gateway) -> None:
+    while True:
+        submit = await gateway.hear_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of("Hi there"))
+        gateway.tokens(submit, [2], "stop")
+
+
+async def die_at_once(gateway: Gateway) -> None:
+    await gateway.hear_submit()
+    gateway.die()
+
+
+async def die_after_accepting(gateway: Gateway) -> None:
+    gateway.accept(await gateway.hear_submit())
+    gateway.die()
+
+
+async def die_in_the_middle(gateway: Gateway) -> None:
+    submit = await gateway.hear_submit()
+    gateway.accept(submit)
+    gateway.tokens(submit, ids_of("Hi"))
+    gateway.die()
+
+
+async def test_the_events_of_an_answer(engine: Engine) -> None:
+    async with fake_engine(engine.client.path, answer):
+        events = await events_of(await job_of(engine))
+
+    assert events[0] == Started(1)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "Hi there"
+    assert events[-2] == Finished(0, FinishReason.STOP)
+    assert isinstance(events[-1], Completed)
+    assert events[-1].usage.num_output_tokens == len(ids_of("Hi there")) + 1
+
+
+async def test_running_counts_stand_before_the_deltas_they_count(engine: Engine) -> None:
+    async with fake_engine(engine.client.path, answer):
+        events = await events_of(await job_of(engine, replace(HELLO, wants_progress=True)))
+
+    counts = [event.usage.num_output_tokens for event in events if isinstance(event, Progress)]
+    assert counts == sorted(counts)
+    assert isinstance(events[1], Progress)
+
+
+@pytest.mark.parametrize("death", [die_at_once, die_after_accepting])
+async def test_a_stream_that_has_said_nothing_is_run_again(engine: Engine, death: object) -> None:
+    async with fake_engine(engine.client.path, death, answer):  # type: ignore[arg-type]
+        events = await events_of(await job_of(engine))
+
+    assert [event for event in events if isinstance(event, Started)] == [Started(1)]
+    assert isinstance(events[-1], Completed)
+
+
+async def test_a_stream_that_was_running_is_told_of_the_loss(engine: Engine) -> None:
+    async with fake_engine(engine.client.path, die_in_the_middle, answer):
+        events = await events_of(await job_of(engine))
+
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, EngineLost)
+    assert not any(isinstance(event, Completed) for event in events)
+
+
+async def test_a_unary_answer_is_begun_anew_and_pays_only_for_what_it_gets(engine: Engine) -> None:
+    async with fake_engine(engine.client.path, die_in_the_middle, answer):
+        job = await job_of(engine)
+        result = await whole(job)
+
+    assert result.choices[0].text == "Hi there"
+    assert result.usage.num_output_tokens == len(ids_of("Hi there")) + 1
+
+
+async def test_a_request_that_kills_every_engine_is_given_up(engine: Engine) -> None:
+    deaths = 0
+
+    async def die(gateway: Gateway) -> None:
+        nonlocal deaths
+        await die_at_once(gateway)
+        deaths += 1
+
+    async with fake_engine(engine.client.path, die):
+        with pytest.raises(EngineLost):
+            await whole(await job_of(engine))
+
+    assert deaths == 1 + MAX_RERUNS
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("overloaded", Overloaded), ("invalid_grammar", InvalidGrammar)]
+)
+async def test_a_refusal_has_its_own_status(
+    engine: Engine, code: str, kind: type[ServingError]
+) -> None:
+    async def refuse(gateway: Gateway) -> None:
+        gateway.say(Rejected((await gateway.hear_submit()).id, code, "because"))
+
+    async with fake_engine(engine.client.path, refuse):
+        with pytest.raises(kind, match="because"):
+            await events_of(await job_of(engine))
+
+
+async def test_a_refusal_after_some_text_is_told_inside_the_stream(engine: Engine) -> None:
+    async def expire(gateway: Gateway) -> None:
+        submit = await gateway.hear_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of("Hi there"))
+        gateway.say(Rejected(submit.id, "deadline_exceeded", "too long"))
+        await gateway.hear_submit()
+
+    async with fake_engine(engine.client.path, expire):
+        events = await events_of(await job_of(engine))
+
+    assert any(isinstance(event, TextDelta) for event in events)
+    assert isinstance(events[-1], Failed)
+    assert events[-1].error.code == "deadline_exceeded"
+
+
+async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
+    cancelled = asyncio.Event()
+
+    async def ramble(gateway: Gateway) -> None:
+        submit = await gateway.hear_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of("one two three four"))
+        gateway.tokens(submit, ids_of("five six seven"))
+        assert (await gateway.hear_cancel()).id == submit.id
+        cancelled.set()
+
+    request = replace(HELLO, stopping=Stopping(stop=(" three",)))
+    async with fake_engine(engine.client.path, ramble):
+        result = await whole(await job_of(engine, request))
+        await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
+
+    assert result.choices[0].text == "one two"
+    assert result.choices[0].finish_reason is FinishReason.STOP
+
+
+async def test_a_client_that_leaves_frees_the_engine(engine: Engine) -> None:
+    cancelled = asyncio.Event()
+
+    async def ramble(gateway: Gateway) -> None:
+        submit = await gateway.hear_submit()
+        gateway.accept(submit)
+        gateway.tokens(submit, ids_of("one two three"))
+        assert (await gateway.hear_cancel()).id == submit.id
+        cancelled.set()
+
+    async with fake_engine(engine.client.path, ramble):
+        events = stream(await job_of(engine))
+        await anext(events)
+        await events.aclose()
+        await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
+
+
+async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_module, "SILENCE_S", 0.01)
+
+    async def think_long(gateway: Gateway) -> None:
+        submit = await gateway.hear_submit()
+        gateway.accept(submit)
+        await gateway.hear_cancel()
+
+    async with fake_engine(engine.client.path, think_long):
+        batches = stream(await job_of(engine))
+        assert await anext(batches) == [Started(1)]
+        assert await anext(batches) == []
+        assert await anext(batches) == []
+        await batches.aclose()
+
+
+async def test_samples_of_one_request_have_seeds_of_their_own(engine: Engine) -> None:
+    request = replace(HELLO, n=3, sampling=replace(HELLO.sampling, seed=5, temperature=1.0))
+
+    job = await job_of(engine, request)
+
+    seeds = [submit.sampling.seed for submit in job.submits]
+    assert seeds[0] == 5
+    assert len(set(seeds)) == 3
+
+
+async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
+    first, second = await job_of(engine), await job_of(engine)
+
+    assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
+
+
+def test_a_lost_attempt_costs_nothing() -> None:
+    meter = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
+
+    meter.restart()
+
+    assert meter.usage == Usage(num_prompt_tokens=9)

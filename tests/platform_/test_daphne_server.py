@@ -1,0 +1,25 @@
+"""An application hears of the end from Daphne as it does from uvicorn."""
+
+from __future__ import annotations
+
+from tests.platform_ import scripts
+
+_END = """
+import asyncio
+from vinery.daphne_server import end_lifespan
+
+async def application(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    for word in ("startup", "shutdown"):
+        message = await receive()
+        print(message["type"])
+        await send({"type": f"lifespan.{word}.complete"})
+
+asyncio.run(end_lifespan(application))
+"""
+
+
+def test_the_application_is_started_and_then_ended() -> None:
+    told = scripts.run_python("-c", _END)
+
+    assert told.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], told.stderr

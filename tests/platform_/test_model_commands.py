@@ -1,0 +1,76 @@
+"""`vinery model` from adding to removing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.platform_ import scripts
+from vinery.home import REPOSITORY
+
+TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
+Vinery = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
+    """The command, in a home that serves the reference model."""
+    home = str(tmp_path_factory.mktemp("models") / "home")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return scripts.vinery(*words, environment={"VINERY_HOME": home})
+
+    assert run("prepare").returncode == 0
+    return run
+
+
+def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:
+    told = vinery("model", "list")
+
+    assert TINY_CHAT in told.stdout
+
+
+def test_a_model_comes_and_goes(vinery: Vinery) -> None:
+    added = vinery("model", "add", TINY_CHAT, "--name", "mine", "--option", "max_running=4")
+    assert added.returncode == 0, added.stderr
+    assert "mine" in vinery("model", "list").stdout
+
+    assert vinery("model", "unload", "mine").returncode == 0
+    assert vinery("model", "load", "mine").returncode == 0
+
+    assert vinery("model", "remove", "mine").returncode == 0
+    assert "mine" not in vinery("model", "list").stdout
+
+
+def test_a_second_prepare_does_not_bring_back_what_was_removed(vinery: Vinery) -> None:
+    """As long as any model is served, the choice is the administrator's."""
+    vinery("model", "add", TINY_CHAT, "--name", "other", "--no-load")
+    vinery("model", "remove", "tiny-chat")
+
+    vinery("prepare")
+
+    listed = vinery("model", "list").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["NAME", "other"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("add", "/nowhere", "--name", "x"), "There is no folder /nowhere"),
+        (("add", str(Path(__file__).parent), "--name", "x"), "has no openvino_model.xml"),
+        (("add", TINY_CHAT, "--name", "x", "--option", "colour=red"), "colour"),
+        (("load", "nobody"), "No model is served as nobody"),
+        (("unload", "nobody"), "No model is served as nobody"),
+        (("remove", "nobody"), "No model is served as nobody"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(vinery: Vinery, words: tuple[str, ...], reason: str) -> None:
+    told = vinery("model", *words)
+
+    assert told.returncode == 1
+    assert told.stderr.startswith("vinery: ")
+    assert reason in told.stderr
+    assert told.stderr.count("\n") == 1

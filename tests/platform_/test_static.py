@@ -1,0 +1,67 @@
+"""Static files reach browsers whole, and are not sent twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from pytest_django import Settings
+
+from vinery.static import StaticFilesMiddleware
+
+BODY = b"body { color: green }"
+URL = "/static/site.css"
+
+
+@pytest.fixture
+def files(settings: Settings, tmp_path: Path) -> StaticFilesMiddleware:
+    (tmp_path / "site.css").write_bytes(BODY)
+    settings.STATIC_ROOT = tmp_path
+
+    def otherwise(_: HttpRequest) -> HttpResponse:
+        return HttpResponse("a view")
+
+    return StaticFilesMiddleware(otherwise)
+
+
+def test_a_file_is_sent_whole(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    response = files(rf.get(URL))
+
+    assert (response.status_code, response.content) == (200, BODY)
+    assert response["Content-Type"] == 'text/css; charset="utf-8"'
+    assert response["Content-Length"] == str(len(BODY))
+    assert not response.streaming
+
+
+def test_a_file_that_the_browser_has_is_not_sent(
+    files: StaticFilesMiddleware, rf: RequestFactory
+) -> None:
+    etag = files(rf.get(URL))["ETag"]
+
+    response = files(rf.get(URL, headers={"if-none-match": etag}))
+
+    assert (response.status_code, response.content) == (304, b"")
+
+
+def test_a_part_of_a_file_is_sent_alone(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    response = files(rf.get(URL, headers={"range": "bytes=0-3"}))
+
+    assert (response.status_code, response.content) == (206, b"body")
+
+
+def test_head_tells_the_length_only(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    response = files(rf.head(URL))
+
+    assert (response.status_code, response.content) == (200, b"")
+    assert response["Content-Length"] == str(len(BODY))
+
+
+def test_files_are_read_only(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    assert files(rf.post(URL)).status_code == 405
+
+
+def test_everything_else_is_for_the_views(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    assert files(rf.get("/static/../secret")).content == b"a view"
+    assert files(rf.get("/v1/models")).content == b"a view"

@@ -1,0 +1,80 @@
+"""What `vinery up` decides before and while the supervisor works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vinery.cli import commands, up
+from vinery.home import REPOSITORY, Home
+from vinery.listening import Address
+from vinery.supervisor import Supervisor
+
+PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
+
+
+class Watched(Supervisor):
+    """A supervisor that remembers whether it was told to kill."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.is_killing = False
+
+    def kill(self) -> None:
+        self.is_killing = True
+        super().kill()
+
+
+@pytest.fixture
+def supervisor() -> Watched:
+    return Watched()
+
+
+def test_the_first_ctrl_c_stops_and_the_second_kills(supervisor: Watched) -> None:
+    up._interrupt(supervisor)
+    assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
+
+    up._interrupt(supervisor)
+    assert supervisor.is_killing
+
+
+def test_sigterm_that_comes_twice_kills_nobody(supervisor: Watched) -> None:
+    """`kill` of a process group reaches us twice: make passes its own on."""
+    up._end(supervisor)
+    up._end(supervisor)
+
+    assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
+
+
+def test_only_web_processes_get_the_socket() -> None:
+    services = PLAN.services(fd=7)
+
+    assert [service.name for service in services] == ["node", "web-1", "web-2", "web-3", "jobs"]
+    assert {service.name for service in services if service.fds} == {"web-1", "web-2", "web-3"}
+    assert {service.fds for service in services} == {(), (7,)}
+
+
+def test_engines_outlive_what_asks_them() -> None:
+    """At the end the front may finish its answers, for which it needs the node's engines."""
+    back = [service.name for service in PLAN.services(fd=7) if not service.is_front]
+
+    assert back == ["node"]
+
+
+def test_children_are_told_the_settings_as_resolved() -> None:
+    environment = PLAN.environment()
+
+    assert environment["VINERY_HOME"] == "/srv/vinery"
+    assert (environment["VINERY_HOST"], environment["VINERY_PORT"]) == ("127.0.0.1", "8000")
+
+
+def test_help_names_every_setting() -> None:
+    source = "\n".join(
+        file.read_text() for file in (REPOSITORY / "platform" / "vinery").rglob("*.py")
+    )
+    read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
+
+    assert len(read) >= 14
+    assert {name for name in read if name not in commands.parser().format_help()} == set()
