@@ -45,11 +45,18 @@ class ServedModel(models.Model):
         """Options and folder must be usable: found here, not by the engine at its start."""
         from serving.registry import check_folder, check_options
 
-        check_options(self.options)
+        problems: dict[str, list[str]] = {}
         try:
-            check_folder(self.folder)
+            check_options(self.options)
         except ValidationError as error:
-            raise ValidationError({"folder": error.messages}) from error
+            problems |= error.message_dict
+        try:
+            if self.folder:  # an empty one is found by its field
+                check_folder(self.folder)
+        except ValidationError as error:
+            problems["folder"] = error.messages
+        if problems:
+            raise ValidationError(problems)
 
 
 class EngineState(models.TextChoices):

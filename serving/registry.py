@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 
 from serving.engine.config import parse_options
 from serving.models import EngineState, EngineStatus, ServedModel
+from serving.output.formats import by_name
 
 REFERENCE_MODEL: Final = "tiny-chat"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
@@ -39,10 +40,14 @@ class ServedModelInfo:
     updated_at: datetime
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raises ValidationError for options that the engine does not know."""
+def check_options(options: object) -> None:
+    """Raises ValidationError for options that the engine or the gateway does not know."""
+    if not isinstance(options, Mapping):
+        raise ValidationError({"options": 'Write a JSON object, such as {"max_running": 16}.'})
     try:
-        parse_options(dict(options))
+        parsed = parse_options(dict(options))
+        if parsed.output_format:
+            by_name(parsed.output_format)
     except ValueError as error:
         raise ValidationError({"options": str(error)}) from error
 

@@ -12,6 +12,8 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import slugify
 
 from accounts.keys import create_key
 from accounts.models import ApiKey, KeyState
@@ -62,6 +64,7 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Makes keys, shows the secret once, and revokes them."""
 
     form = ApiKeyForm
+    empty_text = "No key yet. Add one: programs send it with each request."
     list_display = [
         "name",
         "owner",
@@ -76,13 +79,15 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     search_fields = ["name", "hint", "owner__username"]
     autocomplete_fields = ["owner"]
     ordering = ["-created_at", "-id"]
-    show_full_result_count = False
     actions = ["revoke"]
 
     @admin.display(description="state")
-    def state(self, key: ApiKey) -> str:
+    def state(self, key: ApiKey) -> SafeString:
         """Whether the key opens the door now."""
-        return key.state_at(timezone.now()).value
+        state = key.state_at(timezone.now())
+        return format_html(
+            '<span class="state state-{}">{}</span>', slugify(state), state.capitalize()
+        )
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         """A new key is three answers; the rest is drawn."""
@@ -118,7 +123,7 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         messages.warning(
             request,
             format_html(
-                "The new key is <code>{}</code> Copy it now: it cannot be shown again.",
+                "Copy the new key now, it cannot be shown again: <code>{}</code>",
                 new.secret,
             ),
         )

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an administrator may set for a model. Every default serves a laptop.
 
-    `max_num_batched_tokens` is the token budget of one step: smaller steps keep running
-    streams smooth while a long prompt is read, larger ones read prompts faster.
+    The descriptions are what administrators read: see `serving.engine.option_documents`.
     """
 
-    max_running: int = 64
-    max_waiting: int = 512
-    max_num_batched_tokens: int = 256
-    cache_size_gb: int = 0  # 0: the cache grows as it is needed
-    enable_prefix_caching: bool = True
-    num_threads: int = 0  # 0: all cores
-    step_timeout_s: float = 120.0  # a step that takes longer is a hang
-    load_timeout_s: float = 600.0
-    # Tokens made within this time of each other travel together (longer with many streams,
-    # see the loop). Steps of most models take longer anyway; those of tiny ones would wake
-    # gateway and client a thousand times a second.
-    flush_interval_ms: float = 10.0
-    max_context: int = 0  # tokens; 0: what the model's config.json says
-    output_format: str = ""  # name of a family in serving.output.formats; "": detect
-    plugin: dict[str, Any] = {}  # OpenVINO properties, passed on as they are
+    max_running: Annotated[int, Meta(description="requests that generate at the same time")] = 64
+    max_waiting: Annotated[
+        int, Meta(description="requests that may wait for their turn; further ones are refused")
+    ] = 512
+    max_num_batched_tokens: Annotated[
+        int,
+        Meta(
+            description="tokens in one step: fewer keep running streams smooth while a long "
+            "prompt is read, more read prompts faster"
+        ),
+    ] = 256
+    cache_size_gb: Annotated[
+        int, Meta(description="memory for the KV cache, in GB; 0: it grows as it is needed")
+    ] = 0
+    enable_prefix_caching: Annotated[
+        bool, Meta(description="compute the common beginning of prompts once")
+    ] = True
+    num_threads: Annotated[int, Meta(description="CPU threads; 0: all cores")] = 0
+    step_timeout_s: Annotated[
+        float, Meta(description="a step that takes longer is a hang: the engine starts anew")
+    ] = 120.0
+    load_timeout_s: Annotated[
+        float, Meta(description="a start that takes longer has failed, and is tried again")
+    ] = 600.0
+    # Longer with many streams, see the loop. Steps of most models take longer anyway; those
+    # of tiny ones would wake gateway and client a thousand times a second.
+    flush_interval_ms: Annotated[
+        float, Meta(description="tokens made within this time of each other travel together")
+    ] = 10.0
+    max_context: Annotated[
+        int, Meta(description="tokens of prompt and output; 0: what the model's config.json says")
+    ] = 0
+    output_format: Annotated[
+        str,
+        Meta(description="how the model writes tool calls and reasoning; empty: it is detected"),
+    ] = ""
+    plugin: Annotated[
+        dict[str, Any],
+        Meta(description="properties for OpenVINO's plugin, passed on as they are"),
+    ] = {}
 
     def __post_init__(self) -> None:
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
@@ -75,7 +101,17 @@ def _decode_path(kind: type, value: object) -> Path:
 
 def parse_options(values: dict[str, Any]) -> EngineOptions:
     """The options in a served model's row. Raises ValueError with a sentence."""
+    unknown = sorted(values.keys() - set(EngineOptions.__struct_fields__))
+    if unknown:
+        raise ValueError(_no_such_option(unknown[0]))
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
+
+
+def _no_such_option(name: str) -> str:
+    known = EngineOptions.__struct_fields__
+    near = difflib.get_close_matches(name, known, n=1)
+    advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+    return f"There is no option {name}. {advice}"

@@ -67,18 +67,26 @@ def write_probed_folder(folder: Path, target: Path) -> bool:
     """Make `target` a copy of the model folder with the probe in its graph.
 
     Returns False, and makes nothing, when the graph has no `position_ids` to watch. All
-    files but the graph are links, so this is quick and small for any model.
+    files but the graph are links, so this is quick and small for any model. Raises
+    RuntimeError for a file that is no graph.
     """
-    graph = ElementTree.parse(folder / MODEL_FILE)
-    if not _insert(graph.getroot()):
+    net = _read_graph(folder / MODEL_FILE)
+    if not _insert(net):
         return False
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for file in folder.iterdir():
         if file.name != MODEL_FILE:
             (target / file.name).symlink_to(file.resolve())
-    graph.write(target / MODEL_FILE)
+    ElementTree.ElementTree(net).write(target / MODEL_FILE)
     return True
+
+
+def _read_graph(file: Path) -> ElementTree.Element:
+    try:
+        return ElementTree.parse(file).getroot()
+    except ElementTree.ParseError as error:
+        raise RuntimeError(f"{file} is not an OpenVINO graph: {error}.") from None
 
 
 def _insert(net: ElementTree.Element) -> bool:

@@ -89,7 +89,10 @@ class EngineProcess:
         line = await self._process.stdout.readline()
         if not line:
             status = await self._process.wait()
-            raise EngineDied(f"The engine process ended with status {status} while it loaded.")
+            raise EngineDied(
+                f"The engine process ended with status {status} while it loaded. The server's "
+                "log may say why."
+            )
         said = json.loads(line)
         if said["event"] != "ready":
             raise EngineDied(said["error"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from serving.engine.option_documents import option_documents
 from vinery.cli.shape import Commands, Failure, start_django, table
 
 
@@ -36,6 +39,8 @@ def _add_add(actions: Commands) -> None:
         "add",
         help="serve a model from a folder",
         description="Serve a folder with an exported OpenVINO model, and load it.",
+        epilog=_options_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_.add_argument("folder", type=Path, metavar="FOLDER", help="where openvino_model.xml is")
     add_.add_argument("--name", required=True, help="the name that clients use")
@@ -46,10 +51,27 @@ def _add_add(actions: Commands) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an engine option, such as max_running=8; may be given several times",
+        help="an engine option of the list below, such as max_running=8; may be given several "
+        "times",
     )
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
     add_.set_defaults(run=add)
+
+
+def _options_epilog() -> str:
+    documents = option_documents()
+    indent = " " * (max(len(document.name) for document in documents) + 4)
+    width = shutil.get_terminal_size().columns - 2
+    paragraphs = [
+        textwrap.fill(
+            f"  {document.name}".ljust(len(indent))
+            + f"{document.meaning} (default: {document.default})",
+            width=width,
+            subsequent_indent=indent,
+        )
+        for document in documents
+    ]
+    return "\n".join(("engine options:", *paragraphs))
 
 
 def option(text: str) -> tuple[str, Any]:

@@ -79,7 +79,7 @@ X_FRAME_OPTIONS = "DENY"
 
 INSTALLED_APPS = [
     "vinery",  # first, because its `runserver` hides that of staticfiles
-    "django.contrib.admin",
+    "vinery.admin_app.VineryAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -107,6 +107,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_BODY_BYTES
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
+FORMAT_MODULE_PATH = "vinery.formats"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
