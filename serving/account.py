@@ -76,7 +76,7 @@ class Account:
             "cached=%d output=%d first_token_ms=%s total_ms=%s",
             self._admission.request_id,
             self._admission.username,
-            self._admission.model,
+            ascii(self._admission.model[:128]),
             self._admission.dialect,
             self._admission.endpoint,
             http_status,
