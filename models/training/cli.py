@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _add_training_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("name", choices=NAMES, help="the model, which decides its shape")
-    add("--start-from", type=Path, help="exported model whose weights to go on from")
+    add("--start-from", type=Path, help="exported model or checkpoint to go on from")
     add(
         "--tokenizer",
         type=Path,
@@ -73,9 +73,9 @@ def _add_training_settings(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=float, default=32e6, help="length in tokens, padding included (32e6)")
     add("--minutes", type=float, help="longest wall time in minutes (default: no limit)")
     add("--rate", type=float, default=1.5e-3, help="peak learning rate (default: 1.5e-3)")
-    add("--lessons", type=int, default=40, help="lessons per optimiser step (default: 40)")
+    add("--lessons", type=int, default=64, help="lessons per optimiser step (default: 64)")
     add("--max-tokens", type=int, default=1100, help="longest lesson in tokens (default: 1100)")
-    add("--batch", type=int, default=3072, help="tokens per forward pass (default: 3072)")
+    add("--batch", type=int, default=2048, help="tokens per forward pass (default: 2048)")
     add("--threads", type=int, default=2, help="CPU threads (default: 2)")
     add("--seed", type=int, default=1, help="seed of weights and lessons (default: 1)")
     add("--checkpoint", type=Path, help="folder of the checkpoint (default: work/NAME)")
@@ -126,14 +126,14 @@ def _tokenizer(settings: argparse.Namespace) -> None:
 def _train(settings: argparse.Namespace) -> None:
     import torch
 
-    from training.checkpoint import recover
+    from training.checkpoint import load
     from training.fitting import SHAPES, Schedule, fit, new_model
     from training.tokenization import load_tokenizer
 
     torch.set_num_threads(settings.threads)
     tokenizer = load_tokenizer(settings.tokenizer)
     if settings.start_from:
-        model = recover(settings.start_from)
+        model = load(settings.start_from)
     else:
         model = new_model(SHAPES[settings.name], tokenizer.get_vocab_size(), settings.seed)
     schedule = Schedule(
