@@ -73,6 +73,7 @@ def _add_training_settings(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=float, default=32e6, help="length in tokens, padding included (32e6)")
     add("--minutes", type=float, help="longest wall time in minutes (default: no limit)")
     add("--rate", type=float, default=1.5e-3, help="peak learning rate (default: 1.5e-3)")
+    add("--warmup", type=int, default=60, help="steps up to the peak rate (default: 60)")
     add("--lessons", type=int, default=64, help="lessons per optimiser step (default: 64)")
     add("--max-tokens", type=int, default=1100, help="longest lesson in tokens (default: 1100)")
     add("--batch", type=int, default=2048, help="tokens per forward pass (default: 2048)")
@@ -142,6 +143,7 @@ def _train(settings: argparse.Namespace) -> None:
         lessons_per_step=settings.lessons,
         max_tokens_per_lesson=settings.max_tokens,
         tokens_per_batch=settings.batch,
+        num_warmup_steps=settings.warmup,
         seed=settings.seed,
         max_minutes=settings.minutes,
     )

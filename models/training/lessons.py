@@ -20,7 +20,7 @@ from training.rendering import END_OF_TURN, answer_text, prompt_text, render, to
 from training.toolbox import TOOL_TASKS
 
 ANSWER_WEIGHT = 1.0
-EARLIER_ANSWER_WEIGHT = 0.3
+EARLIER_ANSWER_WEIGHT = 0.7
 PROMPT_WEIGHT = 0.0
 # Enough to prefer compact JSON to white space where a grammar allows both, and too little to
 # ever prefer JSON to talk.
