@@ -39,6 +39,13 @@ def parser() -> argparse.ArgumentParser:
     _add_training_settings(train)
     train.set_defaults(run=_train)
 
+    average = commands.add_parser("average", help="average two checkpoints of one training")
+    average.add_argument("first", type=Path, help="folder of a checkpoint")
+    average.add_argument("second", type=Path, help="folder of a later checkpoint")
+    average.add_argument("out", type=Path, help="folder to write to")
+    average.add_argument("--share", type=float, default=0.5, help="of the second (default: 0.5)")
+    average.set_defaults(run=_average)
+
     export = commands.add_parser("export", help="turn a checkpoint into OpenVINO files")
     _add_export_settings(export)
     export.set_defaults(run=_export)
@@ -148,6 +155,12 @@ def _train(settings: argparse.Namespace) -> None:
         max_minutes=settings.minutes,
     )
     fit(model, tokenizer, schedule, _checkpoint(settings))
+
+
+def _average(settings: argparse.Namespace) -> None:
+    from training.averaging import average
+
+    average(settings.first, settings.second, settings.share, settings.out)
 
 
 def _export(settings: argparse.Namespace) -> None:
