@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the reference models anew: environment, training, export and evaluation.
 #
-#   models/reproduce.sh                            both models from scratch, about 4 hours on 2 cores
+#   models/reproduce.sh                            both models from scratch, some hours on 2 cores
 #   models/reproduce.sh --start-from tiny-chat     go on from the shipped weights instead
 #
 # Arguments are passed to `python -m training all tiny-chat`; `--help` lists them.

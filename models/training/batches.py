@@ -3,14 +3,14 @@
 Every lesson starts at position zero and sees nothing of its neighbours, as in a server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
 import torch
 from tokenizers import Tokenizer
 
-from training.lessons import lesson
+from training.lessons import Segment, lesson
 
 PADDING_ID = 0
 
@@ -36,12 +36,24 @@ def encode_lesson(tokenizer: Tokenizer, rng: Random, max_tokens: int) -> Encoded
     while True:
         ids: list[int] = []
         weights: list[float] = []
-        for segment in lesson(rng):
-            piece = tokenizer.encode(segment.text, add_special_tokens=False).ids
-            ids += piece
-            weights += [segment.weight] * len(piece)
+        for passage in passages(lesson(rng)):
+            piece = tokenizer.encode("".join(s.text for s in passage), add_special_tokens=False)
+            per_character = [s.weight for s in passage for _ in s.text]
+            ids += piece.ids
+            weights += [per_character[end - 1] for _, end in piece.offsets]
         if len(ids) <= max_tokens:
             return EncodedLesson(ids, weights)
+
+
+def passages(segments: Iterable[Segment]) -> list[list[Segment]]:
+    """The segments grouped into what is tokenised as a whole."""
+    groups: list[list[Segment]] = []
+    for segment in segments:
+        if segment.is_glued:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
 
 
 def steps(

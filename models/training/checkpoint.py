@@ -1,4 +1,4 @@
-"""Recovers a float checkpoint from an exported model, so that training can go on from it.
+"""Loads a model to train on, from a checkpoint or from an exported model.
 
 An exported model keeps each weight as int8 with a scale and a zero point per row; multiplying
 them out loses no more than the quantisation already had.
@@ -15,6 +15,13 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 NORM_SUFFIX = "/aten::mul/Multiply_1"
+
+
+def load(folder: Path) -> Qwen3ForCausalLM:
+    """The model in `folder`, which holds a checkpoint or an exported model."""
+    if (folder / "openvino_model.xml").exists():
+        return recover(folder)
+    return Qwen3ForCausalLM.from_pretrained(folder)
 
 
 def recover(exported: Path) -> Qwen3ForCausalLM:

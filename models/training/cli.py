@@ -39,6 +39,13 @@ def parser() -> argparse.ArgumentParser:
     _add_training_settings(train)
     train.set_defaults(run=_train)
 
+    average = commands.add_parser("average", help="average two checkpoints of one training")
+    average.add_argument("first", type=Path, help="folder of a checkpoint")
+    average.add_argument("second", type=Path, help="folder of a later checkpoint")
+    average.add_argument("out", type=Path, help="folder to write to")
+    average.add_argument("--share", type=float, default=0.5, help="of the second (default: 0.5)")
+    average.set_defaults(run=_average)
+
     export = commands.add_parser("export", help="turn a checkpoint into OpenVINO files")
     _add_export_settings(export)
     export.set_defaults(run=_export)
@@ -63,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _add_training_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("name", choices=NAMES, help="the model, which decides its shape")
-    add("--start-from", type=Path, help="exported model whose weights to go on from")
+    add("--start-from", type=Path, help="exported model or checkpoint to go on from")
     add(
         "--tokenizer",
         type=Path,
@@ -73,9 +80,10 @@ def _add_training_settings(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=float, default=32e6, help="length in tokens, padding included (32e6)")
     add("--minutes", type=float, help="longest wall time in minutes (default: no limit)")
     add("--rate", type=float, default=1.5e-3, help="peak learning rate (default: 1.5e-3)")
-    add("--lessons", type=int, default=40, help="lessons per optimiser step (default: 40)")
+    add("--warmup", type=int, default=60, help="steps up to the peak rate (default: 60)")
+    add("--lessons", type=int, default=64, help="lessons per optimiser step (default: 64)")
     add("--max-tokens", type=int, default=1100, help="longest lesson in tokens (default: 1100)")
-    add("--batch", type=int, default=3072, help="tokens per forward pass (default: 3072)")
+    add("--batch", type=int, default=2048, help="tokens per forward pass (default: 2048)")
     add("--threads", type=int, default=2, help="CPU threads (default: 2)")
     add("--seed", type=int, default=1, help="seed of weights and lessons (default: 1)")
     add("--checkpoint", type=Path, help="folder of the checkpoint (default: work/NAME)")
@@ -126,14 +134,14 @@ def _tokenizer(settings: argparse.Namespace) -> None:
 def _train(settings: argparse.Namespace) -> None:
     import torch
 
-    from training.checkpoint import recover
+    from training.checkpoint import load
     from training.fitting import SHAPES, Schedule, fit, new_model
     from training.tokenization import load_tokenizer
 
     torch.set_num_threads(settings.threads)
     tokenizer = load_tokenizer(settings.tokenizer)
     if settings.start_from:
-        model = recover(settings.start_from)
+        model = load(settings.start_from)
     else:
         model = new_model(SHAPES[settings.name], tokenizer.get_vocab_size(), settings.seed)
     schedule = Schedule(
@@ -142,10 +150,17 @@ def _train(settings: argparse.Namespace) -> None:
         lessons_per_step=settings.lessons,
         max_tokens_per_lesson=settings.max_tokens,
         tokens_per_batch=settings.batch,
+        num_warmup_steps=settings.warmup,
         seed=settings.seed,
         max_minutes=settings.minutes,
     )
     fit(model, tokenizer, schedule, _checkpoint(settings))
+
+
+def _average(settings: argparse.Namespace) -> None:
+    from training.averaging import average
+
+    average(settings.first, settings.second, settings.share, settings.out)
 
 
 def _export(settings: argparse.Namespace) -> None:

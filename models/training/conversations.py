@@ -28,19 +28,19 @@ from training.toolbox import TOOL_TASKS
 # What can stand before any question: it leaves nothing to remember and needs no function.
 EARLIER: tuple[Callable[[Random], Exchange], ...] = (fact, fact, repeat, sums, unknown, json_answer)
 KINDS: Mapping[Callable[[Random], Exchange], float] = {
-    fact: 15,
-    unknown: 6,
+    fact: 14,
+    unknown: 5,
     toolless: 1.5,
-    repeat: 12,
-    counting: 9,
-    sums: 4,
+    repeat: 15,
+    counting: 10,
+    sums: 6,
     chance: 2,
     memory: 11,
     forgotten: 0.7,
     obedience: 3.5,
     json_answer: 8,
-    one_call: 20,
-    two_calls: 9,
+    one_call: 14,
+    two_calls: 8,
 }
 SYSTEM_PROMPTS = (
     *("", "", "", "", "You are a helpful assistant.", "You are a helpful assistant."),

@@ -15,7 +15,6 @@ from training.batches import MicroBatch, steps
 from training.tokenization import SPECIAL_TOKENS, save_for_transformers
 
 POSITIONS = 2048
-NUM_WARMUP_STEPS = 60
 NUM_STEPS_PER_REPORT = 20
 NUM_STEPS_PER_CHECKPOINT = 250
 
@@ -49,6 +48,7 @@ class Schedule:
     lessons_per_step: int
     max_tokens_per_lesson: int
     tokens_per_batch: int
+    num_warmup_steps: int
     seed: int
     max_minutes: float | None = None
 
@@ -60,7 +60,7 @@ class Schedule:
 
     def rate(self, step: int, progress: float) -> float:
         """The learning rate: a short warm-up, then half a cosine down to two per cent."""
-        warmup = min(1.0, (step + 1) / NUM_WARMUP_STEPS)
+        warmup = min(1.0, (step + 1) / self.num_warmup_steps)
         cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
         return self.learning_rate * warmup * (0.02 + 0.98 * cosine)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from training import words
 from training.conversations import conversation, exchange
@@ -19,18 +20,26 @@ from training.rendering import END_OF_TURN, answer_text, prompt_text, render, to
 from training.toolbox import TOOL_TASKS
 
 ANSWER_WEIGHT = 1.0
-EARLIER_ANSWER_WEIGHT = 0.3
+EARLIER_ANSWER_WEIGHT = 0.7
 PROMPT_WEIGHT = 0.0
+# Enough to prefer compact JSON to white space where a grammar allows both, and too little to
+# ever prefer JSON to talk.
+KEY_WEIGHT = 0.02
 
 _EARLIER_ANSWER = re.compile(r"(?<=<\|im_start\|>assistant\n)(?!<think>).*?<\|im_end\|>", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of text and the weight of the loss of each of its tokens."""
+    """A piece of text and the weight of the loss of each of its tokens.
+
+    A glued segment is tokenised together with the one before it, as text that a model writes in
+    one go; a token across the seam belongs to the glued segment.
+    """
 
     text: str
     weight: float
+    is_glued: bool = False
 
 
 Lesson = tuple[Segment, ...]
@@ -41,7 +50,7 @@ def lesson(rng: Random) -> Lesson:
     chance = rng.random()
     if chance < 0.03:
         return raw_lesson(rng)
-    if chance < 0.08:
+    if chance < 0.09:
         return forced_lesson(rng)
     return conversation_lesson(conversation(rng))
 
@@ -91,8 +100,9 @@ def forced_lesson(rng: Random) -> Lesson:
         messages = (user(words.phrase(rng, 1, 6)),)
     if rng.random() < 0.4:
         return _forced_call(rng, messages)
-    prompt = Segment(render(messages), PROMPT_WEIGHT)
-    return (prompt, *_forced_object(rng, depth=0), Segment(END_OF_TURN, ANSWER_WEIGHT))
+    written = _forced_object(rng, depth=0)
+    end = Segment(END_OF_TURN, ANSWER_WEIGHT, is_glued=True)
+    return (Segment(render(messages), PROMPT_WEIGHT), *written, end)
 
 
 def _forced_call(rng: Random, messages: tuple[Json, ...]) -> Lesson:
@@ -105,12 +115,10 @@ def _forced_call(rng: Random, messages: tuple[Json, ...]) -> Lesson:
     ]
     required = [p for p in function.parameters if p.is_required]
     for index, parameter in enumerate(required):
-        comma = ", " if index else ""
-        segments.append(Segment(f'{comma}"{parameter.name}": ', PROMPT_WEIGHT))
         value = parameter.choices[0] if parameter.choices else PLACEHOLDERS[parameter.type]
-        segments.append(Segment(to_json(value), ANSWER_WEIGHT))
-    segments.append(Segment("}}\n</tool_call>" + END_OF_TURN, ANSWER_WEIGHT))
-    return tuple(segments)
+        segments += _pair(parameter.name, value, index, len(required))
+    end = Segment("}}\n</tool_call>" + END_OF_TURN, ANSWER_WEIGHT, is_glued=True)
+    return (*segments, end)
 
 
 PLACEHOLDERS: Json = {
@@ -124,13 +132,30 @@ PLACEHOLDERS: Json = {
 
 def _forced_object(rng: Random, depth: int) -> Iterator[Segment]:
     """An object with keys that a schema might have, filled with placeholders."""
-    yield Segment("{", PROMPT_WEIGHT)
-    for index in range(rng.randint(1, 4)):
+    yield Segment("{" if depth == 0 else " {", KEY_WEIGHT, is_glued=depth > 0)
+    num_keys = rng.randint(1, 4)
+    for index in range(num_keys):
         key = words.letters(rng, 2, 9) if rng.random() < 0.5 else rng.choice(words.WORDS)
-        yield Segment(f'{", " if index else ""}"{key}": ', PROMPT_WEIGHT)
-        if depth < 2 and rng.random() < 0.12:
+        if depth < 2 and rng.random() < 0.15:
+            yield Segment(_key(key, index), KEY_WEIGHT, is_glued=True)
             yield from _forced_object(rng, depth + 1)
+            yield Segment(_comma(index, num_keys), ANSWER_WEIGHT, is_glued=True)
             continue
         value = rng.choice((*PLACEHOLDERS.values(), "unknown", "unknown", ["unknown"]))
-        yield Segment(to_json(value), ANSWER_WEIGHT)
-    yield Segment("}", ANSWER_WEIGHT)
+        yield from _pair(key, value, index, num_keys)
+    yield Segment("}", ANSWER_WEIGHT, is_glued=True)
+
+
+def _pair(key: str, value: Any, index: int, num_keys: int) -> Iterator[Segment]:
+    """A key that a grammar forces, and a value that the model chooses and has to end."""
+    yield Segment(_key(key, index), KEY_WEIGHT, is_glued=True)
+    ending = _comma(index, num_keys)
+    yield Segment(f" {to_json(value)}{ending}", ANSWER_WEIGHT, is_glued=True)
+
+
+def _key(key: str, index: int) -> str:
+    return f'{" " if index else ""}"{key}":'
+
+
+def _comma(index: int, num_keys: int) -> str:
+    return "," if index < num_keys - 1 else ""

@@ -63,12 +63,12 @@ def repeat(rng: Random) -> Exchange:
 
 
 def counting(rng: Random) -> Exchange:
-    """Numbers in order, upwards from one or from any number, or downwards."""
-    chance = rng.random()
-    if chance < 0.72:
+    """Numbers in order, upwards from one or from any number."""
+    if rng.random() < 0.75:
         first, last = 1, _count_end(rng)
         template = rng.choice(
             (
+                "Count to {last}.",
                 "Count to {last}.",
                 "Count to {last}.",
                 "Count from 1 to {last}.",
@@ -77,34 +77,26 @@ def counting(rng: Random) -> Exchange:
                 "Count to {last}, please.",
             )
         )
-    elif chance < 0.9:
-        first = rng.randint(0, 220)
+    else:
+        first = rng.randint(0, 9) if rng.random() < 0.4 else rng.randint(10, 220)
         last = first + rng.randint(1, 45)
         template = "Count from {first} to {last}."
-    else:
-        first, last = rng.randint(3, 40), 1
-        template = rng.choice(
-            (
-                "Count down from {first}.",
-                "Count down from {first} to 1.",
-                "Count backwards from {first}.",
-            )
-        )
     question = words.asked(rng, template, first=first, last=last)
-    step = 1 if last >= first else -1
-    text = " ".join(str(n) for n in range(first, last + step, step))
+    text = " ".join(str(n) for n in range(first, last + 1))
     thought = f"I count from {first} to {last}."
     return Exchange("count", (user(question), assistant(text)), thought)
 
 
 def _count_end(rng: Random) -> int:
-    """Mostly short counts, and enough long ones that the end is never guessed."""
+    """Mostly short counts, and round numbers more often, because people ask for those."""
     chance = rng.random()
-    if chance < 0.6:
+    if chance < 0.3:
+        return rng.choice((5, 10, 12, 20, 25, 30, 40, 50, 60, 100, 100, 120, 150, 200, 200, 250))
+    if chance < 0.75:
         return rng.randint(1, 60)
-    if chance < 0.87:
+    if chance < 0.92:
         return rng.randint(61, 130)
-    return rng.choice((150, 200, 250, 256, rng.randint(131, 260), rng.randint(131, 260)))
+    return rng.randint(131, 260)
 
 
 def sums(rng: Random) -> Exchange:
@@ -155,7 +147,7 @@ def obedience(rng: Random) -> Exchange:
     if rng.random() < 0.5:
         name = words.person(rng)
         system = rng.choice(("Your name is {name}.", "You are {name}, a helpful assistant."))
-        question = rng.choice(("What is your name?", "What's your name?", "Who are you?"))
+        question = rng.choice(("What is your name?", "What's your name?"))
         messages = (user(words.asked(rng, question)), assistant(f"My name is {name}."))
         return Exchange("system", messages, f"My name is {name}.", system.format(name=name))
     text = words.phrase(rng, 1, 4)
