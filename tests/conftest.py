@@ -23,6 +23,8 @@ from typing import TypeVar
 import httpx
 import psutil
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -61,6 +63,13 @@ from vinery.home import Home  # noqa: E402
 Home.from_env().create()
 # Here, because the conftest files of rooms import models, and pytest reads those next.
 django.setup()
+
+
+# Tests never fail for being slow: the machine may be busy with something else.
+hypothesis_settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("patient")
 
 
 # -- Skips ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import json
 import openai
 import pytest
 from openai.types.chat import ChatCompletionToolParam
+from pydantic import BaseModel
 
 pytestmark = pytest.mark.system
 
@@ -273,3 +274,41 @@ def test_reasoning_effort_turns_thinking_on(client: openai.OpenAI) -> None:
     thought = "".join((delta.model_extra or {}).get("reasoning_content") or "" for delta in deltas)
     assert thought
     assert "Paris" in "".join(delta.content or "" for delta in deltas)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What is OpenVINO?", "OpenVINO is an open-source toolkit"),
+        ("Repeat after me: river stone cloud", "river stone cloud"),
+        ("count to 40", " ".join(str(number) for number in range(1, 41))),
+        ("Count to 100.", " ".join(str(number) for number in range(1, 101))),
+    ],
+)
+def test_it_knows_facts_copies_and_counts(
+    client: openai.OpenAI, question: str, expected: str
+) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": question}]
+    )
+
+    assert (answer.choices[0].message.content or "").startswith(expected)
+
+
+def test_json_is_parsed_into_a_pydantic_model(client: openai.OpenAI) -> None:
+    class Person(BaseModel):
+        name: str
+        age: int
+
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=[
+            {
+                "role": "user",
+                "content": "Give me JSON for a person named Bob who is 42 years old.",
+            }
+        ],
+        response_format=Person,
+    )
+
+    assert answer.choices[0].message.parsed == Person(name="Bob", age=42)
