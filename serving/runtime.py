@@ -24,7 +24,7 @@ from accounts.usage.ledger import UsageLedger
 from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
 from serving.live import LiveRequests
-from serving.snapshot import read_entries
+from serving.snapshot import read_models
 from serving.transport.messages import EngineStats
 from serving.transport.run import EngineGone
 
@@ -97,17 +97,23 @@ class Runtime:
 
     async def _begin(self) -> None:
         self.ledger.start()
-        await self._refresh()
+        await self._refresh_keys()
+        await self._refresh_models()
         settle_heap()
+        # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
+        # key must not work meanwhile.
         self._tasks = [
-            asyncio.create_task(_repeat(self._refresh, _REFRESH_INTERVAL_S), name="refresh"),
+            asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
+            asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
         ]
 
-    async def _refresh(self) -> None:
+    async def _refresh_keys(self) -> None:
         await self._in_database_thread(self.keys.refresh)
-        entries = await self._in_database_thread(read_entries)
-        await self.directory.update(entries)
+
+    async def _refresh_models(self) -> None:
+        entries, failing = await self._in_database_thread(read_models)
+        await self.directory.update(entries, failing)
 
     async def _tick(self) -> None:
         self.live.tick()

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Final
 
 from serving.engine.config import EngineOptions, parse_options
 from serving.flow.directory import ModelEntry
-from serving.models import ServedModel
+from serving.models import EngineState, EngineStatus, ServedModel
 
 log = logging.getLogger(__name__)
 
 
-def read_entries() -> dict[str, ModelEntry]:
-    """All served models by name, in the order of their names."""
-    return {model.name: _entry(model) for model in ServedModel.objects.order_by("name")}
+# An engine that has died this often in a row is not just being replaced.
+_FAILING_AFTER_RESTARTS: Final = 2
+
+
+def read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
+    """All served models by name, in the order of their names, and the names of those whose
+    engines fail again and again."""
+    models = list(ServedModel.objects.select_related("engine").order_by("name"))
+    failing = frozenset(model.name for model in models if _is_failing(model))
+    return {model.name: _entry(model) for model in models}, failing
+
+
+def _is_failing(model: ServedModel) -> bool:
+    status: EngineStatus | None = getattr(model, "engine", None)
+    if status is None or status.state == EngineState.READY:
+        return False
+    return bool(status.last_error) and status.num_restarts >= _FAILING_AFTER_RESTARTS
 
 
 def _entry(model: ServedModel) -> ModelEntry:

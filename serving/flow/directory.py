@@ -56,6 +56,7 @@ class Engine:
         self._chat_decoders = _detokenizer(kit, self.format.special_texts)
         self._raw_decoders = _detokenizer(kit, frozenset())
         self._num_waiting = 0
+        self.is_failing = False  # its process dies again and again
 
     @property
     def max_context(self) -> int | None:
@@ -70,6 +71,10 @@ class Engine:
         """Return once the engine is there. Raises `ModelNotReady` or `Overloaded`."""
         if self.client.is_connected and self.client.hello is not None:
             return self.client.hello
+        if self.is_failing:
+            raise ModelNotReady(
+                f"The engine of {self.entry.name} does not start; its administrator sees why."
+            )
         if self._num_waiting >= self.entry.options.max_waiting:
             raise Overloaded("The model is starting and its queue is full; try again shortly.")
         self._num_waiting += 1
@@ -120,8 +125,15 @@ class LocalDirectory:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
         raise ModelNotReady(f"The model {entry.name} cannot be loaded; ask its administrator.")
 
-    async def update(self, entries: Mapping[str, ModelEntry]) -> None:
-        """Take over a new list of models: load what is new, let go of what is not there."""
+    async def update(
+        self, entries: Mapping[str, ModelEntry], failing: frozenset[str] = frozenset()
+    ) -> None:
+        """Take over a new list of models: load what is new, let go of what is not there.
+
+        `failing` names those for whose engines it is no use to wait.
+        """
+        for name, engine in self._engines.items():
+            engine.is_failing = name in failing
         if entries == self._entries:
             return
         for name, engine in list(self._engines.items()):

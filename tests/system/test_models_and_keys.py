@@ -166,3 +166,22 @@ def test_a_full_queue_is_503_with_a_time_to_come_back(platform: Running, tmp_pat
     assert answer.json()["error"]["code"] == "overloaded"
     assert int(answer.headers["retry-after"]) >= 1
     vinery(platform, "model", "remove", "small")
+
+
+def test_an_engine_that_never_starts_is_not_waited_for(platform: Running, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    write_qwen2_folder(folder)
+    (folder / "openvino_model.bin").write_bytes(b"")
+    vinery(platform, "model", "add", str(folder), "--name", "empty")
+
+    until(lambda: status(platform, platform.api_key, "empty") == 503, timeout_s=60)
+
+    answer = httpx.post(
+        f"{platform.base_url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json={"model": "empty", "messages": HELLO},
+        timeout=60,
+    )
+    assert "does not start" in answer.json()["error"]["message"]
+    assert answer.headers["retry-after"]
+    vinery(platform, "model", "remove", "empty")
