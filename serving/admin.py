@@ -74,7 +74,7 @@ class ServedModelAdmin(_ServedModelAdmin):
         """Have an engine for each."""
         names = self._set_loaded(request, models, is_loaded=True)
         if names:
-            messages.success(request, f"Loading {names}. Reload this page to see when it is ready.")
+            messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
         else:
             messages.info(request, "There is nothing to load: each is loaded, or being loaded.")
 
@@ -102,11 +102,11 @@ class ServedModelAdmin(_ServedModelAdmin):
         if obj.is_loaded and (not change or changed & (_NEEDS_NEW_ENGINE | {"is_loaded"})):
             messages.info(
                 request,
-                f"{obj.name} is being loaded. Its state is in this list: reload the page to see "
-                "when it is ready.",
+                f"Loading {obj.name}: its state is in this list. Reload the page to see when it "
+                "is ready.",
             )
         elif change and "is_loaded" in changed:
-            messages.info(request, f"{obj.name} is being unloaded.")
+            messages.info(request, f"Unloading {obj.name}.")
 
     def _set_loaded(
         self, request: HttpRequest, models: QuerySet[ServedModel], *, is_loaded: bool

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from serving.engine.probe import num_cached
+from pathlib import Path
+
+import pytest
+
+from serving.engine.probe import num_cached, write_probed_folder
 
 
 def test_an_uncached_prompt_begins_at_position_zero() -> None:
@@ -31,3 +35,10 @@ def test_prompts_beyond_the_budget_of_the_step_stay_unknown() -> None:
 
 def test_an_unexpected_order_says_nothing_rather_than_something_wrong() -> None:
     assert num_cached([3, 9, 1, 0], 0, [(6, True)]) == [None]
+
+
+def test_a_file_that_is_no_graph_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.xml").write_text("no graph")
+
+    with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
+        write_probed_folder(tmp_path, tmp_path / "probed")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import vinery.cli
+from serving.engine.option_documents import option_documents
 from tests.platform_ import scripts
 from vinery.cli import commands
 from vinery.cli.key import period
@@ -125,6 +126,17 @@ def test_it_reads_an_engine_option(text: str, pair: tuple[str, object]) -> None:
 def test_it_refuses_what_is_no_option(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
         option(text)
+
+
+def test_the_help_of_adding_a_model_explains_every_engine_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        commands.run(["model", "add", "--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    for document in option_documents():
+        assert f"{document.name} {document.meaning} (default: {document.default})" in shown
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:

@@ -1,0 +1,133 @@
+"""The form of a served model, and who may load one."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import User
+from serving.models import EngineState, EngineStatus, ServedModel
+from tests.conftest import REPOSITORY
+
+TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
+MODELS = "admin:serving_servedmodel_changelist"
+ADD = "admin:serving_servedmodel_add"
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> User:
+    """A superuser, logged in."""
+    root = User.objects.create_superuser("root")
+    client.force_login(root)
+    return root
+
+
+def errors_of(client: Client, **values: str) -> dict[str, Any]:
+    """What the form refuses, by field. Empty when the model was added."""
+    form = {"name": "chat", "folder": TINY_CHAT, "device": "CPU", "options": "{}"} | values
+    response = client.post(reverse(ADD), form)
+    return {} if response.status_code == 302 else dict(response.context["adminform"].form.errors)
+
+
+@pytest.mark.parametrize("options", ["", "{}", "null"])
+def test_no_options_are_an_empty_object(client: Client, root: User, options: str) -> None:
+    assert errors_of(client, options=options) == {}
+
+    assert ServedModel.objects.get().options == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("{max_running: 3}", "Enter a valid JSON."),
+        ("[3]", "Write a JSON object"),
+        ("5", "Write a JSON object"),
+        ('"text"', "Write a JSON object"),
+        ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
+        ('{"colour": 3}', "There are max_running, max_waiting"),
+        ('{"max_running": "many"}', "Expected `int`"),
+        ('{"max_running": 0}', "max_running must be positive"),
+        ('{"output_format": "german"}', "known are hermes, plain"),
+    ],
+)
+def test_wrong_options_are_told_at_their_field(
+    client: Client, root: User, options: str, told: str
+) -> None:
+    errors = errors_of(client, options=options)
+
+    assert errors.keys() == {"options"}
+    assert told in errors["options"][0]
+    assert not ServedModel.objects.exists()
+
+
+def test_a_wrong_folder_and_wrong_options_are_told_together(client: Client, root: User) -> None:
+    errors = errors_of(client, folder="/nowhere", options="[]")
+
+    assert errors == {
+        "folder": ["There is no folder /nowhere."],
+        "options": ['Write a JSON object, such as {"max_running": 16}.'],
+    }
+
+
+def test_a_missing_folder_is_told_once(client: Client, root: User) -> None:
+    assert errors_of(client, folder="") == {"folder": ["This field is required."]}
+
+
+@pytest.mark.parametrize(
+    ("is_loaded", "seen", "shown"),
+    [
+        (True, EngineState.READY, "Ready"),
+        (True, EngineState.LOADING, "Loading"),
+        (True, EngineState.FAILED, "Failed"),
+        (True, EngineState.UNLOADED, "Waiting to load"),
+        (True, None, "Waiting to load"),
+        (False, EngineState.READY, "Unloading"),
+        (False, EngineState.UNLOADED, "Unloaded"),
+        (False, None, "Unloaded"),
+    ],
+)
+def test_the_list_says_the_state_in_words(
+    client: Client, root: User, is_loaded: bool, seen: EngineState | None, shown: str
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=is_loaded)
+    if seen:
+        EngineStatus.objects.create(model=model, state=seen)
+
+    assert f">{shown}</span>" in client.get(reverse(MODELS)).content.decode()
+
+
+def test_a_long_error_is_short_in_the_list_and_whole_on_the_page(
+    client: Client, root: User
+) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
+    error = "It went wrong, " * 20 + "here."
+    EngineStatus.objects.create(model=model, state=EngineState.FAILED, last_error=error)
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+
+    assert "went wrong" in client.get(reverse(MODELS)).content.decode()
+    assert "here." not in client.get(reverse(MODELS)).content.decode()
+    assert error in unescape(client.get(page).content.decode())
+
+
+def test_who_may_only_look_loads_nothing(client: Client, db: None) -> None:
+    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=False)
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(codename="view_servedmodel"))
+    client.force_login(staff)
+    load = {"action": "load", "_selected_action": [model.pk]}
+
+    client.post(reverse(MODELS), load)
+    model.refresh_from_db()
+    assert not model.is_loaded
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    assert client.get(page).status_code == 200
+
+    staff.user_permissions.add(Permission.objects.get(codename="change_servedmodel"))
+    client.post(reverse(MODELS), load)
+    model.refresh_from_db()
+    assert model.is_loaded
