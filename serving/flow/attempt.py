@@ -85,6 +85,8 @@ class _Reading:
         self._job = job
         self._run = run
         self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
+        # The samples of a prompt share it: it is counted once, and so is its cached part.
+        self._counts_cached = set(ids[:: job.request.n])
         self._num_to_accept = len(ids)
         self._open = set(ids)
         self.failure: ServingError | None = None
@@ -129,7 +131,8 @@ class _Reading:
             return  # made before the engine heard that a stop string had ended this choice
         reader, meter = self._readers[output.id], self._job.meter
         if output.queue_s is not None:
-            meter.begin(output.queue_s, output.num_cached_tokens or 0)
+            counts_cached = output.id in self._counts_cached
+            meter.begin(output.queue_s, (output.num_cached_tokens or 0) if counts_cached else 0)
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
         events += reader.feed(output.token_ids)
         meter.num_output_tokens += reader.num_output_tokens - num_before

@@ -140,6 +140,21 @@ def test_n_choices_come_in_order_of_their_indexes(client: openai.OpenAI) -> None
     assert [choice.message.content for choice in final.choices] == [PARIS, PARIS]
 
 
+def test_samples_share_their_prompt_and_its_cached_part(client: openai.OpenAI) -> None:
+    for _ in range(2):
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "How are you today? " * 20}],
+            n=20,
+            max_tokens=1,
+        )
+
+    usage = answer.usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert 0 < (usage.prompt_tokens_details.cached_tokens or 0) < usage.prompt_tokens
+
+
 def test_one_seed_gives_one_text(client: openai.OpenAI) -> None:
     def poem(seed: int) -> str | None:
         answer = client.chat.completions.create(
@@ -245,6 +260,26 @@ def test_a_call_that_is_demanded_is_made_whatever_the_question(
     assert calls
     assert calls[0].function.name == "get_weather"
     assert set(json.loads(calls[0].function.arguments)) == {"city"}
+
+
+class Person(BaseModel):
+    """What the model is to tell."""
+
+    name: str
+    age: int
+    is_adult: bool
+
+
+@pytest.mark.parametrize("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON."])
+def test_structured_output_is_parsed(client: openai.OpenAI, question: str) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=[{"role": "user", "content": question}],
+        response_format=Person,
+        temperature=0,
+    )
+
+    assert answer.choices[0].message.parsed is not None
 
 
 def test_reasoning_is_split_from_the_answer(client: openai.OpenAI) -> None:

@@ -248,3 +248,58 @@ def test_json_holds_for_the_answer_after_a_thought(model):
 
     assert json.loads(result.text) == {"name": "Bob", "age": 4}
     assert result.reasoning
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits"),
+    [
+        ({"enum": ['é"\\\n']}, lambda value: value == 'é"\\\n'),
+        ({"const": {"a": [1, None]}}, lambda value: value == {"a": [1, None]}),
+        ({"type": "integer", "minimum": 1, "maximum": 5}, lambda value: value in range(1, 6)),
+        ({"type": ["boolean", "null"]}, lambda value: value in (True, False, None)),
+        (
+            {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+            lambda value: len(value) in (2, 3) and set(value) <= {True, False},
+        ),
+        (
+            {"type": "array", "items": {"type": "null"}, "maxItems": 2},
+            lambda value: value in ([], [None], [None, None]),
+        ),
+        ({"type": "string", "minLength": 2, "maxLength": 4}, lambda value: 2 <= len(value) <= 4),
+        (
+            {
+                "$defs": {
+                    "node": {
+                        "type": "object",
+                        "properties": {
+                            "leaf": {"type": "boolean"},
+                            "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                        },
+                        "required": ["leaf", "next"],
+                    }
+                },
+                "$ref": "#/$defs/node",
+            },
+            lambda value: value.keys() == {"leaf", "next"},
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {name: {"type": "boolean"} for name in "abcd"},
+                "required": ["b", "d"],
+            },
+            lambda value: {"b", "d"} <= value.keys() and list(value) == sorted(value),
+        ),
+        (
+            {"type": "object", "properties": {name: {"type": "boolean"} for name in "ab"}},
+            lambda value: value.keys() <= {"a", "b"},
+        ),
+    ],
+)
+def test_what_the_grammar_of_a_schema_allows_fits_the_schema(model, schema, fits):
+    """The model ends by itself: with blanks without end, it would not."""
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+
+    result = model.answer(asked("Hello!", tools=()), grammar)
+
+    assert fits(json.loads(result.text))

@@ -7,6 +7,7 @@ import pytest
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.formats import answer_grammar, by_name, detect, tool_grammar
+from serving.output.json_grammar import json_grammar
 
 from .builders import MODEL, WEATHER
 
@@ -90,11 +91,7 @@ def test_a_required_call_may_be_of_any_tool():
 def test_a_tool_without_parameters_takes_an_empty_object():
     [tag] = format_of(a_grammar(tools=(PING,)))["tags"]
 
-    assert tag["content"]["json_schema"] == {
-        "type": "object",
-        "properties": {},
-        "additionalProperties": False,
-    }
+    assert tag["content"]["grammar"].startswith('root ::= "{}"\n')
 
 
 def test_a_named_call_is_one_call_of_that_tool():
@@ -113,9 +110,9 @@ def test_strict_tools_are_held_to_their_schema_in_free_text():
     shape = format_of(a_grammar(tools=(STRICT, WEATHER), choice=AUTO))
 
     assert shape["type"] == "triggered_tags"
-    assert [tag["content"]["json_schema"] for tag in shape["tags"]] == [
-        STRICT.parameters,
-        {"type": "object"},
+    assert [tag["content"]["grammar"] for tag in shape["tags"]] == [
+        json_grammar(STRICT.parameters),
+        json_grammar({"type": "object"}),
     ]
 
 
@@ -157,12 +154,26 @@ def test_a_grammar_of_the_client_stays_as_it_is_where_no_thought_is_open():
     assert answer_grammar(by_name("think"), grammar, opens_reasoning=False) is grammar
 
 
+def test_a_schema_is_translated_where_no_thought_is_open():
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}', "response_format")
+
+    translated = answer_grammar(by_name("think"), grammar, opens_reasoning=False)
+
+    assert translated == Grammar(
+        GrammarKind.EBNF, json_grammar({"type": "integer"}), "response_format"
+    )
+
+
 @pytest.mark.parametrize(
     ("grammar", "shape"),
     [
         (
             Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}'),
-            {"type": "json_schema", "json_schema": {"type": "object"}},
+            {"type": "grammar", "grammar": json_grammar({"type": "object"})},
+        ),
+        (
+            Grammar(GrammarKind.JSON_SCHEMA, '{"type": "string", "format": "date"}'),
+            {"type": "json_schema", "json_schema": {"type": "string", "format": "date"}},
         ),
         (Grammar(GrammarKind.REGEX, "a|b"), {"type": "regex", "pattern": "a|b"}),
         (

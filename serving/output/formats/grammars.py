@@ -14,6 +14,8 @@ from typing import Any, assert_never
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.formats.base import Format, Shape
+from serving.output.formats.shapes import json_shape
+from serving.output.json_grammar import json_grammar
 
 
 def tool_grammar(
@@ -47,7 +49,7 @@ def answer_grammar(format_: Format, grammar: Grammar, *, opens_reasoning: bool) 
     Raises `InvalidGrammar` when the source is not even JSON where it must be.
     """
     if not opens_reasoning:
-        return grammar
+        return _plain_answer(grammar)
     return _grammar(format_.after_thought(_answer_shape(grammar)), grammar.param)
 
 
@@ -76,10 +78,17 @@ def _is_needed(
     return format_.makes_calls and (not parallel or any(tool.strict for tool in tools))
 
 
+def _plain_answer(grammar: Grammar) -> Grammar:
+    if grammar.kind is not GrammarKind.JSON_SCHEMA:
+        return grammar
+    text = json_grammar(_json(grammar))
+    return grammar if text is None else Grammar(GrammarKind.EBNF, text, grammar.param)
+
+
 def _answer_shape(grammar: Grammar) -> Shape:
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return {"type": "json_schema", "json_schema": _json(grammar)}
+            return json_shape(_json(grammar))
         case GrammarKind.REGEX:
             return {"type": "regex", "pattern": grammar.source}
         case GrammarKind.EBNF:

@@ -11,6 +11,7 @@ from typing import Any
 
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.formats.base import Shape
+from serving.output.json_grammar import json_grammar
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT = {"type": "object"}
@@ -22,7 +23,15 @@ def arguments_shape(tool: Tool, choice: ToolChoice) -> Shape:
     schema: Any = _ANY_OBJECT
     if is_held:
         schema = _NO_PARAMETERS if tool.parameters is None else dict(tool.parameters)
-    return {"type": "json_schema", "json_schema": schema}
+    return json_shape(schema)
+
+
+def json_shape(schema: Any) -> Shape:
+    """JSON that fits a schema."""
+    text = json_grammar(schema)
+    if text is None:
+        return {"type": "json_schema", "json_schema": schema}
+    return {"type": "grammar", "grammar": text}
 
 
 def calls_shape(
