@@ -77,10 +77,11 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
         try:
             async with aclosing(attempt(job)) as batches:
                 async for events in batches:
-                    fresh = _without_started(events) if has_started else events
-                    has_started = has_started or bool(events)
-                    has_content = has_content or bool(_without_started(events))
-                    yield fresh
+                    is_start = bool(events) and isinstance(events[0], Started)
+                    has_content = has_content or len(events) > is_start
+                    # A run after the first starts anew, but its client has been told.
+                    yield events[1:] if is_start and has_started else events
+                    has_started = has_started or is_start
             return
         except EngineGone:
             if has_content or run == MAX_RERUNS:
@@ -113,10 +114,6 @@ async def whole(job: Job) -> Result:
 
 def _lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
-
-
-def _without_started(events: list[Event]) -> list[Event]:
-    return [event for event in events if not isinstance(event, Started)]
 
 
 async def _render(request: GenerationRequest, engine: Engine) -> tuple[Prompt, ...]:
