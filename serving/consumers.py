@@ -19,7 +19,13 @@ from accounts.errors import KeyRefused
 from accounts.keytable import ANONYMOUS, Caller
 from serving.account import Account
 from serving.core.dialect import DIALECTS
-from serving.core.errors import BodyTooLarge, InvalidKey, MethodNotAllowed, ServingError
+from serving.core.errors import (
+    BodyTooLarge,
+    InvalidKey,
+    MethodNotAllowed,
+    ServingError,
+    UnsupportedMediaType,
+)
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import Head
 from serving.core.request import Endpoint
@@ -58,6 +64,7 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         if scope["method"] != "POST":
             raise MethodNotAllowed(scope["method"], allowed="POST")
         caller = self._authenticate()
+        _refuse_other_media(_header(scope, b"content-type"))
         try:
             body = await _read_body(receive)
         except ClientGone:
@@ -151,6 +158,15 @@ def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> E
     request = exchange.request
     account.admit(model=request.model or "", is_streamed=request.is_streamed)
     return exchange
+
+
+def _refuse_other_media(content_type: bytes | None) -> None:
+    """Raises `UnsupportedMediaType` for a body that says that it is not JSON."""
+    media = (content_type or b"").partition(b";")[0].strip().lower()
+    if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
+        raise UnsupportedMediaType(
+            "The request body must be JSON. Send it with `Content-Type: application/json`."
+        )
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

@@ -18,6 +18,7 @@ from serving.core.request import Endpoint
 from serving.protocols.reading import invalid
 
 # The limits are those of OpenAI's description, or of OVMS for the fields it adds.
+ModelName = Annotated[str, Field(max_length=255)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(ge=0, le=1)]
 TopK = Annotated[int, Field(ge=-1, le=2**31 - 1)]

@@ -8,6 +8,7 @@ from serving.core.request import Sampling, Stopping
 from serving.protocols.fields import (
     MaxTokens,
     MinP,
+    ModelName,
     NumSamples,
     Penalty,
     RepetitionPenalty,
@@ -34,7 +35,7 @@ class StreamOptions(Wire):
 class GenerationBody(Wire):
     """The part of a body that says how to generate, for every endpoint."""
 
-    model: str | None = None
+    model: ModelName | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None

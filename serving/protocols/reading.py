@@ -180,11 +180,12 @@ def _plain(value: object) -> object:
 
 def _path(location: tuple[int | str, ...]) -> str:
     """`("messages", 2, "<text>", "content")` is `messages[2].content`: tags of unions,
-    which the rooms' models put in angle brackets, are no part of the client's body."""
+    which the rooms' models put in angle brackets, are no part of the client's body, and
+    neither is the mark of a key."""
     path = ""
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif not step.startswith("<"):
+        elif not step.startswith("<") and step != "[key]":
             path += f".{step}" if path else step
     return path

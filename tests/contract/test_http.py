@@ -278,14 +278,26 @@ def test_the_only_model_is_used_when_none_is_named(raw: httpx.Client) -> None:
     assert response.json()["model"] == MODEL
 
 
-def test_a_body_with_another_content_type_is_read_all_the_same(raw: httpx.Client) -> None:
-    response = raw.post(
-        "/v1/chat/completions",
-        content=json.dumps(CHAT),
-        headers={"content-type": "application/x-www-form-urlencoded"},
-    )
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "text/plain"])
+def test_a_body_that_is_not_called_json_is_415(
+    raw: httpx.Client, endpoint: str, media: str
+) -> None:
+    body = json.dumps(BODIES[endpoint])
+    response = raw.post(f"/v1/{endpoint}", content=body, headers={"content-type": media})
 
-    assert response.status_code in (200, 415)
+    assert response.status_code == 415
+    assert "application/json" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"content-type": "Application/JSON; charset=utf-8"}, {"content-type": "text/json"}],
+)
+def test_a_body_that_may_be_json_is_read(raw: httpx.Client, headers: dict[str, str]) -> None:
+    body = json.dumps(CHAT).encode()
+
+    assert raw.post("/v1/chat/completions", content=body, headers=headers).status_code == 200
 
 
 def test_health_says_alive_and_ready(running: Running) -> None:

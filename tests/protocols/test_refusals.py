@@ -32,6 +32,7 @@ def refusal(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Inva
 # (field, bad value, words of the message)
 FOR_ALL: list[tuple[str, Any, str]] = [
     ("model", 5, "must be a string"),
+    ("model", "x" * 256, "must have at most 255 characters"),
     ("temperature", -0.1, "must be at least 0"),
     ("temperature", 2.1, "must be at most 2"),
     ("temperature", "1", "must be a number"),
@@ -377,6 +378,13 @@ ONE_BY_ONE: list[tuple[Endpoint, dict[str, Any], str, str, str]] = [
         "at most 16 entries",
     ),
     (RESPONSES, {"metadata": {"k": 5}}, INVALID, "metadata.k", "must be a string"),
+    (
+        RESPONSES,
+        {"metadata": {"k" * 65: "v"}},
+        INVALID,
+        f"metadata.{'k' * 65}",
+        "must have at most 64 characters",
+    ),
     (RESPONSES, {"truncation": "auto"}, UNSUPPORTED, "truncation", 'set it to "disabled"'),
     (RESPONSES, {"background": True}, UNSUPPORTED, "background", "set it to false"),
     (
