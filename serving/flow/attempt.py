@@ -86,6 +86,8 @@ class _Reading:
         # The samples of a prompt share it: it is counted once, and so is its cached part.
         self._counts_cached = set(ids[:: job.request.n])
         self._num_to_accept = len(ids)
+        # What choices made before the last of them had its place: told after `Started`.
+        self._early: list[Event] = []
         self._open = set(ids)
 
     @property
@@ -96,7 +98,7 @@ class _Reading:
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes. Raises the `ServingError` of a rejection."""
         events: list[Event] = []
-        deltas: list[Event] = []
+        deltas, self._early = self._early, []
         for each in said:
             match each:
                 case TokenOutput():
@@ -109,6 +111,9 @@ class _Reading:
                     raise self._error(code, message)
                 case _:
                     assert_never(each)
+        if self._num_to_accept > 0:
+            self._early = deltas
+            return []
         usage = self._job.meter.usage
         if deltas and self._job.request.wants_progress:
             events.append(Progress(usage))
