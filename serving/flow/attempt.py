@@ -88,6 +88,8 @@ class _Reading:
         # The samples of a prompt share it: it is counted once, and so is its cached part.
         self._counts_cached = set(ids[:: job.request.n])
         self._num_to_accept = len(ids)
+        # What choices made before the last of them had its place: told after `Started`.
+        self._early: list[Event] = []
         self._open = set(ids)
         self.failure: ServingError | None = None
 
@@ -103,7 +105,7 @@ class _Reading:
         a status; else it is the `failure` to raise once the text is told.
         """
         events: list[Event] = []
-        deltas: list[Event] = []
+        deltas, self._early = self._early, []
         for each in said:
             match each:
                 case TokenOutput():
@@ -118,6 +120,9 @@ class _Reading:
                         raise self.failure
                 case _:
                     assert_never(each)
+        if self._num_to_accept > 0:
+            self._early = deltas
+            return []
         usage = self._job.meter.usage
         if deltas and self._job.request.wants_progress:
             events.append(Progress(usage))

@@ -1,0 +1,92 @@
+"""One submission: what the engine says of several choices, as events in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
+from serving.core.request import Endpoint, GenerationRequest, RawPrompts
+from serving.flow.attempt import Job, attempt
+from serving.flow.directory import Engine
+from serving.flow.meter import Meter
+from serving.prompting.kit import Prompt
+from serving.transport.client import Said
+from serving.transport.messages import Accepted, SamplingParams, Submit, TokenOutput
+
+SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
+
+
+class Letters:
+    """A decoder for which a token is a character."""
+
+    def feed(self, token_id: int) -> str:
+        return chr(token_id)
+
+    def finish(self) -> str:
+        return ""
+
+
+class ScriptedEngine:
+    """Accepts whatever it is given, and says its script: one list for each wake-up."""
+
+    def __init__(self, *script: list[Said]) -> None:
+        self._script = list(script)
+        self._num_ids = 0
+        self.client = self
+
+    async def wait(self) -> None:
+        pass
+
+    def new_decoder(self, *, is_raw: bool) -> Letters:
+        return Letters()
+
+    def new_id(self) -> int:
+        self._num_ids += 1
+        return self._num_ids
+
+    def submit(self, submits: Sequence[Submit]) -> ScriptedEngine:
+        return self
+
+    async def next(self, timeout_s: float) -> list[Said]:
+        return self._script.pop(0)
+
+    def cancel(self, member: int | None = None) -> None:
+        pass
+
+
+async def events_of(engine: ScriptedEngine, *, n: int) -> list[Event]:
+    request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
+    job = Job(request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n)
+    return [event async for batch in attempt(job) for event in batch]
+
+
+def said(id_: int, text: str, **fields: Any) -> TokenOutput:
+    return TokenOutput(id_, tuple(text.encode()), finish="stop", **fields)
+
+
+async def test_nothing_is_told_before_every_choice_has_its_place() -> None:
+    """The engine may make tokens for one choice before it has heard of the next."""
+    engine = ScriptedEngine([Accepted(1), said(1, "A")], [Accepted(2)], [said(2, "B")])
+
+    events = await events_of(engine, n=2)
+
+    assert events[:5] == [
+        Started(2),
+        TextDelta(0, "A"),
+        Finished(0, FinishReason.STOP),
+        TextDelta(1, "B"),
+        Finished(1, FinishReason.STOP),
+    ]
+    assert isinstance(events[5], Completed)
+
+
+async def test_the_cached_part_of_a_prompt_counts_once() -> None:
+    first = said(1, "A", queue_s=0.0, num_cached_tokens=1)
+    second = said(2, "B", queue_s=0.0, num_cached_tokens=1)
+    engine = ScriptedEngine([Accepted(1), Accepted(2), first, second])
+
+    events = await events_of(engine, n=2)
+
+    assert isinstance(events[-1], Completed)
+    assert events[-1].usage.num_cached_tokens == 1
