@@ -28,7 +28,10 @@ class Generation:
     arrived_at: float = field(default_factory=time.monotonic)
     first_step_at: float | None = None
     num_cached: int | None = None
-    tokens: list[int] = field(default_factory=list)  # all that were made and sent
+    tokens: list[int] = field(default_factory=list)  # all that were made
+    num_sent: int = 0  # of these, how many the gateway has been told
+    finish: str | None = None
+    has_spoken: bool = False  # the gateway has had its first output
     handle: Handle | None = None
     num_to_replay: int = 0
     num_drops: int = 0  # how often the pipeline's cache was too small for it
@@ -57,14 +60,15 @@ class Generation:
         has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
         return bool(self.tokens) and (self.submit.grammar is not None or has_penalty)
 
-    def output(self, token_ids: list[int], finish: str | None) -> TokenOutput:
-        """New tokens as the gateway learns of them; the first time with how it began."""
-        is_first = not self.tokens
-        self.tokens += token_ids
-        if not is_first or self.first_step_at is None:
-            return TokenOutput(self.submit.id, tuple(token_ids), finish)
+    def output(self) -> TokenOutput:
+        """What is new, as the gateway learns of it; the first time with how it began."""
+        unsent = tuple(self.tokens[self.num_sent :])
+        self.num_sent = len(self.tokens)
+        if self.has_spoken or self.first_step_at is None:
+            return TokenOutput(self.submit.id, unsent, self.finish)
+        self.has_spoken = True
         queue_s = self.first_step_at - self.arrived_at
-        return TokenOutput(self.submit.id, tuple(token_ids), finish, queue_s, self.num_cached or 0)
+        return TokenOutput(self.submit.id, unsent, self.finish, queue_s, self.num_cached or 0)
 
     def reject(self, code: str, message: str) -> None:
         """Tell the gateway that there will be no finish."""

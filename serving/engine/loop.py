@@ -216,6 +216,7 @@ class EngineLoop:
             self._waiting.pop(generation, None)
             self._checking.discard(generation)
             self._batch.remove(generation)
+            self._outbox.forget(generation)
             self._end(generation)
 
     def _forget(self, connection: Connection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 from serving.engine.batch import Made
@@ -28,8 +29,9 @@ class Outbox:
     def __init__(self, interval_ms: float) -> None:
         self._interval_ms = interval_ms
         self._accepted: list[Generation] = []
-        self._outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
-        self._urgent_ids: set[int] = set()
+        # Sets that keep their order: who has tokens to tell, and who must not wait.
+        self._waiting: dict[Generation, None] = {}
+        self._urgent: dict[Generation, None] = {}
         self._next_flush_at = 0.0
 
     def accept(self, generation: Generation) -> None:
@@ -37,13 +39,19 @@ class Outbox:
         self._accepted.append(generation)
 
     def add(self, made: Made) -> None:
-        """Its new tokens."""
+        """Its new tokens. They are told together with all that it has not told yet."""
         generation = made.generation
-        if generation.connection is not None:
-            if made.finish is not None or not generation.tokens:
-                self._urgent_ids.add(generation.submit.id)
-            output = generation.output(made.token_ids, made.finish)
-            self._outputs[generation.connection].append(output)
+        generation.tokens += made.token_ids
+        generation.finish = made.finish
+        if made.finish is not None or not generation.has_spoken:
+            self._urgent[generation] = None
+        else:
+            self._waiting[generation] = None
+
+    def forget(self, generation: Generation) -> None:
+        """Nobody wants to hear of it any more."""
+        self._waiting.pop(generation, None)
+        self._urgent.pop(generation, None)
 
     def send(self, *, num_streams: int, at_once: bool = False) -> None:
         """Call after every step, with how many streams are running."""
@@ -51,25 +59,14 @@ class Outbox:
         now = time.monotonic()
         if at_once or now >= self._next_flush_at:
             self._next_flush_at = now + self._pause_s(num_streams)
-            self._send_all()
-        elif self._urgent_ids:
-            self._send_urgent()
-
-    def _send_all(self) -> None:
-        for connection, outputs in self._outputs.items():
-            connection.send(StepOutputs(tuple(outputs)))
-        self._outputs.clear()
-        self._urgent_ids.clear()
-
-    def _send_urgent(self) -> None:
-        """What belongs to generations that begin or end, with all that they had waiting. Ids
-        are unique on a connection only: another gateway's namesake just gets its own early."""
-        for connection, outputs in self._outputs.items():
-            urgent = [output for output in outputs if output.id in self._urgent_ids]
-            if urgent:
-                connection.send(StepOutputs(tuple(urgent)))
-                outputs[:] = [each for each in outputs if each.id not in self._urgent_ids]
-        self._urgent_ids.clear()
+            _tell(self._waiting | self._urgent)
+            self._waiting.clear()
+            self._urgent.clear()
+        elif self._urgent:
+            _tell(self._urgent)
+            for generation in self._urgent:
+                self._waiting.pop(generation, None)
+            self._urgent.clear()
 
     def _send_accepted(self) -> None:
         for generation in self._accepted:
@@ -81,3 +78,13 @@ class Outbox:
         if not self._interval_ms:
             return 0.0
         return max(self._interval_ms, num_streams * _FLUSH_MS_PER_STREAM) / 1000
+
+
+def _tell(generations: Iterable[Generation]) -> None:
+    """One frame for each gateway."""
+    outputs: defaultdict[Connection, list[TokenOutput]] = defaultdict(list)
+    for generation in generations:
+        if generation.connection is not None:
+            outputs[generation.connection].append(generation.output())
+    for connection, of_connection in outputs.items():
+        connection.send(StepOutputs(tuple(of_connection)))

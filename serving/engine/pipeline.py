@@ -7,7 +7,6 @@ from the engine's only thread, and outputs are read only when they are there.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,12 +40,9 @@ _GRAMMAR_FIELDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """New tokens of one generation; `finish` when they are its last."""
-
-    token_ids: list[int]
-    finish: str | None
+# New tokens of one generation, and the finish when they are its last. A plain tuple: one is
+# made for every token.
+Output = tuple[list[int], str | None]
 
 
 class Handle:
@@ -63,7 +59,7 @@ class Handle:
         if not outputs:
             return None
         output = next(iter(outputs.values()))
-        return Output(output.generated_ids, _FINISHES.get(output.finish_reason))
+        return output.generated_ids, _FINISHES.get(output.finish_reason)
 
     @property
     def is_dropped(self) -> bool:

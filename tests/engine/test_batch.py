@@ -72,7 +72,7 @@ def step(batch: Batch) -> list[Broken]:
     """One step; new tokens are kept where the loop keeps them, in the generation."""
     result = batch.step()
     for made in result.made:
-        made.generation.output(made.token_ids, made.finish)
+        made.generation.tokens += made.token_ids
     return result.broken
 
 
