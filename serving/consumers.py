@@ -22,6 +22,7 @@ from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
     InvalidKey,
+    InvalidRequest,
     MethodNotAllowed,
     ServingError,
     UnsupportedMediaType,
@@ -37,6 +38,8 @@ from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
 from serving.runtime import Runtime
 
+# How long a client may be silent in the middle of its body.
+_BODY_TIMEOUT_S: Final = 60.0
 _JSON: Final = [(b"content-type", b"application/json")]
 # No proxy may hold a stream back or pack it.
 _STREAM: Final = [
@@ -99,6 +102,9 @@ class GenerationConsumer(AsyncHttpConsumer):  # type: ignore[misc]
             await self._run(account, exchange)
         except ServingError as error:
             account.fail(error)
+            raise
+        except Exception:
+            account.fail(ServingError("The server failed. Try again."))  # the edge tells it
             raise
         finally:
             account.leave()  # changes nothing unless this task was cancelled
@@ -174,11 +180,18 @@ def _header(scope: Scope, name: bytes) -> bytes | None:
 
 
 async def _read_body(receive: Receive) -> bytes:
-    """The whole body. Raises `BodyTooLarge` and `ClientGone`."""
+    """The whole body. Raises `BodyTooLarge`, `ClientGone`, and `InvalidRequest` when the
+    client falls silent in the middle of it."""
     chunks: list[bytes] = []
     num_bytes = 0
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
+                message = await receive()
+        except TimeoutError:
+            raise InvalidRequest(
+                f"Nothing of the request body arrived for {_BODY_TIMEOUT_S:g} s."
+            ) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk = message.get("body", b"")
