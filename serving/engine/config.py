@@ -40,11 +40,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     load_timeout_s: Annotated[
         float, Meta(description="a start that takes longer has failed, and is tried again")
     ] = 600.0
-    # Longer with many streams, see the loop. Steps of most models take longer anyway; those
-    # of tiny ones would wake gateway and client a thousand times a second.
+    # With many streams they wait for each other anyway, see `outbox`.
     flush_interval_ms: Annotated[
         float, Meta(description="tokens made within this time of each other travel together")
-    ] = 10.0
+    ] = 0.0
     max_context: Annotated[
         int, Meta(description="tokens of prompt and output; 0: what the model's config.json says")
     ] = 0

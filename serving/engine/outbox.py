@@ -24,7 +24,7 @@ _FLUSH_MS_PER_STREAM: Final = 0.8
 
 
 class Outbox:
-    """`interval_ms` is how long tokens may wait for others; 0: never."""
+    """`interval_ms` is how long tokens may wait for others, however few streams there are."""
 
     def __init__(self, interval_ms: float) -> None:
         self._interval_ms = interval_ms
@@ -75,8 +75,6 @@ class Outbox:
         self._accepted.clear()
 
     def _pause_s(self, num_streams: int) -> float:
-        if not self._interval_ms:
-            return 0.0
         return max(self._interval_ms, num_streams * _FLUSH_MS_PER_STREAM) / 1000
 
 

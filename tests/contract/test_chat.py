@@ -58,7 +58,7 @@ def test_a_stream_has_many_chunks_and_adds_up_to_the_unary_text(client: openai.O
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
     assert text == " ".join(str(number) for number in range(1, 41))
-    assert len(chunks) > 10
+    assert len(chunks) > 5
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert all(chunk.usage is None for chunk in chunks)

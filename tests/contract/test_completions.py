@@ -46,7 +46,7 @@ def test_a_stream_adds_up(client: openai.OpenAI) -> None:
     chunks = list(stream)
 
     assert "".join(chunk.choices[0].text for chunk in chunks) == COUNT
-    assert len(chunks) > 10
+    assert len(chunks) > 5
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
