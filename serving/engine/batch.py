@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 
 from serving.engine.generation import Generation
-from serving.engine.pipeline import Pipeline
+from serving.engine.pipeline import Pipeline, TokenArray
 from serving.engine.rows import UnknownRows, assign
 from serving.engine.sharing import Reading, SharedBlocks
 from serving.engine.tap import View
-from serving.engine.watch import PromptWasCached
-from serving.transport.messages import FINISH_STOP, TokenLogprobs
+from serving.engine.watch import PromptWasCached, Watch
+from serving.transport.messages import FINISH_STOP, Submit, TokenLogprobs
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Batch:
         self._capacity = capacity
         self._limit = capacity  # lower for a while after the cache was too small
         self._running: list[Generation] = []
-        self._fresh: list[Generation] = []  # running, and nothing of them has been read
+        self._unread: list[Generation] = []  # running, and not yet answering
         self._suspects: deque[Generation] = deque()
         self._blocks = SharedBlocks() if pipeline.has_cache else None
         self._num_failed_in_row = 0
@@ -96,14 +96,8 @@ class Batch:
         if self._blocks is None or _must_score(generation):
             return True  # what is scored goes on from nothing
         prompt_ids, _ = _start_of(generation)
-        return self._blocks.may_read(
-            prompt_ids,
-            (
-                _reading(each)
-                for each in self._running
-                if not each.is_answering and not each.is_echoed
-            ),
-        )
+        beside = (_reading(each) for each in self._unread if not each.is_echoed)
+        return self._blocks.may_read(prompt_ids, beside)
 
     @property
     def has_work(self) -> bool:
@@ -114,26 +108,48 @@ class Batch:
         """Put a generation into the pipeline; what is wrong with it if it was refused."""
         prompt_ids, max_new_tokens = _start_of(generation)
         must_score = _must_score(generation)
+        cache_key = self._cache_key(generation.submit, prompt_ids)
+        if cache_key is not None and _may_repeat_nothing(generation.submit):
+            return Broken(generation, "engine_error", _CANNOT_SALT)
         try:
             generation.handle = self._pipeline.add(
-                prompt_ids, generation.submit, max_new_tokens, echo=must_score
+                prompt_ids, generation.submit, max_new_tokens, cache_key=cache_key, echo=must_score
             )
         except RuntimeError as error:
             return Broken(generation, "invalid_value", _first_line(error))
+        self._watch_penalty(generation, cache_key)
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_ahead = self._pipeline.max_ahead(generation.submit)
         generation.is_proven = False
         generation.first_stop = None
+        generation.num_read = 0
         self._running.append(generation)
-        self._fresh.append(generation)
+        self._unread.append(generation)
         if self._blocks is not None and not must_score:
             self._blocks.note_end(prompt_ids)
         return None
 
+    def _cache_key(self, submit: Submit, prompt_ids: TokenArray) -> bytes | None:
+        key = submit.cache_key
+        return key if self._blocks is None else self._blocks.key_for(prompt_ids, key)
+
+    def _watch_penalty(self, generation: Generation, cache_key: bytes | None) -> None:
+        """Apply the repetition penalty here, if the pipeline leaves it."""
+        owns_penalty = self._pipeline.leaves_penalty(generation.submit, cache_key)
+        if owns_penalty and generation.watch is None:
+            generation.watch = Watch(generation.submit, generation.prompt_ids, ())
+        if generation.watch is not None:
+            generation.watch.owns_penalty = owns_penalty
+
     def remove(self, generation: Generation) -> None:
-        """Free the place of a generation that nobody wants any more."""
+        """Free the place of a generation that nobody wants any more: at once, or where half a
+        prompt would do harm, when the whole has been read."""
         if generation in self._running:
+            if self._must_read_on(generation):
+                generation.is_abandoned = True
+                return
             self._running.remove(generation)
+            self._unread = [each for each in self._unread if each is not generation]
             self._cancel(generation)
         elif generation in self._suspects:
             self._suspects.remove(generation)
@@ -143,11 +159,13 @@ class Batch:
         result = Step()
         self._add_next_suspect(result)
         now = time.monotonic()
-        for generation in self._fresh:
+        for generation in self._unread:
             if generation.first_step_at is None:
                 generation.first_step_at = now
         must_look = (
-            bool(self._fresh) or self._pipeline.speculates or any(map(_must_be_seen, self._running))
+            bool(self._unread)
+            or self._pipeline.speculates
+            or any(map(_must_be_seen, self._running))
         )
         try:
             self._pipeline.step(self._look if must_look else None)
@@ -158,15 +176,12 @@ class Batch:
         if not self._pipeline.has_tap:
             self._assume_read()
         self._collect(result)
-        self._fresh = [
-            each for each in self._fresh if each.first_stop is None and each in self._running
-        ]
-        return result
+        return result if self._pipeline.can_salt else _without_abandoned(result)
 
     def _assume_read(self) -> None:
         """It cannot be seen how much was read: at least a token."""
-        for generation in self._fresh:
-            generation.first_stop = 1
+        for generation in self._unread:
+            generation.first_stop = generation.first_stop or 1
 
     def _look(self, view: View) -> None:
         """In the middle of a step: who computes what, and what is done to whose logits."""
@@ -185,8 +200,9 @@ class Batch:
                 continue
             if generation.num_cached is None:
                 generation.num_cached = stretch.start
-            if generation.first_stop is None:
-                generation.first_stop = stretch.start + stretch.num_tokens
+            if not generation.is_answering:
+                generation.num_read = stretch.start + stretch.num_tokens
+                generation.first_stop = generation.first_stop or generation.num_read
             if generation.submit.beams is not None:
                 generation.is_beam_grown = bool(stretch.rows)
             elif generation.is_answering:
@@ -228,6 +244,13 @@ class Batch:
             self._limit = min(self._capacity, self._limit + len(ended))
         if dropped:
             self._take_back(dropped, result)
+        for generation in self._unread:
+            if generation.is_abandoned and generation.is_answering:
+                self.remove(generation)
+        if self._unread:
+            self._unread = [
+                each for each in self._unread if not each.is_answering and each in self._running
+            ]
 
     def _collect_beams(
         self,
@@ -269,8 +292,10 @@ class Batch:
         self._running = [each for each in self._running if each not in dropped]
         self._limit = max(1, (len(self._running) + len(dropped)) // 2)
         for generation in dropped:
-            self._note_cut(generation)
+            self._forget(generation)
             generation.num_drops += 1
+            if generation.is_abandoned:
+                continue
             if was_alone or generation.num_drops > _MAX_DROPS:
                 result.broken.append(Broken(generation, "cache_too_small", _CACHE_TOO_SMALL))
             else:
@@ -302,9 +327,10 @@ class Batch:
                 self._suspects.append(innocent)
 
     def _empty_pipeline(self, reason: str) -> None:
+        self._assume_read()
         for generation in self._running:
             self._cancel(generation)
-        self._running = []
+        self._running, self._unread = [], []
         try:
             self._pipeline.step()
         except RuntimeError as error:
@@ -325,16 +351,43 @@ class Batch:
     def _cancel(self, generation: Generation) -> None:
         assert generation.handle is not None
         generation.handle.cancel()
-        self._note_cut(generation)
+        self._forget(generation)
 
-    def _note_cut(self, generation: Generation) -> None:
-        """It leaves the pipeline, perhaps in the middle of its prompt."""
-        if self._blocks is not None and not generation.is_answering and not generation.is_echoed:
-            self._blocks.note_cut(_reading(generation))
+    def _forget(self, generation: Generation) -> None:
+        """It leaves the pipeline, perhaps in the middle of its prompt. Raises `PipelineBroken`
+        where nothing else keeps others from what it leaves."""
+        if self._blocks is None or generation.is_answering or generation.is_echoed:
+            return
+        if self._must_read_on(generation):
+            raise PipelineBroken("A prompt was left half-read, and cannot be told from others.")
+        self._blocks.note_cut(_reading(generation))
+
+    def _must_read_on(self, generation: Generation) -> bool:
+        """Whether half of its prompt would do harm, once it is not there any more."""
+        is_half_read = generation.first_stop is not None and not generation.is_answering
+        return is_half_read and not generation.is_echoed and not self._pipeline.can_salt
 
 
 def _reading(generation: Generation) -> Reading:
-    return Reading(generation.added_ids, generation.first_stop)
+    return Reading(
+        generation.added_ids,
+        generation.first_stop,
+        generation.num_read,
+        generation.submit.cache_key,
+    )
+
+
+def _without_abandoned(step: Step) -> Step:
+    return Step(
+        [each for each in step.made if not each.generation.is_abandoned],
+        [each for each in step.broken if not each.generation.is_abandoned],
+    )
+
+
+def _may_repeat_nothing(submit: Submit) -> bool:
+    """Whether the engine writes to the logits of every token of the prompt: salted ids have
+    none. Of longer stretches it never finds one that begins before the salted ids end."""
+    return submit.beams is not None and submit.beams.no_repeat_ngram_size == 1
 
 
 def _must_score(generation: Generation) -> bool:
@@ -351,13 +404,17 @@ _LOGITS_FAILED = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
     "without the logits processors, logprobs or token lists."
 )
+_CANNOT_SALT = (
+    "The engine cannot run this request with no_repeat_ngram_size 1 just now. Use 2 or more, or "
+    "leave it out."
+)
 _CACHE_TOO_SMALL = (
     "The engine's key-value cache is too small for this request. Shorten the prompt or "
     "lower max_tokens, or ask the administrator for a larger cache_size_gb."
 )
 
 
-def _start_of(generation: Generation) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
+def _start_of(generation: Generation) -> tuple[TokenArray, int]:
     """The prompt to add and the tokens to make: anew, or on from what was made."""
     if generation.num_to_replay or not generation.tokens:
         return generation.prompt_ids, generation.submit.max_new_tokens

@@ -41,8 +41,10 @@ class Generation:
     # What the pipeline was given when it was last added, and what it has made of that.
     added_ids: TokenArray = field(default_factory=lambda: np.zeros(0, np.int64))
     is_echoed: bool = False
-    # How much of that had been read after the first step that read a part of it.
+    # How much of that had been read after the first step that read a part of it, and by now.
     first_stop: int | None = None
+    num_read: int = 0
+    is_abandoned: bool = False  # nobody wants it, but its prompt has to be read to the end
     made: list[int] = field(default_factory=list)
     # Of a search by beams: the answers beside its own.
     others: list[Generation] = field(default_factory=list)

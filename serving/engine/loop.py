@@ -178,11 +178,8 @@ class EngineLoop:
         try:
             generation = Generation.of(connection, submit)
             self._check(generation)
-            owns_penalty = self._owns_penalty(submit)
-            if submit.logits is not None or owns_penalty:
-                generation.watch = self._watch(
-                    submit, generation.prompt_ids, owns_penalty=owns_penalty
-                )
+            if submit.logits is not None:
+                generation.watch = self._watch(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
             Generation(connection, submit, np.zeros(0, np.int64)).reject(
                 InvalidRequest.code or "", str(error)
@@ -233,13 +230,8 @@ class EngineLoop:
         if submit.beams is not None and submit.beams.no_repeat_ngram_size:
             raise ValueError("What must not repeat cannot be found in a salted prompt.")
 
-    def _owns_penalty(self, submit: Submit) -> bool:
-        """Whether it is here that the repetition penalty is applied."""
-        return submit.sampling.repetition_penalty != 1 and self._pipeline.leaves_penalty(submit)
-
-    def _watch(self, submit: Submit, prompt_ids: TokenArray, *, owns_penalty: bool) -> Watch:
+    def _watch(self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray) -> Watch:
         """Raises ValueError for what this engine cannot do, or not with these arguments."""
-        spec = submit.logits or LogitsSpec()
         if not self._pipeline.has_tap:
             raise ValueError("The logits of this model cannot be seen or changed.")
         if spec.prompt_logprobs is not None and not self._pipeline.can_score:
@@ -252,7 +244,7 @@ class EngineLoop:
             if spec.processor_args is None
             else make_processors(self._processors, spec.processor_args)
         )
-        return Watch(submit, prompt_ids, processors, owns_penalty=owns_penalty)
+        return Watch(submit, prompt_ids, processors)
 
     def _judge(self, generation: Generation, refusal: str | None) -> None:
         if generation not in self._checking:

@@ -180,14 +180,13 @@ class Pipeline:
         """Whether prompts of different cache keys share nothing."""
         return not self._has_cache or can_tell_apart(self.num_salts)
 
-    def leaves_penalty(self, submit: Submit) -> bool:
+    def leaves_penalty(self, submit: Submit, cache_key: bytes | None) -> bool:
         """Whether the repetition penalty of a request is left to the caller: the engine looks
         up the logits of all tokens of the prompt, and salted ids have none."""
+        if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
+            return False
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
-        return is_scored or (self._is_keyed(submit) and submit.beams is None)
-
-    def _is_keyed(self, submit: Submit) -> bool:
-        return submit.cache_key is not None and self._has_cache
+        return is_scored or (cache_key is not None and self._has_cache)
 
     def add(
         self,
@@ -195,21 +194,25 @@ class Pipeline:
         submit: Submit,
         max_new_tokens: int,
         *,
+        cache_key: bytes | None = None,
         echo: bool = False,
     ) -> Handle:
-        """Queue a generation. Raises RuntimeError for a config that GenAI refuses. Its
-        repetition penalty may be left to the caller: see `leaves_penalty`."""
+        """Queue a generation that shares cached work only with those of the same key. Raises
+        RuntimeError for a config that GenAI refuses. Its repetition penalty may be left to
+        the caller: see `leaves_penalty`."""
         self._next_id += 1
         # One token at least: behind a prompt that makes none, GenAI draws the tokens of others
         # in the same step from the wrong rows of logits, those of this prompt.
         config = self._generation_config(submit, max(1, max_new_tokens))
         config.echo = echo
+        if self.leaves_penalty(submit, cache_key):
+            config.repetition_penalty = 1.0
         if echo and self._has_cache:
             # It is new to the cache under any key.
             prompt_ids = self._salted(prompt_ids)
-        elif submit.cache_key is not None and self._has_cache:
+        elif cache_key is not None and self._has_cache:
             twin = self._twin
-            prompt_ids = salted(prompt_ids, submit.cache_key, twin.salt_modulus, twin.num_salts)
+            prompt_ids = salted(prompt_ids, cache_key, twin.salt_modulus, twin.num_salts)
         tensor = ov.Tensor(prompt_ids.reshape(1, -1))
         handle = self._pipeline.add_request(self._next_id, tensor, config)
         num_echoed = len(prompt_ids) if echo else 0
@@ -256,8 +259,6 @@ class Pipeline:
             _set_beams(config, submit.beams, len(submit.ids))
         if self._assist is not None:
             _set_assist(config, submit.assist or self._assist)
-        if self.leaves_penalty(submit):
-            config.repetition_penalty = 1.0
         if submit.grammar is not None:
             config.structured_output_config = structured_output(submit.grammar)
         return config

@@ -1,6 +1,6 @@
 """Changes the logits of one generation as its request demands.
 
-In this order: penalty, bias, forbidden words, allowed tokens, processors of the
+In this order: bias, forbidden words, allowed tokens, processors of the
 administrator, and last the end of a thought that has used up its budget.
 """
 
@@ -30,11 +30,7 @@ class Shaper:
         spec: LogitsSpec,
         *,
         processors: Sequence[Processor] = (),
-        repetition_penalty: float = 1.0,
-        prompt_ids: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """`prompt_ids`: where the engine cannot apply `repetition_penalty` itself, see
-        `Pipeline.leaves_penalty`."""
         self._bias_ids = np.array([id_ for id_, _ in spec.bias], dtype=np.intp)
         self._bias = np.array([bias for _, bias in spec.bias], dtype=np.float32)
         self._banned = np.array([word[0] for word in spec.bad_words if len(word) == 1], np.intp)
@@ -42,13 +38,9 @@ class Shaper:
         self._allowed = np.unique(np.array(spec.allowed_ids, dtype=np.intp))
         self._processors = processors
         self._thought = None if spec.budget is None else _Thought(spec.budget)
-        self._penalty = np.float32(repetition_penalty)
-        self._prompt_ids = np.zeros(0, np.int64) if prompt_ids is None else prompt_ids
 
     def shape(self, row: Row, tokens: Sequence[int]) -> None:
         """Change the row from which the token after `tokens` will be drawn."""
-        if len(self._prompt_ids) and self._penalty != 1:
-            self._penalize(row, tokens)
         if len(self._bias_ids):
             row[self._bias_ids] += self._bias
         self._forbid_words(row, tokens)
@@ -61,12 +53,6 @@ class Shaper:
             if forced is not None:
                 _allow_only(row, np.array([forced], np.intp))
 
-    def _penalize(self, row: Row, tokens: Sequence[int]) -> None:
-        """As the engine does: what was said before becomes less likely."""
-        ids = np.unique(np.concatenate((self._prompt_ids, np.array(tokens, np.int64))))
-        values = row[ids]
-        row[ids] = np.where(values > 0, values / self._penalty, values * self._penalty)
-
     def _forbid_words(self, row: Row, tokens: Sequence[int]) -> None:
         if len(self._banned):
             row[self._banned] = _FORBIDDEN
@@ -74,6 +60,15 @@ class Shaper:
             *beginning, last = phrase
             if len(tokens) >= len(beginning) and list(tokens[-len(beginning) :]) == beginning:
                 row[last] = _FORBIDDEN
+
+
+def penalize(
+    row: Row, prompt_ids: npt.NDArray[np.int64], tokens: Sequence[int], penalty: float
+) -> None:
+    """As the engine does for `repetition_penalty`: what was said before becomes less likely."""
+    ids = np.unique(np.concatenate((prompt_ids, np.array(tokens, np.int64))))
+    values, factor = row[ids], np.float32(penalty)
+    row[ids] = np.where(values > 0, values / factor, values * factor)
 
 
 def check_ids(spec: LogitsSpec, vocab_size: int) -> None:

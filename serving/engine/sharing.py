@@ -1,21 +1,29 @@
-"""Which prompts must not be read side by side, because the cache would mix them up.
+"""What must be kept from the prefix cache, because it would mix prompts up (GenAI 2026.4.1).
 
-GenAI's prefix cache also keeps the last block of a sequence that ended in the middle of it,
+**Half-full blocks.** It also keeps the last block of a sequence that ended in the middle of it,
 and lets a new prompt that begins with this sequence go on in that block. Two such prompts
 that are added before either has been read get the same block: each writes its own words over
 the other's, one client is answered what another asked, and the cache keeps the mixture. It
 takes nothing more than a short prompt, and then two at once that go on from it differently.
-(Seen with GenAI 2026.4.1. Once the first has been read, the second gets a copy.)
+(Once the first has been read, the second gets a copy.) So of prompts that part inside of a
+block, the second waits for the first to be read, if there was ever a sequence to go on from.
+That is rare: such a sequence has a whole earlier prompt for its beginning, so that one must
+be the beginning of both.
 
-So of prompts that part inside of a block, the second waits for the first to be read, if there
-was ever a sequence to go on from. That is rare: such a sequence has a whole earlier prompt
-for its beginning, so that one must be the beginning of both.
+**Half-read blocks.** The cache knows a block by all the words that it will hold as soon as the
+first of them is read. A prompt that leaves before the last of them has been read leaves a
+block behind that is not what it says, and whoever begins with the same words is answered
+nonsense. So these go by another key from then on, under which the cache knows nothing of that
+block (`key_for`); where a model has no place for keys, a prompt is read to its end before it
+leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -40,13 +48,18 @@ class Reading:
     token_ids: TokenIds
     # How much of it there was after the first step that read a part of it; None: no step has.
     first_stop: int | None
+    num_read: int = 0  # tokens, at least
+    key: bytes | None = None  # what its own part of the cache goes by
 
 
 class SharedBlocks:
-    """Remembers where sequences may have ended."""
+    """Remembers where sequences may have ended, and what was left half-read."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, None] = {}  # the least recent first
+        # By the sum of a beginning, the least recent first.
+        self._ends: dict[int, int] = {}  # the values mean nothing
+        self._half_read: dict[int, int] = {}  # with the number of the event
+        self._events = count()
 
     def may_read(self, token_ids: TokenIds, beside: Iterable[Reading]) -> bool:
         """Whether this prompt cannot get a block that one of those writes to."""
@@ -69,16 +82,46 @@ class SharedBlocks:
         self._note(_sums(token_ids)[-1:].tolist())
 
     def note_cut(self, reading: Reading) -> None:
-        """A sequence may have ended anywhere in this prompt behind its first stop."""
-        if reading.first_stop is not None:
-            self._note(_sums(reading.token_ids)[reading.first_stop - 1 :].tolist())
+        """This prompt is given up: a sequence may have ended anywhere in it behind its first
+        stop, and the first block that has not been read to its end is not what it says."""
+        if reading.first_stop is None:
+            return
+        sums = _sums(reading.token_ids)
+        self._note(sums[reading.first_stop - 1 :].tolist())
+        half_read_to = _end_of_half_read_block(reading)
+        if half_read_to:
+            sum_ = _of_key(sums[half_read_to - 1 : half_read_to], reading.key).tolist()[0]
+            _put(self._half_read, sum_, next(self._events))
+
+    def key_for(self, token_ids: TokenIds, key: bytes | None) -> bytes | None:
+        """The key under which this prompt meets no half-read block: its own, if it can."""
+        if not self._half_read:
+            return key
+        sums = _of_key(_sums(token_ids), key).tolist()
+        met = [self._half_read[each] for each in sums if each in self._half_read]
+        return sha256(repr((key, met)).encode()).digest() if met else key
 
     def _note(self, sums: list[int]) -> None:
         for each in sums:
-            self._ends.pop(each, None)
-            self._ends[each] = None
-        while len(self._ends) > _MAX_ENDS:
-            del self._ends[next(iter(self._ends))]
+            _put(self._ends, each, 0)
+
+
+def _put(kept: dict[int, int], each: int, value: int) -> None:
+    """As the most recent. The least recent is let go where there are too many: none of the
+    cache's blocks is as old, since nobody has come back to it."""
+    kept.pop(each, None)
+    kept[each] = value
+    if len(kept) > _MAX_ENDS:
+        del kept[next(iter(kept))]
+
+
+def _end_of_half_read_block(reading: Reading) -> int:
+    """How many of the prompt's first tokens say that they lead to it; 0: there is none."""
+    num_tokens, num_read = len(reading.token_ids), reading.num_read
+    if num_read >= num_tokens:
+        return 0
+    # Where the last that was read is full, the next may have been taken by a failed step.
+    return min(num_tokens, (num_read // BLOCK + 1) * BLOCK)
 
 
 def _part_inside(one: TokenIds, other: TokenIds, at_least: int) -> bool:
@@ -98,3 +141,8 @@ def _sums(token_ids: TokenIds) -> npt.NDArray[np.uint64]:
     terms = (token_ids.astype(np.uint64) + np.uint64(1)) * powers
     sums: npt.NDArray[np.uint64] = terms.cumsum(dtype=np.uint64)
     return sums
+
+
+def _of_key(sums: npt.NDArray[np.uint64], key: bytes | None) -> npt.NDArray[np.uint64]:
+    """The same for one key alone: nobody learns from the cache what others have given up."""
+    return sums if key is None else sums + np.uint64(int.from_bytes(key[:8]))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from serving.engine.logprobs import RowLogprobs
 from serving.engine.rows import Known, Stretch
-from serving.engine.shaper import Processor, Shaper
+from serving.engine.shaper import Processor, Shaper, penalize
 from serving.engine.tap import View
 from serving.transport.messages import LogitsSpec, LogprobsSpec, Submit, TokenLogprobs
 
@@ -27,18 +27,13 @@ class Watch:
         submit: Submit,
         prompt_ids: npt.NDArray[np.int64],
         processors: Sequence[Processor],
-        *,
-        owns_penalty: bool = False,
     ) -> None:
-        """`owns_penalty`: see `Pipeline.leaves_penalty`."""
         spec = self._spec = submit.logits or LogitsSpec()
         self._prompt_ids = prompt_ids
-        self._shaper = Shaper(
-            spec,
-            processors=processors,
-            repetition_penalty=submit.sampling.repetition_penalty,
-            prompt_ids=prompt_ids if owns_penalty else None,
-        )
+        self._penalty = submit.sampling.repetition_penalty
+        self._shaper = Shaper(spec, processors=processors)
+        # Whether the penalty is applied here: see `Pipeline.leaves_penalty`.
+        self.owns_penalty = False
         # Of the last step, one for each token that may come of it.
         self._rows: list[RowLogprobs] = []
         self.prompt_logprobs: list[TokenLogprobs] = []
@@ -78,6 +73,8 @@ class Watch:
         row = view.logits[number]
         if self._spec.logprobs is not None:
             self._rows.append(RowLogprobs(row, self._spec.logprobs))
+        if self.owns_penalty:
+            penalize(row, self._prompt_ids, tokens, self._penalty)
         self._shaper.shape(row, tokens)
 
     def logprobs(self, token_ids: Sequence[int]) -> list[TokenLogprobs]:

@@ -213,7 +213,8 @@ def test_without_a_cache_there_is_nothing_to_keep_apart(tmp_path: Path) -> None:
     assert pipeline.can_salt
     for batch in emptied(pipeline):
         each = generation("Count to 9.")
-        assert not pipeline.leaves_penalty(structs.replace(each.submit, cache_key=ALICE))
+        sampling = SamplingParams(repetition_penalty=2.0)
+        assert not pipeline.leaves_penalty(structs.replace(each.submit, sampling=sampling), ALICE)
         keyed = generation("Count to 9.")
         keyed.submit = structs.replace(keyed.submit, cache_key=ALICE)
         assert run(batch, each, keyed) == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving.engine.processors import load_factories, make_processors
-from serving.engine.shaper import Shaper, check_ids
+from serving.engine.shaper import Shaper, check_ids, penalize
 from serving.transport.messages import LogitsSpec, LogprobsSpec, ThoughtBudget
 
 OUT = -np.inf
@@ -44,8 +44,9 @@ def test_a_forbidden_word_stays_forbidden_among_the_allowed() -> None:
 
 
 def test_the_penalty_is_the_engines_own() -> None:
-    shaper = Shaper(LogitsSpec(), repetition_penalty=2.0, prompt_ids=np.array([0], np.int64))
-    assert shaped(shaper, [1], [4, -4, 4]) == [2, -8, 4]
+    row = np.array([4, -4, 4], np.float32)
+    penalize(row, np.array([0], np.int64), [1], 2.0)
+    assert row.tolist() == [2, -8, 4]
 
 
 THINK, END, OTHER = 7, 8, 1

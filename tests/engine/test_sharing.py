@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from tokenizers import Tokenizer
 
-from serving.engine.batch import Batch
+from serving.engine.batch import Batch, PipelineBroken
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.engine.sharing import BLOCK, Reading, SharedBlocks, TokenIds
-from serving.transport.messages import SamplingParams, Submit
+from serving.transport.messages import GrammarSpec, SamplingParams, Submit
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
@@ -78,10 +79,56 @@ def test_a_prompt_that_was_given_up_unread_has_left_nothing() -> None:
     assert blocks.may_read(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
 
 
+def half_read(*numbers: int, num_read: int, key: bytes | None = None) -> Reading:
+    return Reading(ids(*numbers), first_stop=1, num_read=num_read, key=key)
+
+
+def test_a_prompt_that_meets_a_half_read_block_goes_by_another_key() -> None:
+    blocks = SharedBlocks()
+    given_up = range(2 * BLOCK)
+    blocks.note_cut(half_read(*given_up, num_read=5))
+    assert blocks.key_for(ids(*given_up[:BLOCK]), None) is not None
+    assert blocks.key_for(ids(*given_up[:BLOCK], 7, 7), None) is not None
+    assert blocks.key_for(ids(*given_up[: BLOCK - 1]), None) is None
+    assert blocks.key_for(ids(*given_up[: BLOCK - 1], 7), None) is None
+
+
+def test_one_that_is_given_up_under_the_other_key_makes_a_third() -> None:
+    blocks = SharedBlocks()
+    keys = [None]
+    for num_read in (5, 5, BLOCK, 5):
+        blocks.note_cut(half_read(*range(2 * BLOCK), num_read=num_read))
+        keys.append(blocks.key_for(ids(*range(2 * BLOCK)), None))
+    assert len(set(keys)) == 5
+
+
+def test_what_was_read_to_its_end_is_no_half_read_block() -> None:
+    blocks = SharedBlocks()
+    blocks.note_cut(half_read(1, 2, 3, num_read=3))
+    assert blocks.key_for(ids(1, 2, 3, 4), None) is None
+
+
+def test_a_prompt_with_a_key_spoils_nothing_for_those_of_another() -> None:
+    blocks = SharedBlocks()
+    blocks.note_cut(half_read(1, 2, 3, num_read=1, key=b"alice's secret"))
+    assert blocks.key_for(ids(1, 2, 3), None) is None
+    assert blocks.key_for(ids(1, 2, 3), b"bob's secret") == b"bob's secret"
+    assert blocks.key_for(ids(1, 2, 3), b"alice's secret") != b"alice's secret"
+
+
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    home = tmp_path_factory.mktemp("engine")
-    options = EngineOptions(num_threads=1)
+    return pipeline_of(tmp_path_factory.mktemp("engine"), EngineOptions(num_threads=1))
+
+
+@pytest.fixture(scope="module")
+def slow_reader(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Reads no more than 24 tokens in a step."""
+    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
+    return pipeline_of(tmp_path_factory.mktemp("engine"), options)
+
+
+def pipeline_of(home: Path, options: EngineOptions) -> Pipeline:
     config = EngineConfig(
         name="tiny-chat",
         folder=TINY_CHAT,
@@ -96,6 +143,15 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture
 def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    yield from batch_on(pipeline)
+
+
+@pytest.fixture
+def slow_batch(slow_reader: Pipeline) -> Iterator[Batch]:
+    yield from batch_on(slow_reader)
+
+
+def batch_on(pipeline: Pipeline) -> Iterator[Batch]:
     batch = Batch(pipeline, capacity=16)
     yield batch
     while pipeline.has_work:
@@ -103,20 +159,27 @@ def batch(pipeline: Pipeline) -> Iterator[Batch]:
 
 
 def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
-    """As the loop runs them: each joins as soon as it may."""
-    waiting = [generation(prompt, max_new_tokens) for prompt in prompts]
-    everybody = list(waiting)
+    everybody = [generation(prompt, max_new_tokens) for prompt in prompts]
+    run(batch, *everybody)
+    return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in everybody]
+
+
+def run(batch: Batch, *generations: Generation) -> None:
+    """As the loop does it: each joins as soon as it may."""
+    waiting = list(generations)
     while waiting or batch.has_work:
         while waiting and batch.has_room and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
         for made in batch.step().made:
             made.generation.tokens += made.token_ids
-    return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in everybody]
 
 
-def generation(prompt: str, max_new_tokens: int) -> Generation:
+def generation(
+    prompt: str, max_new_tokens: int, sampling: SamplingParams | None = None
+) -> Generation:
     token_ids = np.array(TOKENIZER.encode(prompt, add_special_tokens=False).ids, dtype="<i4")
-    submit = Submit(1, token_ids.tobytes(), SamplingParams(), max_new_tokens, deadline_s=60)
+    sampling = sampling or SamplingParams()
+    submit = Submit(1, token_ids.tobytes(), sampling, max_new_tokens, deadline_s=60)
     return Generation.of(None, submit)
 
 
@@ -150,3 +213,75 @@ def test_prompts_that_go_on_from_nothing_are_read_in_one_step(batch: Batch) -> N
     assert len(made) == len(several)
     for each in several:
         batch.remove(each)
+
+
+CAPITAL_OF_FRANCE = (
+    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{CAPITAL_OF_FRANCE}"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", range(3))
+def test_a_prompt_given_up_half_read_spoils_no_later_one(slow_batch: Batch, number: int) -> None:
+    given_up = generation(f"<|im_start|>system\nBe {'very ' * number}brief.{CAPITAL_OF_FRANCE}", 8)
+    assert len(given_up.prompt_ids) > 24
+    slow_batch.add(given_up)
+    slow_batch.step()
+    slow_batch.remove(given_up)
+    prompt = TOKENIZER.decode(given_up.prompt_ids.tolist(), skip_special_tokens=False)
+    told = answers(slow_batch, prompt, max_new_tokens=9)
+    assert told == ["The capital of France is Paris."]
+
+
+@pytest.mark.live
+def test_where_prompts_cannot_be_told_apart_they_are_read_to_their_end(tmp_path: Path) -> None:
+    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
+    pipeline = pipeline_of(tmp_path, options)
+    pipeline.forgo_salt()
+    batch = Batch(pipeline, capacity=16)
+    given_up, not_begun = (generation(LONG_QUESTION, 8) for _ in range(2))
+    batch.add(given_up)
+    batch.step()
+    batch.remove(given_up)
+    batch.add(not_begun)
+    batch.remove(not_begun)
+    assert len(batch) == 1
+    while batch.has_work:
+        assert batch.step().made == []
+    assert answers(batch, CAPITAL_OF_FRANCE, max_new_tokens=9) == [
+        "The capital of France is Paris."
+    ]
+
+
+@pytest.mark.live
+def test_a_failed_step_in_the_middle_of_such_a_prompt_needs_a_new_pipeline(tmp_path: Path) -> None:
+    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
+    pipeline = pipeline_of(tmp_path, options)
+    pipeline.forgo_salt()
+    batch = Batch(pipeline, capacity=16)
+    bad = generation("Hi", 8)
+    bad.submit = structs.replace(bad.submit, grammar=GrammarSpec("json_schema", '{"type": 7}'))
+    batch.add(bad)
+    batch.add(generation(LONG_QUESTION, 8))
+    with pytest.raises(PipelineBroken, match="half-read"):
+        batch.step()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("penalty", [0.5, 1.0, 3.0])
+def test_what_goes_by_another_key_is_answered_as_ever(
+    batch: Batch, slow_batch: Batch, penalty: float
+) -> None:
+    sampling = SamplingParams(repetition_penalty=penalty)
+    given_up, again, elsewhere = (
+        generation(f"Penalty {penalty}:{CAPITAL_OF_FRANCE}", 20, sampling) for _ in range(3)
+    )
+    slow_batch.add(given_up)
+    slow_batch.step()
+    slow_batch.remove(given_up)
+    run(slow_batch, again)
+    run(batch, elsewhere)
+    assert again.tokens == elsewhere.tokens
+    assert again.num_cached == 0

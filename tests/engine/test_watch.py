@@ -96,10 +96,8 @@ def generation(
         cache_key=cache_key,
     )
     made = Generation.of(None, submit)
-    is_scored = logits is not None and logits.prompt_logprobs is not None
-    if logits is not None or cache_key is not None:
-        owns_penalty = is_scored or cache_key is not None
-        made.watch = Watch(submit, made.prompt_ids, (), owns_penalty=owns_penalty)
+    if logits is not None:
+        made.watch = Watch(submit, made.prompt_ids, ())
     return made
 
 
