@@ -1,9 +1,11 @@
 """What this room refuses, as one small tree.
 
     AccountsError
-     └─ KeyRefused     the caller did not prove who it is
+     ├─ KeyRefused     the caller did not prove who it is
+     └─ NotAllowed     it did, but may not do this
 
-The door that catches `KeyRefused` answers 401 with its message, which says what to do.
+The door that catches `KeyRefused` answers 401 with its message, which says what to do, and
+403 for `NotAllowed`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ class Refusal(StrEnum):
     UNKNOWN = "unknown"
     REVOKED = "revoked"
     EXPIRED = "expired"
+    PAUSED = "paused"
     OWNER_INACTIVE = "owner_inactive"
+    PROJECT_INACTIVE = "project_inactive"
 
 
 _ADVICE = {
@@ -36,8 +40,13 @@ _ADVICE = {
     ),
     Refusal.REVOKED: "This API key was revoked. Create a new one.",
     Refusal.EXPIRED: "This API key has expired. Move its expiry date, or create a new one.",
+    Refusal.PAUSED: "This API key is paused. Resume it, or use another one.",
     Refusal.OWNER_INACTIVE: (
         "The owner of this API key has been deactivated. Ask an administrator."
+    ),
+    Refusal.PROJECT_INACTIVE: (
+        "The project of this API key, or its organisation, has been deactivated. Ask an "
+        "administrator."
     ),
 }
 
@@ -53,3 +62,13 @@ class KeyRefused(AccountsError):
         self.reason = reason
         self.message = _ADVICE[reason]
         super().__init__(self.message)
+
+
+class NotAllowed(AccountsError):
+    """The key is good, but not for this. `param` is the request's field that asks too much."""
+
+    def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
+        self.message = message
+        self.code = code
+        self.param = param
+        super().__init__(message)

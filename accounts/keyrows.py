@@ -8,30 +8,44 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db import connection, models
+from django.db.models.functions import Cast
 
-from accounts.models import ApiKey, User
+from accounts.models import ApiKey, Organization, Project, User
 
 
 class KeyRow(NamedTuple):
-    """One key with what matters of its owner."""
+    """One key with what matters of its owner and its project. The lists are JSON."""
 
     key_id: int
     digest: str
     name: str
+    scopes: str
+    models: str
+    endpoints: str
+    networks: str
     expires_at: datetime | None
     revoked_at: datetime | None
+    paused_at: datetime | None
     owner_id: int
     username: str
     is_owner_active: bool
+    project_id: int
+    project_name: str
+    is_project_active: bool
+    organization_id: int
+    organization_name: str
+    is_organization_active: bool
 
 
 class Counts(NamedTuple):
-    """How many keys there are: all, the revoked, and of the others those whose owner is
-    inactive."""
+    """How many keys there are: all, and those that open no door, each counted once for the
+    first reason in this order."""
 
     num_keys: int
     num_revoked: int
+    num_paused: int
     num_owner_inactive: int
+    num_project_inactive: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +61,52 @@ class Fingerprint:
 
 # Scalar subqueries, because each one alone is answered from an index, which several
 # aggregates over one table are not.
+_KEYS, _USERS = ApiKey._meta.db_table, User._meta.db_table
+_PROJECTS, _ORGANIZATIONS = Project._meta.db_table, Organization._meta.db_table
+_INACTIVE_OWNERS = f"(SELECT id FROM {_USERS} WHERE NOT is_active)"
+_INACTIVE_PROJECTS = (
+    f"(SELECT id FROM {_PROJECTS} WHERE NOT is_active UNION "
+    f"SELECT id FROM {_PROJECTS} WHERE organization_id IN "
+    f"(SELECT id FROM {_ORGANIZATIONS} WHERE NOT is_active))"
+)
+_STANDING = "revoked_at IS NULL AND paused_at IS NULL"
 _FINGERPRINT_SQL = f"""
-SELECT (SELECT COUNT(*) FROM {ApiKey._meta.db_table}),
-       (SELECT COUNT(*) FROM {ApiKey._meta.db_table} WHERE revoked_at IS NOT NULL),
-       (SELECT COUNT(*) FROM {ApiKey._meta.db_table} WHERE revoked_at IS NULL AND owner_id IN
-           (SELECT id FROM {User._meta.db_table} WHERE NOT is_active)),
-       (SELECT MAX(id) FROM {ApiKey._meta.db_table}),
-       (SELECT MAX(updated_at) FROM {ApiKey._meta.db_table}),
-       (SELECT MAX(id) FROM {User._meta.db_table}),
-       (SELECT MAX(updated_at) FROM {User._meta.db_table})
+SELECT (SELECT COUNT(*) FROM {_KEYS}),
+       (SELECT COUNT(*) FROM {_KEYS} WHERE revoked_at IS NOT NULL),
+       (SELECT COUNT(*) FROM {_KEYS} WHERE paused_at IS NOT NULL AND revoked_at IS NULL),
+       (SELECT COUNT(*) FROM {_KEYS} WHERE {_STANDING} AND owner_id IN {_INACTIVE_OWNERS}),
+       (SELECT COUNT(*) FROM {_KEYS} WHERE {_STANDING} AND project_id IN {_INACTIVE_PROJECTS}
+           AND owner_id NOT IN {_INACTIVE_OWNERS}),
+       (SELECT MAX(id) FROM {_KEYS}),
+       (SELECT MAX(updated_at) FROM {_KEYS}),
+       (SELECT MAX(id) FROM {_USERS}),
+       (SELECT MAX(updated_at) FROM {_USERS}),
+       (SELECT MAX(updated_at) FROM {_PROJECTS}),
+       (SELECT MAX(updated_at) FROM {_ORGANIZATIONS})
 """
 
+# As text: most keys have the same lists, which need to be read only once then.
+_LISTS = {
+    name: Cast(name, models.TextField())
+    for name in ("scopes", "allowed_models", "allowed_endpoints", "allowed_networks")
+}
 _COLUMNS = (
     "id",
     "digest",
     "name",
+    *(f"{name}_text" for name in _LISTS),
     "expires_at",
     "revoked_at",
+    "paused_at",
     "owner_id",
     "owner__username",
     "owner__is_active",
+    "project_id",
+    "project__name",
+    "project__is_active",
+    "project__organization_id",
+    "project__organization__name",
+    "project__organization__is_active",
 )
 _CHUNK_ROWS = 2000
 
@@ -77,7 +117,7 @@ def read_fingerprint() -> Fingerprint:
         cursor.execute(_FINGERPRINT_SQL)
         row = cursor.fetchone()
     assert row is not None
-    return Fingerprint(Counts(*row[:3]), tuple(row[3:]))
+    return Fingerprint(Counts(*row[:5]), tuple(row[5:]))
 
 
 def all_rows() -> Iterator[KeyRow]:
@@ -86,15 +126,21 @@ def all_rows() -> Iterator[KeyRow]:
 
 
 def rows_since(moment: datetime) -> Iterator[KeyRow]:
-    """The keys that were stamped at `moment` or later, or whose owners were.
+    """The keys that were stamped at `moment` or later, or whose owners, projects or
+    organisations were.
 
-    Two queries, because an OR over both tables would read every key.
+    A query for each, because an OR over the tables would read every key.
     """
     yield from _rows(ApiKey.objects.filter(updated_at__gte=moment))
     owners = User.objects.filter(updated_at__gte=moment)
     yield from _rows(ApiKey.objects.filter(owner__in=owners))
+    projects = Project.objects.filter(updated_at__gte=moment)
+    yield from _rows(ApiKey.objects.filter(project__in=projects))
+    organizations = Organization.objects.filter(updated_at__gte=moment)
+    yield from _rows(ApiKey.objects.filter(project__organization__in=organizations))
 
 
 def _rows(keys: models.QuerySet[ApiKey]) -> Iterator[KeyRow]:
-    columns = keys.order_by().values_list(*_COLUMNS)
+    texts = {f"{name}_text": text for name, text in _LISTS.items()}
+    columns = keys.order_by().annotate(**texts).values_list(*_COLUMNS)
     return (KeyRow(*row) for row in columns.iterator(chunk_size=_CHUNK_ROWS))

@@ -15,14 +15,18 @@ import re
 import secrets
 import string
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.utils import timezone
 
-from accounts.models import ApiKey, User
+from accounts.models import ApiKey, Project, User
+from accounts.models.keys import usual_scopes
+from accounts.people import home_project
 
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _NUM_RANDOM = 32
@@ -53,19 +57,73 @@ def key_peppers() -> Mapping[int, bytes]:
     return peppers
 
 
-def create_key(*, owner: User, name: str, expires_at: datetime | None = None) -> NewKey:
-    """Make and store a new key."""
-    secret = new_secret()
-    peppers = key_peppers()
-    pepper_id = max(peppers)
-    key = ApiKey.objects.create(
+def create_key(
+    *,
+    owner: User,
+    name: str,
+    project: Project | None = None,
+    expires_at: datetime | None = None,
+    scopes: Iterable[str] | None = None,
+    models: Iterable[str] = (),
+    endpoints: Iterable[str] = (),
+    networks: Iterable[str] = (),
+) -> NewKey:
+    """Make and store a new key. Without a project it belongs to the owner's first one.
+
+    Empty models, endpoints and networks allow all of them. Raises `ValidationError` for
+    values that no key can have.
+    """
+    key = ApiKey(
         owner=owner,
+        project=project or home_project(owner),
         name=name,
         expires_at=expires_at,
-        hint=hint_of(secret),
-        digest=digest_of(secret.encode(), peppers[pepper_id]).hex(),
-        pepper_id=pepper_id,
+        scopes=usual_scopes() if scopes is None else list(scopes),
+        allowed_models=list(models),
+        allowed_endpoints=list(endpoints),
+        allowed_networks=list(networks),
     )
+    return _with_secret(key)
+
+
+@transaction.atomic
+def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
+    """A new key that may do the same. The old one works for the time of `grace`, unless it
+    expires before that. Raises ValueError for a key that is revoked or was rotated before."""
+    old = ApiKey.objects.select_for_update().get(pk=key.pk)
+    if old.revoked_at is not None:
+        raise ValueError("This key is revoked. Create a new one.")
+    if old.replaced_by_id is not None:
+        raise ValueError("This key has been rotated already. Rotate the one that replaced it.")
+    new = _with_secret(
+        ApiKey(
+            owner=old.owner,
+            project=old.project,
+            name=old.name,
+            expires_at=old.expires_at,
+            scopes=old.scopes,
+            allowed_models=old.allowed_models,
+            allowed_endpoints=old.allowed_endpoints,
+            allowed_networks=old.allowed_networks,
+        )
+    )
+    ends_at = timezone.now() + grace
+    old.expires_at = min(old.expires_at or ends_at, ends_at)
+    old.replaced_by = new.key
+    old.save(update_fields=["expires_at", "replaced_by"])
+    key.refresh_from_db()
+    return new
+
+
+def _with_secret(key: ApiKey) -> NewKey:
+    """Draw the secret of a key that is otherwise complete, and store the key."""
+    secret = new_secret()
+    peppers = key_peppers()
+    key.pepper_id = max(peppers)
+    key.hint = hint_of(secret)
+    key.digest = digest_of(secret.encode(), peppers[key.pepper_id]).hex()
+    key.full_clean()
+    key.save(force_insert=True)
     return NewKey(key, secret)
 
 
@@ -73,6 +131,18 @@ def revoke_key(key: ApiKey) -> None:
     """Stop the key for good. A key that is revoked keeps the time of the first time."""
     ApiKey.objects.filter(pk=key.pk).revoke()
     key.refresh_from_db(fields=["revoked_at", "updated_at"])
+
+
+def pause_key(key: ApiKey) -> None:
+    """Stop the key until it is resumed."""
+    ApiKey.objects.filter(pk=key.pk).pause()
+    key.refresh_from_db(fields=["paused_at", "updated_at"])
+
+
+def resume_key(key: ApiKey) -> None:
+    """Let a paused key open the door again."""
+    ApiKey.objects.filter(pk=key.pk).resume()
+    key.refresh_from_db(fields=["paused_at", "updated_at"])
 
 
 def looks_like_key(text: str | bytes) -> bool:

@@ -2,7 +2,7 @@
 
 `KeyTable` holds all keys of the database. The event loop asks it, without SQL, for every
 request; another thread calls `refresh()` about once a second. A key that is revoked, or
-whose owner is deactivated, is refused from the next refresh on.
+whose owner or project is deactivated, is refused from the next refresh on.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from accounts.errors import KeyRefused, Refusal
+from accounts.grants import ALL, Grants, read_grants
 from accounts.keyrows import (
     Counts,
     Fingerprint,
@@ -29,22 +31,25 @@ from accounts.keys import digest_of, key_peppers, looks_like_key
 OVERLAP_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who a request is counted for. None ids are nobody's."""
 
     user_id: int | None
     username: str
     key_id: int | None
     key_name: str
+    project_id: int | None = None
+    project_name: str = ""
+    organization_id: int | None = None
+    organization_name: str = ""
+    grants: Grants = ALL
 
 
 # Everybody, when the server runs without keys (`VINERY_AUTH=off`).
 ANONYMOUS = Caller(user_id=None, username="anonymous", key_id=None, key_name="")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     caller: Caller
     refusal: Refusal | None
     expires_at_s: float | None  # Unix time
@@ -128,7 +133,9 @@ class KeyTable:
         return Counts(
             num_keys=refusals.total(),
             num_revoked=refusals[Refusal.REVOKED],
+            num_paused=refusals[Refusal.PAUSED],
             num_owner_inactive=refusals[Refusal.OWNER_INACTIVE],
+            num_project_inactive=refusals[Refusal.PROJECT_INACTIVE],
         )
 
     def _find(self, secret: bytes) -> _Entry:
@@ -160,15 +167,29 @@ def _put(entries: dict[bytes, _Entry], rows: Iterable[KeyRow]) -> None:
 
 
 def _entry(row: KeyRow) -> _Entry:
-    return _Entry(
-        caller=Caller(row.owner_id, row.username, row.key_id, row.name),
-        refusal=_refusal(row),
-        expires_at_s=None if row.expires_at is None else row.expires_at.timestamp(),
+    caller = Caller(
+        user_id=row.owner_id,
+        username=row.username,
+        key_id=row.key_id,
+        key_name=row.name,
+        project_id=row.project_id,
+        project_name=row.project_name,
+        organization_id=row.organization_id,
+        organization_name=row.organization_name,
+        grants=read_grants(row.scopes, row.models, row.endpoints, row.networks),
     )
+    expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
+    return _Entry(caller, _refusal(row), expires_at_s)
 
 
 def _refusal(row: KeyRow) -> Refusal | None:
     """What holds at any time; expiry is left to the moment of the call."""
     if row.revoked_at is not None:
         return Refusal.REVOKED
-    return None if row.is_owner_active else Refusal.OWNER_INACTIVE
+    if row.paused_at is not None:
+        return Refusal.PAUSED
+    if not row.is_owner_active:
+        return Refusal.OWNER_INACTIVE
+    if row.is_project_active and row.is_organization_active:
+        return None
+    return Refusal.PROJECT_INACTIVE

@@ -75,7 +75,7 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "last_used_at",
     ]
     list_filter = [KeyStateFilter, "created_at", "last_used_at"]
-    list_select_related = ["owner"]
+    list_select_related = ["owner", "project__organization"]
     search_fields = ["name", "hint", "owner__username"]
     autocomplete_fields = ["owner"]
     ordering = ["-created_at", "-id"]

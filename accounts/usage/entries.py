@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 Progress = tuple[str, int, int, int, int]
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True, tag="admission"):
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="admission"):
     """A request was let in. `request_id` is unique for ever; None ids are anonymous."""
 
     request_id: str
@@ -50,6 +50,14 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, tag="admission"):
     dialect: str
     is_streamed: bool
     started_at: datetime
+    project_id: int | None = None
+    project_name: str = ""
+    organization_id: int | None = None
+    organization_name: str = ""
+    ip: str | None = None
+    asked_model: str = ""  # as the client named it
+    client_request_id: str = ""
+    num_request_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.started_at.tzinfo is None:
@@ -62,7 +70,21 @@ class Checkpoint(msgspec.Struct, frozen=True, tag="checkpoint"):
     progress: tuple[Progress, ...]
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, tag="settlement"):
+class BoundLimit(msgspec.Struct, frozen=True):
+    """A limit that refused a request, or in shadow would have."""
+
+    limit_id: int
+    scope: str  # such as "key:12"
+    metric: str
+    window: str
+    amount: int
+    level: float  # what was used of it
+    needed: float
+    wait_s: float | None  # None: it would never have fitted
+    is_shadow: bool = False
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settlement"):
     """A request has ended: with its admission, the whole usage row."""
 
     admission: Admission
@@ -76,6 +98,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, tag="settlement"):
     first_token_ms: float | None = None
     total_ms: float | None = None
     error_code: str = ""
+    finish_reason: str = ""
+    inter_token_ms: float | None = None
+    num_image_tokens: int = 0
+    num_response_bytes: int = 0
+    weighted_tokens: float = 0.0
+    is_exact: bool = True  # False: known from the last checkpoint of a process that died
+    bound_limits: tuple[BoundLimit, ...] = ()
 
 
 Entry = Admission | Checkpoint | Settlement
@@ -153,6 +182,7 @@ class OpenRequests:
                 num_cached_tokens=counts[1],
                 num_output_tokens=counts[2],
                 num_reasoning_tokens=counts[3],
+                is_exact=False,
             )
 
 

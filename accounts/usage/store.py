@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any
 
 from django.db import models, transaction
 
-from accounts.models import ApiKey, UsageRecord
-from accounts.usage.entries import Settlement
+from accounts.models import ApiKey, RefusedRequest, UsageRecord
+from accounts.usage.entries import Admission, Settlement
 
 _MAX_COUNT = 2**31 - 1  # of an integer column
 _WIDTHS = {
@@ -27,17 +28,23 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
         return
     with transaction.atomic():
         UsageRecord.objects.bulk_create(map(_record, settlements), ignore_conflicts=True)
+        refusals = [row for settlement in settlements for row in _refusals(settlement)]
+        if refusals:
+            RefusedRequest.objects.bulk_create(refusals, ignore_conflicts=True)
         # Sorted, so that two processes lock keys in one order and never wait in a circle.
-        for key_id, used_at in sorted(_last_uses(settlements).items()):
-            ApiKey.objects.mark_used(key_id, used_at)
+        for key_id, last in sorted(_last_uses(settlements).items()):
+            ApiKey.objects.mark_used(
+                key_id, last.started_at, ip=_ip(last.ip), model=_text("model", last.model)
+            )
 
 
-def _last_uses(settlements: Iterable[Settlement]) -> dict[int, datetime]:
-    uses: dict[int, datetime] = {}
+def _last_uses(settlements: Iterable[Settlement]) -> dict[int, Admission]:
+    uses: dict[int, Admission] = {}
     for admission in (settlement.admission for settlement in settlements):
         if admission.key_id is not None:
-            previous = uses.get(admission.key_id, admission.started_at)
-            uses[admission.key_id] = max(previous, admission.started_at)
+            last = uses.get(admission.key_id, admission)
+            is_later = admission.started_at >= last.started_at
+            uses[admission.key_id] = admission if is_later else last
     return uses
 
 
@@ -45,27 +52,73 @@ def _record(settlement: Settlement) -> UsageRecord:
     """The row, cut to what the columns hold: one odd value must not stop the queue."""
     admission = settlement.admission
     return UsageRecord(
-        request_id=_text("request_id", admission.request_id),
-        created_at=admission.started_at,
-        user_id=admission.user_id,
-        username=_text("username", admission.username),
-        key_id=admission.key_id,
-        key_name=_text("key_name", admission.key_name),
-        model=_text("model", admission.model),
+        **_who(admission),
+        client_request_id=_text("client_request_id", admission.client_request_id),
+        ip=_ip(admission.ip),
+        asked_model=_text("asked_model", admission.asked_model),
         endpoint=_text("endpoint", admission.endpoint),
         dialect=_text("dialect", admission.dialect),
         is_streamed=admission.is_streamed,
         num_prompt_tokens=_count(settlement.num_prompt_tokens),
         num_cached_tokens=_count(settlement.num_cached_tokens),
+        num_image_tokens=_count(settlement.num_image_tokens),
         num_output_tokens=_count(settlement.num_output_tokens),
         num_reasoning_tokens=_count(settlement.num_reasoning_tokens),
+        weighted_tokens=settlement.weighted_tokens,
         queue_ms=settlement.queue_ms,
         first_token_ms=settlement.first_token_ms,
+        inter_token_ms=settlement.inter_token_ms,
         total_ms=settlement.total_ms,
+        num_request_bytes=_count(admission.num_request_bytes),
+        num_response_bytes=_count(settlement.num_response_bytes),
         http_status=settlement.http_status,
         outcome=settlement.outcome,
+        finish_reason=_text("finish_reason", settlement.finish_reason),
         error_code=_text("error_code", settlement.error_code),
+        is_exact=settlement.is_exact,
     )
+
+
+def _refusals(settlement: Settlement) -> Iterator[RefusedRequest]:
+    who = _who(settlement.admission)
+    for bound in settlement.bound_limits:
+        yield RefusedRequest(
+            **who,
+            limit_id=bound.limit_id,
+            scope=bound.scope[:300],
+            metric=bound.metric,
+            window=bound.window,
+            amount=bound.amount,
+            level=bound.level,
+            needed=bound.needed,
+            wait_s=bound.wait_s,
+            is_shadow=bound.is_shadow,
+        )
+
+
+def _who(admission: Admission) -> dict[str, Any]:
+    """The columns that both tables have."""
+    return {
+        "request_id": _text("request_id", admission.request_id),
+        "created_at": admission.started_at,
+        "user_id": admission.user_id,
+        "username": _text("username", admission.username),
+        "key_id": admission.key_id,
+        "key_name": _text("key_name", admission.key_name),
+        "project_id": admission.project_id,
+        "project_name": _text("project_name", admission.project_name),
+        "organization_id": admission.organization_id,
+        "organization_name": _text("organization_name", admission.organization_name),
+        "model": _text("model", admission.model),
+    }
+
+
+def _ip(text: str | None) -> str | None:
+    """An address that the column takes; a socket path, for one, is none."""
+    try:
+        return None if text is None else str(ip_address(text))
+    except ValueError:
+        return None
 
 
 def _text(column: str, text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from accounts.errors import KeyRefused, Refusal
+from accounts.grants import Grants
 from accounts.keyrows import _FINGERPRINT_SQL, KeyRow, all_rows
-from accounts.keys import NewKey, create_key, new_secret, revoke_key
+from accounts.keys import NewKey, create_key, new_secret, pause_key, resume_key, revoke_key
 from accounts.keytable import OVERLAP_S, Caller, KeyTable
-from accounts.models import ApiKey, User
+from accounts.models import ApiKey, Organization, Project, User
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -76,7 +78,66 @@ def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], al
 
     caller = table.authenticate(bearer(made.secret))
 
-    assert caller == Caller(alice.pk, "alice", made.key.pk, "laptop")
+    project = made.key.project
+    assert caller == Caller(
+        user_id=alice.pk,
+        username="alice",
+        key_id=made.key.pk,
+        key_name="laptop",
+        project_id=project.pk,
+        project_name="default",
+        organization_id=project.organization.pk,
+        organization_name="default",
+        grants=Grants(frozenset({"inference", "usage"})),
+    )
+
+
+def test_it_knows_what_a_key_may_be_used_for(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key(
+        scopes=["manage"], models=["small"], endpoints=["completions"], networks=["10.0.0.0/8"]
+    )
+    table.refresh()
+
+    grants = table.authenticate(bearer(made.secret)).grants
+
+    assert grants == Grants(
+        frozenset({"manage"}),
+        frozenset({"small"}),
+        frozenset({"completions"}),
+        (ip_network("10.0.0.0/8"),),
+    )
+
+
+def test_a_paused_key_opens_nothing_until_it_is_resumed(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table.refresh()
+    pause_key(made.key)
+    table.refresh()
+    assert refusal(table, bearer(made.secret)) is Refusal.PAUSED
+    resume_key(made.key)
+    table.refresh()
+    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
+
+
+@pytest.mark.parametrize("place", ["project", "organization"])
+def test_keys_of_a_project_that_is_deactivated_open_nothing(
+    table: KeyTable, new_key: Callable[..., NewKey], place: str
+) -> None:
+    made = new_key()
+    table.refresh()
+    closed = made.key.project if place == "project" else made.key.project.organization
+    closed.is_active = False
+    closed.save()
+    table.refresh()
+    assert refusal(table, bearer(made.secret)) is Refusal.PROJECT_INACTIVE
+    closed.is_active = True
+    closed.save()
+    table.refresh()
+    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
 
 
 def test_it_asks_no_database(
@@ -200,9 +261,11 @@ def test_it_learns_a_new_key_without_reading_the_others(
     table = settled_table()
     # The name would be read with the row, but nothing tells that the row changed.
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
+    Project.objects.update(updated_at=LONG_AGO)
+    Organization.objects.update(updated_at=LONG_AGO)
     made = new_key("new")
 
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(5):
         table.refresh()
 
     assert table.authenticate(bearer(made.secret)).key_name == "new"

@@ -84,7 +84,7 @@ def test_update_or_create_moves_the_stamp(key: ApiKey) -> None:
 def test_a_use_does_not_move_the_stamp(key: ApiKey) -> None:
     used_at = timezone.now()
 
-    ApiKey.objects.mark_used(key.pk, used_at)
+    ApiKey.objects.mark_used(key.pk, used_at, ip="10.0.0.7", model="tiny-chat")
 
     assert stamp_of(key) == LONG_AGO
     assert key.last_used_at == used_at
@@ -93,8 +93,9 @@ def test_a_use_does_not_move_the_stamp(key: ApiKey) -> None:
 def test_an_earlier_use_does_not_hide_a_later_one(key: ApiKey) -> None:
     used_at = timezone.now()
 
-    ApiKey.objects.mark_used(key.pk, used_at)
-    ApiKey.objects.mark_used(key.pk, LONG_AGO)
+    ApiKey.objects.mark_used(key.pk, used_at, ip="10.0.0.7", model="tiny-chat")
+    ApiKey.objects.mark_used(key.pk, LONG_AGO, ip=None, model="other")
 
     key.refresh_from_db()
     assert key.last_used_at == used_at
+    assert (key.last_used_ip, key.last_used_model) == ("10.0.0.7", "tiny-chat")

@@ -81,11 +81,11 @@ def test_a_journal_of_this_program_can_be_read_by_the_next() -> None:
         b'"endpoint":"chat/completions","dialect":"v1","is_streamed":true,'
         b'"started_at":"2026-03-01T12:00:00Z"},"outcome":"ok","http_status":200,'
         b'"num_prompt_tokens":11,"num_cached_tokens":8,"num_output_tokens":30,'
-        b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0,'
-        b'"error_code":""}\n'
+        b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0}\n'
     )
 
     assert encode(settlement()) == line
+    assert decode(line[:-2] + b',"error_code":""}') == settlement()
     assert decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}') == Checkpoint(
         (("r1", 1, 2, 3, 4),)
     )
@@ -119,6 +119,7 @@ def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
         num_cached_tokens=4,
         num_output_tokens=7,
         num_reasoning_tokens=2,
+        is_exact=False,
     )
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
 

@@ -11,15 +11,41 @@ from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
 from accounts.keys import NewKey
-from accounts.models import ApiKey, UsageRecord
-from accounts.usage.entries import Outcome
+from accounts.models import ApiKey, RefusedRequest, UsageRecord
+from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 
 
 def test_a_settlement_becomes_a_row() -> None:
-    store_settlements([settlement(error_code="none", outcome=Outcome.CLIENT_GONE)])
+    who = {
+        "project_id": 3,
+        "project_name": "search",
+        "organization_id": 2,
+        "organization_name": "acme",
+        "ip": "10.0.0.7",
+        "asked_model": "chat",
+        "client_request_id": "mine",
+        "num_request_bytes": 300,
+    }
+    used = {
+        "num_image_tokens": 5,
+        "weighted_tokens": 12.5,
+        "inter_token_ms": 7.5,
+        "num_response_bytes": 4000,
+        "finish_reason": "stop",
+    }
+    store_settlements(
+        [
+            settlement(
+                admission=admission(**who),
+                error_code="none",
+                outcome=Outcome.CLIENT_GONE,
+                **used,
+            )
+        ]
+    )
 
     row = UsageRecord.objects.values().get()
     del row["id"]
@@ -44,7 +70,32 @@ def test_a_settlement_becomes_a_row() -> None:
         "http_status": 200,
         "outcome": "client_gone",
         "error_code": "none",
+        "is_exact": True,
+        **who,
+        **used,
     }
+
+
+def test_the_limits_that_bound_a_request_become_rows_once() -> None:
+    bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
+    shadow = BoundLimit(10, "platform", "requests", "day", 5, 5.0, 1.0, None, is_shadow=True)
+    refused = settlement(outcome=Outcome.REJECTED, bound_limits=(bound, shadow))
+
+    store_settlements([refused])
+    store_settlements([refused])
+
+    first, second = RefusedRequest.objects.order_by("limit_id")
+    assert (first.request_id, first.key_name, first.scope) == ("r1", "laptop", "key:12")
+    assert (first.level, first.needed, first.wait_s) == (950.0, 80.0, 1.8)
+    assert (second.is_shadow, second.wait_s) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "stored"), [("::1", "::1"), ("testclient", None), ("", None), (None, None)]
+)
+def test_what_is_no_address_is_none(told: str | None, stored: str | None) -> None:
+    store_settlements([settlement(admission=admission(ip=told))])
+    assert UsageRecord.objects.get().ip == stored
 
 
 def test_the_first_settlement_of_a_request_stays() -> None:

@@ -69,7 +69,9 @@ def list_keys(_: argparse.Namespace) -> int:
     from accounts.models import ApiKey
 
     now = datetime.now(UTC)
-    rows = [_row(key, now) for key in ApiKey.objects.select_related("owner")]
+    rows = [
+        _row(key, now) for key in ApiKey.objects.select_related("owner", "project__organization")
+    ]
     print(table(("ID", "HINT", "NAME", "USER", "STATE", "EXPIRES", "LAST USED"), rows))
     return 0
 

@@ -1,0 +1,41 @@
+"""The tables of people, keys, limits and usage."""
+
+from accounts.models.audit import AuditEntry
+from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, Scope
+from accounts.models.limits import (
+    Limit,
+    LimitMetric,
+    LimitScope,
+    LimitWindow,
+    ModelWeight,
+)
+from accounts.models.people import (
+    Membership,
+    Organization,
+    Project,
+    Role,
+    User,
+    UserManager,
+)
+from accounts.models.usage import RefusedRequest, UsageRecord
+
+__all__ = [
+    "ApiKey",
+    "ApiKeyQuerySet",
+    "AuditEntry",
+    "KeyState",
+    "Limit",
+    "LimitMetric",
+    "LimitScope",
+    "LimitWindow",
+    "Membership",
+    "ModelWeight",
+    "Organization",
+    "Project",
+    "RefusedRequest",
+    "Role",
+    "Scope",
+    "UsageRecord",
+    "User",
+    "UserManager",
+]

@@ -1,0 +1,156 @@
+"""Keys that programs call with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+
+from accounts.models.people import Project, User
+from accounts.networks import read_networks
+from accounts.stamps import Stamped, StampedQuerySet
+
+
+class KeyState(StrEnum):
+    """Whether a key opens the door, and if not, why."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    OWNER_INACTIVE = "owner inactive"
+    PROJECT_INACTIVE = "project inactive"
+
+
+class Scope(models.TextChoices):
+    """What a key may be used for."""
+
+    INFERENCE = "inference", "inference"
+    USAGE = "usage", "read usage"
+    MANAGE = "manage", "manage"
+
+
+def usual_scopes() -> list[str]:
+    """Of a new key: to ask models, and to see what that used."""
+    return [Scope.INFERENCE.value, Scope.USAGE.value]
+
+
+def check_scopes(value: object) -> None:
+    """Raises ValidationError for what is no list of scopes."""
+    known = set(Scope.values)
+    if not isinstance(value, list) or not value or not set(map(str, value)) <= known:
+        raise ValidationError(f"Choose at least one of: {', '.join(sorted(known))}.")
+
+
+def check_names(value: object) -> None:
+    """Raises ValidationError for what is no list of names."""
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValidationError('Give a list of names, such as ["tiny-chat"]; empty allows all.')
+
+
+def check_networks(value: object) -> None:
+    """Raises ValidationError for what is no list of networks."""
+    check_names(value)
+    assert isinstance(value, list)
+    try:
+        read_networks(value)
+    except ValueError as error:
+        raise ValidationError(f"{error}. Networks look like 10.0.0.0/8 or 2001:db8::/32.") from None
+
+
+class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
+    """The ways in which keys change."""
+
+    def revoke(self) -> int:
+        """Stop these keys for good. Returns how many were not revoked before."""
+        return self.filter(revoked_at=None).update(revoked_at=timezone.now())
+
+    def pause(self) -> int:
+        """Stop these keys until they are resumed. Returns how many were not paused before."""
+        return self.filter(revoked_at=None, paused_at=None).update(paused_at=timezone.now())
+
+    def resume(self) -> int:
+        """Let paused keys open the door again. Returns how many were paused."""
+        return self.filter(paused_at__isnull=False).update(paused_at=None)
+
+    def mark_used(self, key_id: int, at: datetime, *, ip: str | None, model: str) -> None:
+        """Remember a use, unless a later one is known.
+
+        The stamp stays: a use does not change what the key table knows.
+        """
+        is_news = models.Q(last_used_at=None) | models.Q(last_used_at__lt=at)
+        uses = {"last_used_at": at, "last_used_ip": ip, "last_used_model": model}
+        models.QuerySet.update(self.filter(is_news, id=key_id), **uses)
+
+
+class ApiKey(Stamped):
+    """A key that a program calls with. The secret itself is nowhere: see `accounts.keys`.
+
+    Empty lists of models, endpoints and networks allow all of them.
+    """
+
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="api_keys")
+    name = models.CharField(max_length=100)
+    scopes = models.JSONField(default=usual_scopes, validators=[check_scopes])
+    allowed_models = models.JSONField(default=list, blank=True, validators=[check_names])
+    allowed_endpoints = models.JSONField(default=list, blank=True, validators=[check_names])
+    allowed_networks = models.JSONField(default=list, blank=True, validators=[check_networks])
+    hint = models.CharField(
+        max_length=24, editable=False, help_text="Enough of the key to recognise it."
+    )
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    pepper_id = models.PositiveSmallIntegerField(editable=False)
+    created_at = models.DateTimeField("created", auto_now_add=True)
+    expires_at = models.DateTimeField("expires", null=True, blank=True)
+    paused_at = models.DateTimeField("paused", null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField("revoked", null=True, blank=True, editable=False)
+    replaced_by = models.OneToOneField(
+        "self",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="replaces",
+        help_text="The key that rotation made of this one.",
+    )
+    last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
+    last_used_ip = models.GenericIPAddressField(
+        "last used from", null=True, blank=True, editable=False
+    )
+    last_used_model = models.CharField(max_length=255, blank=True, default="", editable=False)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            # The key table counts these every second.
+            models.Index(
+                fields=["id"], condition=models.Q(revoked_at__isnull=False), name="key_revoked"
+            ),
+            models.Index(
+                fields=["id"], condition=models.Q(paused_at__isnull=False), name="key_paused"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.hint})"
+
+    def state_at(self, now: datetime) -> KeyState:
+        """The first reason for which the key is refused at `now`, or ACTIVE."""
+        if self.revoked_at is not None:
+            return KeyState.REVOKED
+        if self.expires_at is not None and self.expires_at <= now:
+            return KeyState.EXPIRED
+        if self.paused_at is not None:
+            return KeyState.PAUSED
+        if not self.owner.is_active:
+            return KeyState.OWNER_INACTIVE
+        project = self.project
+        is_open = project.is_active and project.organization.is_active
+        return KeyState.ACTIVE if is_open else KeyState.PROJECT_INACTIVE

@@ -1,0 +1,130 @@
+"""What may be used, by whom, in which time; and what a token of a model weighs."""
+
+from __future__ import annotations
+
+from zoneinfo import available_timezones
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models
+
+from accounts.stamps import Stamped, StampedQuerySet
+
+
+class LimitScope(models.TextChoices):
+    """Whose use is counted."""
+
+    PLATFORM = "platform", "the whole platform"
+    ORGANIZATION = "organization", "an organisation"
+    PROJECT = "project", "a project"
+    USER = "user", "a user"
+    KEY = "key", "a key"
+    MODEL = "model", "a model"
+
+
+class LimitMetric(models.TextChoices):
+    """What is counted."""
+
+    REQUESTS = "requests", "requests"
+    TOKENS = "tokens", "tokens"
+    INPUT_TOKENS = "input_tokens", "input tokens"
+    OUTPUT_TOKENS = "output_tokens", "output tokens"
+    CONCURRENCY = "concurrency", "requests at the same time"
+    WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens"
+
+
+class LimitWindow(models.TextChoices):
+    """In which time."""
+
+    MINUTE = "minute", "per minute"
+    DAY = "day", "per day"
+    MONTH = "month", "per month"
+    NONE = "none", "at any time"
+
+
+def check_time_zone(name: str) -> None:
+    """Raises ValidationError for a zone that does not exist."""
+    if name not in available_timezones():
+        raise ValidationError(f"There is no time zone {name}. They look like Europe/Berlin.")
+
+
+class Limit(Stamped):
+    """At most `amount` of a metric, in a window, for a scope.
+
+    The scope is an id of the table that its kind names; a model has a name instead, and the
+    platform neither.
+    """
+
+    scope = models.CharField(max_length=16, choices=LimitScope.choices)
+    scope_id = models.PositiveBigIntegerField(
+        default=0, blank=True, help_text="0 for models and the platform."
+    )
+    model = models.CharField(
+        max_length=255, blank=True, default="", help_text="The name of the model, for its limits."
+    )
+    metric = models.CharField(max_length=16, choices=LimitMetric.choices)
+    window = models.CharField(max_length=8, choices=LimitWindow.choices)
+    amount = models.PositiveBigIntegerField(validators=[MinValueValidator(1)])
+    time_zone = models.CharField(
+        max_length=64,
+        default="UTC",
+        validators=[check_time_zone],
+        help_text="In which days and months begin.",
+    )
+    is_shadow = models.BooleanField(
+        "shadow", default=False, help_text="Only count what would have been refused."
+    )
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["scope", "scope_id", "model", "metric", "window"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["scope", "scope_id", "model", "metric", "window"],
+                name="one_limit_of_a_kind",
+                violation_error_message="There is such a limit already: change its amount.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        whose = f"{self.scope} {self.scope_id or self.model}".strip()
+        return f"{self.amount} {self.get_metric_display()} {self.get_window_display()}, {whose}"
+
+    def clean(self) -> None:
+        """Raises ValidationError for parts that do not go together."""
+        is_now = self.metric == LimitMetric.CONCURRENCY
+        if is_now and self.window != LimitWindow.NONE:
+            raise ValidationError({"window": "Requests at the same time are counted at any time."})
+        has_no_end = self.metric == LimitMetric.WEIGHTED_TOKENS
+        if self.window == LimitWindow.NONE and not is_now and not has_no_end:
+            raise ValidationError({"window": "Choose a minute, a day or a month."})
+        needs_id = self.scope not in (LimitScope.PLATFORM, LimitScope.MODEL)
+        if needs_id != bool(self.scope_id):
+            raise ValidationError({"scope_id": f"A limit of {self.get_scope_display()}: whose?"})
+        if (self.scope == LimitScope.MODEL) != bool(self.model):
+            raise ValidationError(
+                {"model": "Name the model for a limit of a model, and only then."}
+            )
+
+
+class ModelWeight(Stamped):
+    """What tokens of a model count for in budgets; a model without a row counts 1 for each."""
+
+    model = models.CharField(max_length=255, unique=True)
+    uncached = models.FloatField(
+        "of a prompt's token", default=1, validators=[MinValueValidator(0)]
+    )
+    cached = models.FloatField("of a cached one", default=1, validators=[MinValueValidator(0)])
+    output = models.FloatField("of an output token", default=1, validators=[MinValueValidator(0)])
+    image = models.FloatField("of an image's token", default=1, validators=[MinValueValidator(0)])
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "token weight"
+        ordering = ["model"]
+
+    def __str__(self) -> str:
+        return self.model

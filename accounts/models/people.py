@@ -1,0 +1,147 @@
+"""Who there is: organisations, the projects in them, people, and what each may do where."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.auth import models as auth
+from django.db import models
+
+from accounts.stamps import Stamped, StampedQuerySet
+
+
+class UserManager(auth.UserManager["User"]):
+    """Django's own, over a queryset that stamps what it updates."""
+
+    def get_queryset(self) -> StampedQuerySet[User]:
+        """All users."""
+        return StampedQuerySet(self.model, using=self._db)
+
+
+class User(Stamped, auth.AbstractUser):
+    """A person or a service that owns keys. Ours from the first migration on, because a
+    user model cannot be exchanged later."""
+
+    is_service = models.BooleanField(
+        "service account",
+        default=False,
+        help_text="A program's account: it owns keys and cannot sign in.",
+    )
+
+    objects: ClassVar[UserManager] = UserManager()
+
+    class Meta(auth.AbstractUser.Meta):
+        indexes = [
+            # Inactive users are few; the key table asks for them every second.
+            models.Index(fields=["id"], condition=models.Q(is_active=False), name="user_inactive"),
+        ]
+
+
+class Organization(Stamped):
+    """A company or a team: what is in it is seen by its members alone."""
+
+    name = models.CharField(max_length=100, unique=True)
+    is_active = models.BooleanField(
+        "active", default=True, help_text="Keys of an inactive organisation open no door."
+    )
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "organisation"
+        ordering = ["name"]
+        indexes = [
+            models.Index(fields=["id"], condition=models.Q(is_active=False), name="org_inactive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Project(Stamped):
+    """What keys are made for, and what is counted together."""
+
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation"
+    )
+    name = models.CharField(max_length=100)
+    is_active = models.BooleanField(
+        "active", default=True, help_text="Keys of an inactive project open no door."
+    )
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["organization__name", "name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "name"],
+                name="project_name_in_organization",
+                violation_error_message="This organisation has a project of that name.",
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["id"], condition=models.Q(is_active=False), name="project_inactive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organization} / {self.name}"
+
+
+class Role(models.TextChoices):
+    """What a member may do, each role all that those after it may."""
+
+    OWNER = "owner", "owner"
+    ADMIN = "admin", "admin"
+    MEMBER = "member", "member"
+    VIEWER = "viewer", "viewer"
+
+
+class Membership(models.Model):
+    """A user's role in an organisation, or in one of its projects alone.
+
+    Owners decide about members and the organisation itself, admins about projects, keys and
+    limits, members make keys of their own, viewers look.
+    """
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="memberships",
+        verbose_name="organisation",
+    )
+    project = models.ForeignKey(
+        Project,
+        on_delete=models.CASCADE,
+        related_name="memberships",
+        null=True,
+        blank=True,
+        help_text="Empty: the role holds in the whole organisation.",
+    )
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    class Meta:
+        ordering = ["organization__name", "project__name", "user__username"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "organization"],
+                condition=models.Q(project=None),
+                name="one_role_in_an_organization",
+                violation_error_message="This user has a role in the organisation already.",
+            ),
+            models.UniqueConstraint(
+                fields=["user", "project"],
+                condition=models.Q(project__isnull=False),
+                name="one_role_in_a_project",
+                violation_error_message="This user has a role in the project already.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.project or self.organization}"

@@ -1,0 +1,123 @@
+"""What was used, and what was refused: rows that outlive the people, keys and models in them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from accounts.usage.entries import Outcome
+
+
+class UsageRecord(models.Model):
+    """What one request used.
+
+    Ids and names are copied, without foreign keys. Written by `accounts.usage` only, exactly
+    once for each request.
+    """
+
+    request_id = models.CharField(max_length=64, unique=True)
+    client_request_id = models.CharField(
+        max_length=128, blank=True, default="", help_text="The client's `x-client-request-id`."
+    )
+    created_at = models.DateTimeField("arrived")
+    user_id = models.BigIntegerField(null=True)
+    username = models.CharField("user", max_length=150)
+    key_id = models.BigIntegerField(null=True)
+    key_name = models.CharField("key", max_length=100)
+    project_id = models.BigIntegerField(null=True)
+    project_name = models.CharField("project", max_length=100, blank=True, default="")
+    organization_id = models.BigIntegerField(null=True)
+    organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
+    ip = models.GenericIPAddressField("address", null=True)
+    model = models.CharField(max_length=255)
+    asked_model = models.CharField(
+        max_length=255, blank=True, default="", help_text="As the client named it."
+    )
+    endpoint = models.CharField(max_length=64)
+    dialect = models.CharField(max_length=16, help_text="The URL tree: v1 or v3.")
+    is_streamed = models.BooleanField("streamed")
+    num_prompt_tokens = models.PositiveIntegerField("prompt tokens", default=0)
+    num_cached_tokens = models.PositiveIntegerField(
+        "cached tokens", default=0, help_text="Part of the prompt tokens."
+    )
+    num_image_tokens = models.PositiveIntegerField(
+        "image tokens", default=0, help_text="Part of the prompt tokens."
+    )
+    num_output_tokens = models.PositiveIntegerField("output tokens", default=0)
+    num_reasoning_tokens = models.PositiveIntegerField(
+        "reasoning tokens", default=0, help_text="Part of the output tokens."
+    )
+    weighted_tokens = models.FloatField(default=0, help_text="What budgets were charged.")
+    queue_ms = models.FloatField(null=True)
+    first_token_ms = models.FloatField(null=True)
+    inter_token_ms = models.FloatField(null=True, help_text="Mean time between two tokens.")
+    total_ms = models.FloatField(null=True)
+    num_request_bytes = models.PositiveIntegerField("request bytes", default=0)
+    num_response_bytes = models.PositiveBigIntegerField("response bytes", default=0)
+    http_status = models.PositiveSmallIntegerField(
+        null=True, help_text="Empty when the process ended before it answered."
+    )
+    outcome = models.CharField(
+        max_length=16, choices=[(outcome.value, outcome.label) for outcome in Outcome]
+    )
+    finish_reason = models.CharField(max_length=32, blank=True, default="")
+    error_code = models.CharField(max_length=64, blank=True, default="")
+    is_exact = models.BooleanField(
+        "exact",
+        default=True,
+        help_text="Unset where a process died and the last checkpoint is what is known.",
+    )
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["created_at", "id"], name="usage_by_time"),
+            models.Index(fields=["user_id", "created_at"], name="usage_by_user"),
+            models.Index(fields=["key_id", "created_at"], name="usage_by_key"),
+            models.Index(fields=["project_id", "created_at"], name="usage_by_project"),
+            models.Index(fields=["model", "created_at"], name="usage_by_model"),
+        ]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class RefusedRequest(models.Model):
+    """Why a limit refused a request, or would have: what bound, how full it was, what was
+    needed and how long to wait. One row for each limit that bound."""
+
+    request_id = models.CharField(max_length=64)
+    created_at = models.DateTimeField("at")
+    user_id = models.BigIntegerField(null=True)
+    username = models.CharField("user", max_length=150)
+    key_id = models.BigIntegerField(null=True)
+    key_name = models.CharField("key", max_length=100)
+    project_id = models.BigIntegerField(null=True)
+    project_name = models.CharField("project", max_length=100, blank=True, default="")
+    organization_id = models.BigIntegerField(null=True)
+    organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
+    model = models.CharField(max_length=255)
+    limit_id = models.BigIntegerField(null=True)
+    scope = models.CharField(max_length=300, help_text="Whose limit it was, such as key:12.")
+    metric = models.CharField(max_length=16)
+    window = models.CharField(max_length=8)
+    amount = models.PositiveBigIntegerField(help_text="The limit.")
+    level = models.FloatField(help_text="What was used of it.")
+    needed = models.FloatField(help_text="What the request needed.")
+    wait_s = models.FloatField(null=True, help_text="Empty: it would never have fitted.")
+    is_shadow = models.BooleanField("shadow", default=False, help_text="It was let through.")
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request_id", "limit_id"], name="one_refusal_by_a_limit"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["created_at", "id"], name="refusal_by_time"),
+            models.Index(fields=["key_id", "created_at"], name="refusal_by_key"),
+            models.Index(fields=["project_id", "created_at"], name="refusal_by_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request_id}: {self.scope} {self.metric}"

@@ -1,0 +1,130 @@
+"""How keys are made, replaced and stopped, and what they may be used for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from accounts.errors import NotAllowed
+from accounts.grants import ALL, Grants, read_grants
+from accounts.keys import NewKey, rotate_key
+from accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
+from accounts.people import home_project, join
+
+pytestmark = pytest.mark.django_db
+WEEK = timedelta(days=7)
+
+
+def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey]) -> None:
+    old = new_key(models=["small"], networks=["10.0.0.0/8"])
+
+    new = rotate_key(old.key, grace=WEEK)
+
+    assert new.secret != old.secret
+    assert new.key.allowed_models == ["small"]
+    assert new.key.allowed_networks == ["10.0.0.0/8"]
+    assert new.key.project == old.key.project
+    assert old.key.replaced_by == new.key
+    now = timezone.now()
+    assert old.key.state_at(now) is KeyState.ACTIVE
+    assert old.key.state_at(now + WEEK) is KeyState.EXPIRED
+    assert new.key.state_at(now + WEEK) is KeyState.ACTIVE
+
+
+def test_grace_makes_no_key_live_longer(new_key: Callable[..., NewKey]) -> None:
+    soon = timezone.now() + timedelta(hours=1)
+    old = new_key(expires_at=soon)
+    rotate_key(old.key, grace=WEEK)
+    assert old.key.expires_at == soon
+
+
+def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewKey]) -> None:
+    old = new_key()
+    new = rotate_key(old.key, grace=WEEK)
+    with pytest.raises(ValueError, match="rotated already"):
+        rotate_key(old.key, grace=WEEK)
+    type(new.key).objects.filter(pk=new.key.pk).revoke()
+    with pytest.raises(ValueError, match="revoked"):
+        rotate_key(new.key, grace=WEEK)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scopes": []},
+        {"scopes": ["everything"]},
+        {"models": [""]},
+        {"networks": ["10.0.0.1/8"]},
+        {"networks": ["the office"]},
+        {"name": ""},
+    ],
+)
+def test_a_key_that_cannot_be_meant_is_refused(
+    new_key: Callable[..., NewKey], wrong: dict[str, object]
+) -> None:
+    with pytest.raises(ValidationError):
+        new_key(**wrong)
+
+
+def test_the_first_key_of_an_installation_makes_a_project_with_its_owner_in_it(
+    new_key: Callable[..., NewKey], alice: User
+) -> None:
+    project = new_key().key.project
+    assert str(project) == "default / default"
+    assert alice.memberships.get().role == Role.MEMBER
+    assert new_key("second").key.project == project
+    assert Membership.objects.count() == 1
+
+
+def test_a_user_makes_keys_for_the_first_project_of_theirs(alice: User) -> None:
+    acme = Organization.objects.create(name="acme")
+    Project.objects.create(organization=Organization.objects.create(name="other"), name="other")
+    search = Project.objects.create(organization=acme, name="search")
+    join(alice, acme, Role.VIEWER)
+    join(alice, acme, Role.ADMIN)
+    assert home_project(alice) == search
+    assert alice.memberships.get().role == Role.ADMIN
+
+
+def denied(grants: Grants, check: str, asked: object) -> str | None:
+    try:
+        getattr(grants, check)(asked)
+    except NotAllowed as refused:
+        return refused.code
+    return None
+
+
+SMALL_IN_THE_OFFICE = read_grants(
+    '["inference"]', '["small"]', '["completions"]', '["10.0.0.0/8","2001:db8::/32"]'
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "allowed", "other", "code"),
+    [
+        ("check_scope", Scope.INFERENCE, Scope.MANAGE, "missing_scope"),
+        ("check_model", "small", "large", "model_not_allowed"),
+        ("check_endpoint", "completions", "responses", "endpoint_not_allowed"),
+        ("check_address", "10.1.2.3", "11.1.2.3", "address_not_allowed"),
+        ("check_address", "2001:db8::1", "2001:db9::1", "address_not_allowed"),
+        ("check_address", "::ffff:10.1.2.3", "::ffff:11.1.2.3", "address_not_allowed"),
+        ("check_address", "10.1.2.3", None, "address_not_allowed"),
+        ("check_address", "10.1.2.3", "a socket", "address_not_allowed"),
+    ],
+)
+def test_a_key_may_be_for_few_things_only(
+    check: str, allowed: object, other: object, code: str
+) -> None:
+    assert denied(SMALL_IN_THE_OFFICE, check, allowed) is None
+    assert denied(SMALL_IN_THE_OFFICE, check, other) == code
+    assert denied(ALL, check, other) is None
+
+
+def test_keys_that_may_do_the_same_share_what_is_known_of_it() -> None:
+    assert read_grants('["manage"]', "[]", "[]", "[]") is read_grants(
+        '["manage"]', "[]", "[]", "[]"
+    )
