@@ -24,7 +24,7 @@ from serving.engine.rows import UnknownRows, assign
 from serving.engine.sharing import Reading, SharedBlocks
 from serving.engine.tap import View
 from serving.engine.watch import PromptWasCached, Watch
-from serving.transport.messages import FINISH_STOP, Submit, TokenLogprobs
+from serving.transport.messages import FINISH_LENGTH, FINISH_STOP, Submit, TokenLogprobs
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +234,9 @@ class Batch:
                     result.broken.append(made)
                     ended.append(generation)
                 elif made is not None:
+                    if made.finish is None and _reaches_cap(made):
+                        made = _capped(made)
+                        self._cancel(generation)
                     result.made.append(made)
                     if made.finish is not None:
                         ended.append(generation)
@@ -455,6 +458,20 @@ def _advance(
             return None
     generation.is_proven = True
     return Made(generation, token_ids, finish, logprobs)
+
+
+def _reaches_cap(made: Made) -> bool:
+    generation = made.generation
+    if generation.cap is None:
+        return False
+    return len(generation.tokens) + len(made.token_ids) >= generation.cap
+
+
+def _capped(made: Made) -> Made:
+    """The same, but the last of its generation and without what was made beyond the cap."""
+    assert made.generation.cap is not None
+    room = max(0, made.generation.cap - len(made.generation.tokens))
+    return Made(made.generation, made.token_ids[:room], FINISH_LENGTH, made.logprobs[:room])
 
 
 def _guilty(generation: Generation, reason: str) -> Broken:

@@ -50,6 +50,7 @@ class Generation:
     others: list[Generation] = field(default_factory=list)
     watch: Watch | None = None  # set exactly when the request has to do with logits
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `tokens`, if asked for
+    cap: int | None = None  # tokens after which it ends, whatever it was submitted with
     max_ahead: int = 0  # tokens that may be proposed ahead of it in one step
     num_ahead: int = 0  # that are proposed in the step that is under way
     num_proposed: int = 0  # of these all so far, and how many were taken

@@ -21,7 +21,7 @@ from serving.core.errors import (
     ModelNotReady,
     Overloaded,
 )
-from serving.engine.batch import Batch, Broken, PipelineBroken, Step
+from serving.engine.batch import Batch, Broken, Made, PipelineBroken, Step
 from serving.engine.compiling import SharedCompiler
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
@@ -33,8 +33,10 @@ from serving.engine.queue import Queue
 from serving.engine.shaper import check_ids
 from serving.engine.watch import Watch
 from serving.transport.messages import (
+    FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
+    Cap,
     EngineStats,
     Hello,
     LogitsSpec,
@@ -169,6 +171,8 @@ class EngineLoop:
                 self._submit(incoming.connection, incoming.message)
             case Cancel(id=id_):
                 self._drop(self._alive.get((id(incoming.connection), id_)))
+            case Cap(id=id_, max_tokens=max_tokens):
+                self._cap(self._alive.get((id(incoming.connection), id_)), max_tokens)
             case Ping(nonce=nonce):
                 incoming.connection.send(Pong(nonce, self._stats()))
             case _:
@@ -288,6 +292,17 @@ class EngineLoop:
             self._checking.discard(generation)
             self._batch.remove(generation)
             self._outbox.forget(generation)
+            self._end(generation)
+
+    def _cap(self, generation: Generation | None, max_tokens: int) -> None:
+        if generation is None or generation.submit.beams is not None:
+            return
+        generation.cap = max_tokens
+        if len(generation.tokens) >= max_tokens:
+            self._waiting.discard(generation)
+            self._checking.discard(generation)
+            self._batch.remove(generation)
+            self._outbox.add(Made(generation, [], FINISH_LENGTH, []))
             self._end(generation)
 
     def _forget(self, connection: Connection) -> None:

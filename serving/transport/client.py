@@ -21,6 +21,7 @@ from serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
     Cancel,
+    Cap,
     EngineStats,
     FromEngine,
     Hello,
@@ -81,7 +82,7 @@ class _Link(asyncio.Protocol):
 
     def open_run(self, submits: Sequence[Submit]) -> Run:
         ids = [id_ for submit in submits for id_ in submit.ids]
-        run = Run(ids, self.forget)
+        run = Run(ids, self.forget, self.cap)
         for id_ in ids:
             self._runs[id_] = run
         for submit in submits:
@@ -92,6 +93,10 @@ class _Link(asyncio.Protocol):
         self._runs.pop(id_, None)
         with contextlib.suppress(EngineGone):
             self.send(Cancel(id_))
+
+    def cap(self, id_: int, max_tokens: int) -> None:
+        with contextlib.suppress(EngineGone):
+            self.send(Cap(id_, max_tokens))
 
     async def ping(self, nonce: int) -> EngineStats:
         answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()

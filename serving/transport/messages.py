@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 # A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -134,6 +134,14 @@ class Cancel(_Message, frozen=True):
     id: int
 
 
+class Cap(_Message, frozen=True):
+    """End this generation, with FINISH_LENGTH, as soon as it has made so many tokens in all:
+    now, if it has. Unknown ids are ignored, and so are searches by beams."""
+
+    id: int
+    max_tokens: int
+
+
 class Ping(_Message, frozen=True):
     """Answered by `Pong` between two steps; an engine that hangs in a step stays silent."""
 
@@ -222,5 +230,5 @@ class Pong(_Message, frozen=True):
     stats: EngineStats
 
 
-ToEngine = Submit | Cancel | Ping
+ToEngine = Submit | Cancel | Cap | Ping
 FromEngine = Hello | Accepted | StepOutputs | Rejected | Pong

@@ -23,9 +23,16 @@ class Run:
     each member.
     """
 
-    def __init__(self, members: Sequence[int], forget: Callable[[int], None]) -> None:
-        """`forget` tells the engine that a member is not wanted any more."""
+    def __init__(
+        self,
+        members: Sequence[int],
+        forget: Callable[[int], None],
+        send_cap: Callable[[int, int], None],
+    ) -> None:
+        """`forget` tells the engine that a member is not wanted any more, and `send_cap`
+        after how many tokens it must end."""
         self._forget = forget
+        self._send_cap = send_cap
         self._open = set(members)
         self._inbox: list[Said] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -56,6 +63,11 @@ class Run:
                 self._forget(id_)
         if not self._open and self._timer is not None:
             self._timer.cancel()
+
+    def cap(self, member: int, max_tokens: int) -> None:
+        """Let a member end, as if by its limit, when it has so many tokens in all."""
+        if member in self._open:
+            self._send_cap(member, max_tokens)
 
     def put(self, said: Said) -> None:
         """Called by the connection."""
