@@ -1,0 +1,67 @@
+"""The limiter's interface: reserve, extend, settle.
+
+A request acquires a lease on all its rules at once, or a denial that has changed nothing.
+While it runs, the lease is extended a few tokens ahead of need and renewed by a heartbeat;
+at the end it is settled with what was really used. Whatever the interleaving, what is
+reserved and used of a rule never exceeds its amount.
+
+Two implementations behave alike: `memory.MemoryLimiter` and `redis_.RedisLimiter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
+from accounts.limits.rules import Claim, Rule, Spent
+
+# A lease that is not renewed for so long belongs to a process that is dead. What it has
+# reserved counts as used, and its place becomes free.
+LEASE_TTL_S = 30.0
+# How often to renew: two heartbeats may be lost.
+RENEW_INTERVAL_S = 10.0
+
+
+class LeaseExists(ValueError):
+    """A lease with this id is open already: ids must be unique."""
+
+
+class LimitsAway(Exception):
+    """The store of the limits does not answer, and requests are to be refused without it."""
+
+
+class Limiter(Protocol):
+    """Counts reservations. For one event loop; none of its methods blocks it.
+
+    Implementations with a store outside of this process raise `LimitsAway`.
+    """
+
+    async def acquire(self, claim: Claim) -> Lease | Denial:
+        """Reserve what a claim asks for, of all its rules or of none. Raises `LeaseExists`."""
+        ...
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """Reserve more tokens of the answer: all of them or what is left."""
+        ...
+
+    async def settle(self, lease: Lease, spent: Spent) -> None:
+        """Replace the reservation by what was used, and free the place.
+
+        What was reserved in a window that is over stays there. Only the first settlement
+        counts, and none counts after the lease has expired.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        """Keep leases for another `LEASE_TTL_S`. Those that are settled are left out."""
+        ...
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        """How much of each rule is used, reservations included, in the order given."""
+        ...
+
+    async def restore(self, floors: Sequence[Floor]) -> None:
+        """Raise what is used of quotas to what the books say: after a start, or when the
+        store has lost its memory. Buckets and places have none, and are left alone."""
+        ...

@@ -1,0 +1,41 @@
+-- Reserve what a claim costs, of all its rules or of none.
+-- Answers {status, now, what is used of each rule, the places of those that refuse}; what is
+-- used is told after a reservation, and before it where there was none.
+
+local EXISTS, DENIED, GRANTED = -1, 0, 1
+
+if parts_of(call.lease) then return cmsgpack.pack({EXISTS}) end
+
+local used, windows, refusing = {}, {}, {}
+local is_denied = false
+for i, tab in ipairs(call.tabs) do
+    used[i], windows[i] = read(tab)
+    if cost_of(tab) > 0 and used[i] + cost_of(tab) > capacity_of(tab) then
+        refusing[i] = true
+        is_denied = is_denied or not is_shadow(tab)
+    end
+end
+
+local places = {}
+for i in pairs(refusing) do places[#places + 1] = i - 1 end
+table.sort(places)
+if is_denied then return cmsgpack.pack({DENIED, now, used, places}) end
+
+local expires = now + call.ttl_ms
+local parts = {}
+for i, tab in ipairs(call.tabs) do
+    local cost = refusing[i] and 0 or cost_of(tab)
+    if cost > 0 then
+        if kind_of(tab) == PLACES then
+            take_place(tab[1], call.id, expires)
+        else
+            write(tab, used[i] + cost, windows[i])
+        end
+    end
+    used[i] = used[i] + cost
+    parts[i] = {windows[i], cost, cost, refusing[i] or false}
+end
+redis.call('HSET', call.lease, 'expires', expires)
+redis.call('PEXPIRE', call.lease, call.ttl_ms + MARGIN_MS)
+keep(call.lease, parts)
+return cmsgpack.pack({GRANTED, now, used, places})

@@ -1,0 +1,92 @@
+-- What all scripts begin with: the call, the time, and how a rule's record is kept.
+--
+-- Amounts are whole numbers of grains below 2^53, so that doubles hold them exactly. They
+-- must never be made into text by `..` or `tostring`, which round to 14 digits; numbers
+-- given to redis.call keep 17.
+--
+-- A tab, as the call describes it: {key, kind, amount, is_shadow, cost, b1, b2, b3, b4}. The
+-- last four are those of a calendar: the starts of the last, this and the next window by the
+-- caller's clock, and the end of the next. Which of them it is now, the server's clock says.
+
+local GRAINS = 60000
+local BUCKET, CALENDAR, TOTAL, PLACES = 0, 1, 2, 3
+-- Records outlive their use by so much, lest a caller with another clock (tests) miss them.
+local MARGIN_MS = 60000
+local LONGEST_WINDOW_MS = 32 * 86400 * 1000
+
+local call = cmsgpack.unpack(ARGV[1])
+
+local now = call.now_ms
+if now == 0 then
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function kind_of(tab) return tab[2] end
+local function capacity_of(tab) return tab[3] * GRAINS end
+local function is_shadow(tab) return tab[4] end
+local function cost_of(tab) return tab[5] end
+
+local function window_at_now(tab)
+    local start = tab[6]
+    for i = 7, 9 do
+        if tab[i] <= now then start = tab[i] end
+    end
+    return start
+end
+
+-- What is used of a rule now, and the window that this is said of (0 when it has none).
+local function read(tab)
+    local key, kind, amount = tab[1], tab[2], tab[3]
+    if kind == PLACES then
+        redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+        return redis.call('ZCARD', key) * GRAINS, 0
+    end
+    local stored = redis.call('HMGET', key, 'used', 'at')
+    local used, at = tonumber(stored[1] or '0'), tonumber(stored[2] or '0')
+    if kind == BUCKET then
+        if now > at then used = math.max(0, used - amount * (now - at)) end
+        return used, 0
+    elseif kind == CALENDAR then
+        local window = window_at_now(tab)
+        -- A clock that was set back does not bring an old window back.
+        if at > window then return used, at end
+        if at < window then return 0, window end
+        return used, window
+    end
+    return used, 0
+end
+
+-- Buckets are forgotten when they are full again, quotas after their window, budgets never.
+local function write(tab, used, window)
+    local key, kind, amount = tab[1], tab[2], tab[3]
+    if used <= 0 and kind ~= TOTAL then
+        redis.call('DEL', key)
+    elseif kind == BUCKET then
+        redis.call('HSET', key, 'used', used, 'at', now)
+        local full_ms = amount > 0 and math.ceil(used / amount) or LONGEST_WINDOW_MS
+        redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + MARGIN_MS)
+    elseif kind == CALENDAR then
+        redis.call('HSET', key, 'used', used, 'at', window)
+        redis.call('PEXPIRE', key, math.max(0, window + LONGEST_WINDOW_MS - now) + MARGIN_MS)
+    else
+        redis.call('HSET', key, 'used', used)
+    end
+end
+
+local function take_place(key, id, expires)
+    redis.call('ZADD', key, expires, id)
+    redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
+end
+
+-- A lease holds one part for each of its rules: {window, reserved in it, reserved in all, has
+-- left}. A shadow rule that would have refused is left: it does not count the lease any more.
+local function parts_of(lease_key)
+    local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
+    if not stored[1] or tonumber(stored[1]) <= now then return nil end
+    return cmsgpack.unpack(stored[2])
+end
+
+local function keep(lease_key, parts)
+    redis.call('HSET', lease_key, 'parts', cmsgpack.pack(parts))
+end

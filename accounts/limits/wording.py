@@ -1,0 +1,180 @@
+"""What clients are told about limits, in OpenAI's words: headers, durations, refusals.
+
+Pure functions from levels and denials to plain values. Clients live by these: openai-python
+waits for `retry-after-ms`, and many more read "Please try again in 1.146s".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from accounts.limits.leases import Denial, Level
+from accounts.limits.rules import Metric, Rule, Window
+
+_US_PER_MS = 1000
+
+# Limits on input or output alone are tokens to a client, too. Weighted tokens are not: a
+# client could not tell how many of its own they are.
+_TOKENS = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A 429: the fields of OpenAI's error object (`param` is null), and its headers."""
+
+    message: str
+    type: str
+    code: str
+    headers: dict[str, str]
+
+
+def duration(seconds: float) -> str:
+    """As Go writes durations, in whole milliseconds: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
+    ms = _whole_us(seconds) // _US_PER_MS
+    if ms <= 0:
+        return "0s"
+    if ms < 1000:
+        return f"{ms}ms"
+    whole_s, rest_ms = divmod(ms, 1000)
+    minutes, s = divmod(whole_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{rest_ms:03}".rstrip("0") if rest_ms else ""
+    if hours:
+        return f"{hours}h{minutes}m{s}{fraction}s"
+    return f"{minutes}m{s}{fraction}s" if minutes else f"{s}{fraction}s"
+
+
+def headers_of(levels: Iterable[Level]) -> dict[str, str]:
+    """The `x-ratelimit-*` headers of an answer.
+
+    Of several rules on requests, or on tokens, the one with the least share left is told.
+    A rule on a project's tokens is told under its own names as well. Shadow rules are not.
+    """
+    told = [level for level in levels if not level.rule.is_shadow]
+    tokens = [level for level in told if level.rule.metric in _TOKENS]
+    groups = {
+        "requests": [level for level in told if level.rule.metric is Metric.REQUESTS],
+        "tokens": tokens,
+        "project-tokens": [level for level in tokens if level.rule.scope.startswith("project:")],
+    }
+    headers: dict[str, str] = {}
+    for name, group in groups.items():
+        if group:
+            headers |= _headers(name, min(group, key=_share_left))
+    return headers
+
+
+def refusal_of(denial: Denial, model: str) -> Refusal:
+    """What a client is told whose request to a model was denied."""
+    headers = headers_of(denial.reading.levels)
+    if denial.is_too_large:
+        return Refusal(
+            _too_large(denial, model),
+            _type(denial.rule),
+            "rate_limit_exceeded",
+            headers | _NO_RETRY,
+        )
+    if denial.is_quota or denial.wait_s is None:
+        message = _used_up(denial)
+        return Refusal(message, "insufficient_quota", "insufficient_quota", headers | _NO_RETRY)
+    return Refusal(
+        _too_fast(denial, denial.wait_s, model),
+        _type(denial.rule),
+        "rate_limit_exceeded",
+        headers | retry_after(denial.wait_s),
+    )
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """When to come again: rounded up, because earlier would be in vain."""
+    us = _whole_us(wait_s)
+    return {
+        "retry-after": str(-(-us // 1_000_000)),
+        "retry-after-ms": str(-(-us // _US_PER_MS)),
+    }
+
+
+_NO_RETRY = {"x-should-retry": "false"}
+
+_UNITS = {
+    (Metric.REQUESTS, Window.MINUTE): "requests per min (RPM)",
+    (Metric.REQUESTS, Window.DAY): "requests per day (RPD)",
+    (Metric.REQUESTS, Window.MONTH): "requests per month",
+    (Metric.REQUESTS, Window.NONE): "requests in total",
+    (Metric.TOKENS, Window.MINUTE): "tokens per min (TPM)",
+    (Metric.TOKENS, Window.DAY): "tokens per day (TPD)",
+    (Metric.CONCURRENCY, Window.NONE): "concurrent requests",
+}
+_WINDOWS = {
+    Window.MINUTE: "per min",
+    Window.DAY: "per day",
+    Window.MONTH: "per month",
+    Window.NONE: "in total",
+}
+_OWNERS = {
+    "key": "this API key",
+    "user": "its user",
+    "project": "its project",
+    "organization": "its organization",
+    "model": "this model",
+    "platform": "this server",
+}
+
+
+def _too_fast(denial: Denial, wait_s: float, model: str) -> str:
+    return (
+        f"Rate limit reached for {model} on {_what(denial.rule)}: "
+        f"Limit {denial.rule.amount}, Used {denial.level.num_used}, "
+        f"Requested {denial.num_needed}. Please try again in {duration(wait_s)}."
+    )
+
+
+def _too_large(denial: Denial, model: str) -> str:
+    return (
+        f"Request too large for {model} on {_what(denial.rule)}: "
+        f"Limit {denial.rule.amount}, Requested {denial.num_needed}. "
+        "Shorten the input or ask for fewer output tokens."
+    )
+
+
+def _used_up(denial: Denial) -> str:
+    told = (
+        f"You exceeded your current quota of {_what(denial.rule)}: "
+        f"Limit {denial.rule.amount}, Used {denial.level.num_used}, "
+        f"Requested {denial.num_needed}. "
+    )
+    if denial.wait_s is None:
+        return told + "Ask an administrator to raise it."
+    return told + f"It starts anew in {duration(denial.wait_s)}."
+
+
+def _what(rule: Rule) -> str:
+    unit = _UNITS.get((rule.metric, rule.window))
+    if unit is None:
+        unit = f"{rule.metric.value.replace('_', ' ')} {_WINDOWS[rule.window]}"
+    return f"{unit} of {_OWNERS[rule.scope.partition(':')[0]]}"
+
+
+def _type(rule: Rule) -> str:
+    return "tokens" if rule.metric.is_of_tokens else "requests"
+
+
+def _headers(name: str, level: Level) -> dict[str, str]:
+    headers = {
+        f"x-ratelimit-limit-{name}": str(level.rule.amount),
+        f"x-ratelimit-remaining-{name}": str(max(0, level.num_remaining)),
+    }
+    if level.reset_s is not None:
+        headers[f"x-ratelimit-reset-{name}"] = duration(level.reset_s)
+    return headers
+
+
+def _share_left(level: Level) -> Fraction:
+    return Fraction(level.num_remaining, level.rule.amount) if level.rule.amount else Fraction(0)
+
+
+def _whole_us(seconds: float) -> int:
+    # Sums of floats miss whole milliseconds by a hair, which would cost a whole one.
+    return round(seconds * 1_000_000)

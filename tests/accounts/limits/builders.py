@@ -1,0 +1,62 @@
+"""Rules and claims, with only what a test is about."""
+
+from __future__ import annotations
+
+import itertools
+
+from accounts.limits.leases import Denial, Lease
+from accounts.limits.limiter import Limiter
+from accounts.limits.rules import EQUAL_WEIGHTS, Claim, Metric, Rule, Weights, Window
+
+_ids = itertools.count(1)
+
+
+def rule(
+    metric: Metric = Metric.TOKENS,
+    window: Window = Window.DAY,
+    amount: int = 100,
+    *,
+    scope: str = "key:1",
+    time_zone: str = "UTC",
+    is_shadow: bool = False,
+) -> Rule:
+    return Rule(next(_ids), scope, metric, window, amount, time_zone, is_shadow)
+
+
+def places(amount: int, **more: object) -> Rule:
+    return rule(Metric.CONCURRENCY, Window.NONE, amount, **more)  # type: ignore[arg-type]
+
+
+def claim(
+    *rules: Rule,
+    num_input_tokens: int = 0,
+    num_output_tokens: int = 1,
+    num_cached_tokens: int = 0,
+    num_image_tokens: int = 0,
+    weights: Weights = EQUAL_WEIGHTS,
+) -> Claim:
+    return Claim(
+        f"req-{next(_ids)}",
+        rules,
+        num_input_tokens,
+        num_output_tokens,
+        num_cached_tokens,
+        num_image_tokens,
+        weights,
+    )
+
+
+async def granted(limiter: Limiter, asked: Claim) -> Lease:
+    answer = await limiter.acquire(asked)
+    assert isinstance(answer, Lease), answer
+    return answer
+
+
+async def denied(limiter: Limiter, asked: Claim) -> Denial:
+    answer = await limiter.acquire(asked)
+    assert isinstance(answer, Denial), answer
+    return answer
+
+
+async def used(limiter: Limiter, *rules: Rule) -> list[int]:
+    return [level.num_used for level in await limiter.levels(rules)]

@@ -1,0 +1,142 @@
+"""Both implementations of the limiter, made by the same call, and a clock to turn by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis as redis_sync
+from redis.asyncio import Redis
+
+from accounts.limits.limiter import Limiter
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.redis_ import RedisLimiter, connect
+from tests.conftest import until
+
+# A Wednesday, not quite at the start of a minute.
+START_S = 1_800_000_001.5
+
+# One store, seen by so many web processes.
+Fresh = Callable[[int], list[Limiter]]
+
+
+class Clock:
+    """Unix time that passes when the test says so."""
+
+    def __init__(self, now_s: float = START_S) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_s(self, seconds: float) -> None:
+        """Later."""
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Redis server: the one that is named, or one of our own."""
+    if url := os.environ.get("VINERY_TEST_REDIS_URL"):
+        yield url
+        return
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path, and VINERY_TEST_REDIS_URL is not set")
+    with OwnRedis(program, tmp_path_factory.mktemp("redis")) as own:
+        yield own.url
+
+
+class OwnRedis:
+    """A Redis server on a free port of loopback, which can be stopped and started again."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self._folder = folder
+        self._program = program
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        """Return when it answers."""
+        words = f"--bind 127.0.0.1 --port {self._port} --appendonly no --dir {self._folder}"
+        command = [self._program, *words.split(), "--save", ""]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        until(self._answers)
+
+    def stop(self) -> None:
+        """At once, and forgetting everything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> OwnRedis:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with redis_sync.Redis.from_url(self.url) as client:
+                return bool(client.ping())
+        except redis_sync.ConnectionError:
+            return False
+
+
+@pytest.fixture
+async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
+    # A busy machine must not look like a dead server.
+    client = connect(redis_url, deadline_s=60.0)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def redis_fresh(redis_client: Redis, clock: Clock) -> Fresh:
+    """Makes limiters on Redis that share a store of their own."""
+
+    def make(num: int) -> list[Limiter]:
+        prefix = f"test:{uuid.uuid4().hex}:"
+        return [RedisLimiter(redis_client, prefix=prefix, clock=clock) for _ in range(num)]
+
+    return make
+
+
+@pytest.fixture
+def memory_fresh(clock: Clock) -> Fresh:
+    """Makes a limiter in memory, which all share."""
+
+    def make(num: int) -> list[Limiter]:
+        return [MemoryLimiter(clock=clock)] * num
+
+    return make
+
+
+@pytest.fixture(params=["memory", "redis"])
+def fresh(request: pytest.FixtureRequest) -> Fresh:
+    """Makes limiters with a store of their own; of several, each as another process sees it."""
+    made: Fresh = request.getfixturevalue(f"{request.param}_fresh")
+    return made
+
+
+@pytest.fixture
+def limiter(fresh: Fresh) -> Limiter:
+    return fresh(1)[0]

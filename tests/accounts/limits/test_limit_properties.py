@@ -1,0 +1,358 @@
+"""Whatever is claimed, extended, settled and forgotten in whatever order: limits hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts.limits.leases import Denial, Grant, Lease, Level
+from accounts.limits.limiter import LEASE_TTL_S, Limiter
+from accounts.limits.rules import Claim, Metric, Rule, Spent, Weights, Window
+from tests.accounts.limits.conftest import START_S, Clock, Fresh
+
+TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
+BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)
+PLACES = Rule(3, "user:1", Metric.CONCURRENCY, Window.NONE, 3)
+RULES = (
+    TOTAL,
+    BUCKET,
+    PLACES,
+    Rule(4, "project:1", Metric.REQUESTS, Window.MINUTE, 7),
+    Rule(5, "project:1", Metric.OUTPUT_TOKENS, Window.DAY, 60, "Pacific/Apia"),
+    Rule(6, "platform", Metric.INPUT_TOKENS, Window.MONTH, 400, "America/Santiago"),
+    Rule(7, "platform", Metric.WEIGHTED_TOKENS, Window.MINUTE, 77),
+    Rule(8, "key:1", Metric.TOKENS, Window.DAY, 50, is_shadow=True),
+    Rule(9, "key:1", Metric.CONCURRENCY, Window.NONE, 1, is_shadow=True),
+    Rule(10, "model:m", Metric.WEIGHTED_TOKENS, Window.NONE, 200, is_shadow=True),
+)
+
+
+# -- What may happen ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Acquire:
+    rules: tuple[Rule, ...]
+    num_input_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Extend:
+    which: int
+    num_output_tokens: int
+
+
+@dataclass(frozen=True)
+class Settle:
+    which: int
+    input_share: float
+    output_share: float
+    num_requests: int
+
+
+@dataclass(frozen=True)
+class Renew:
+    pass
+
+
+@dataclass(frozen=True)
+class Pass:
+    seconds: float
+
+
+Step = Acquire | Extend | Settle | Renew | Pass
+
+few_tokens = st.integers(0, 40)
+weight = st.sampled_from([0, 1, 125, 333, 1000, 4000])
+acquires = st.builds(
+    Acquire,
+    rules=st.lists(st.sampled_from(RULES), unique=True).map(tuple),
+    num_input_tokens=few_tokens,
+    num_output_tokens=st.integers(0, 9),
+    num_cached_tokens=st.integers(0, 10),
+    weights=st.builds(Weights, weight, weight, weight, weight),
+)
+which = st.integers(0, 30)
+share = st.floats(0, 1)
+steps = st.lists(
+    st.one_of(
+        acquires,
+        acquires,
+        st.builds(Extend, which, few_tokens),
+        st.builds(Settle, which, share, share, st.integers(0, 1)),
+        st.builds(Renew),
+        st.builds(Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, 29.999, 3600.0, 90_000.0])),
+    ),
+    max_size=40,
+)
+
+
+@dataclass
+class Held:
+    """A lease, and what we know of it ourselves."""
+
+    lease: Lease
+    num_output_tokens: int
+    renewed_at_s: float
+    spent: Spent | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Reserved, or spent after all."""
+        if self.spent is not None:
+            return self.spent.num_input_tokens + self.spent.num_output_tokens
+        return self.lease.claim.num_input_tokens + self.num_output_tokens
+
+
+@dataclass
+class World:
+    """Some limiters on one store, and our own books."""
+
+    limiters: list[Limiter]
+    clock: Clock
+    held: list[Held] = field(default_factory=list)
+    bucket_moves: list[tuple[float, int]] = field(default_factory=list)
+    num_steps: int = 0
+
+    @property
+    def limiter(self) -> Limiter:
+        """Another one each time."""
+        self.num_steps += 1
+        return self.limiters[self.num_steps % len(self.limiters)]
+
+    async def take(self, step: Step) -> object:
+        """What the limiter says to it."""
+        match step:
+            case Acquire():
+                return await self.acquire(step)
+            case Extend() if self.held:
+                return await self.extend(self.held[step.which % len(self.held)], step)
+            case Settle() if self.held:
+                return await self.settle(self.held[step.which % len(self.held)], step)
+            case Renew():
+                await self.limiter.renew([held.lease for held in self.held])
+                for held in self.held:
+                    if self.is_open(held):
+                        held.renewed_at_s = self.clock()
+            case Pass():
+                self.clock.pass_s(step.seconds)
+        return None
+
+    async def acquire(self, step: Acquire) -> Lease | Denial:
+        claim = Claim(
+            f"req-{self.num_steps}",
+            step.rules,
+            step.num_input_tokens,
+            step.num_output_tokens,
+            num_cached_tokens=min(step.num_cached_tokens, step.num_input_tokens),
+            weights=step.weights,
+        )
+        before = await self.levels()
+        answer = await self.limiter.acquire(claim)
+        if isinstance(answer, Denial):
+            assert await self.levels() == before
+        else:
+            self.held.append(Held(answer, step.num_output_tokens, self.clock()))
+            self.moved(answer, step.num_input_tokens + step.num_output_tokens)
+        return answer
+
+    async def extend(self, held: Held, step: Extend) -> Grant:
+        grant = await self.limiter.extend(held.lease, step.num_output_tokens)
+        assert 0 <= grant.num_output_tokens <= step.num_output_tokens
+        assert grant.is_lost is not self.is_open(held)
+        held.num_output_tokens += grant.num_output_tokens
+        self.moved(held.lease, grant.num_output_tokens)
+        return grant
+
+    async def settle(self, held: Held, step: Settle) -> None:
+        num_input_tokens = int(held.lease.claim.num_input_tokens * step.input_share)
+        spent = Spent(
+            num_input_tokens,
+            int(held.num_output_tokens * step.output_share),
+            num_requests=step.num_requests,
+        )
+        if self.is_open(held):
+            before = held.num_tokens
+            held.spent = spent
+            self.moved(held.lease, held.num_tokens - before)
+        await self.limiter.settle(held.lease, spent)
+        levels = await self.levels()
+        await self.limiter.settle(held.lease, Spent())
+        assert await self.levels() == levels
+
+    async def levels(self) -> tuple[Level, ...]:
+        return await self.limiter.levels(RULES)
+
+    def is_open(self, held: Held) -> bool:
+        age_ms = int(self.clock() * 1000) - int(held.renewed_at_s * 1000)
+        return held.spent is None and age_ms < LEASE_TTL_S * 1000
+
+    def moved(self, lease: Lease, num_tokens: int) -> None:
+        if BUCKET in lease.claim.rules:
+            self.bucket_moves.append((self.clock(), num_tokens))
+
+    async def check(self) -> None:
+        """The limits hold, by our own books and by the limiter's."""
+        level = {told.rule: told for told in await self.levels()}
+        assert all(told.num_used >= 0 for told in level.values())
+        assert all(told.num_remaining >= 0 for told in level.values() if not self.can_owe(told))
+        num_tokens = sum(h.num_tokens for h in self.held if TOTAL in h.lease.claim.rules)
+        assert num_tokens == level[TOTAL].num_used <= TOTAL.amount
+        num_places = sum(self.is_open(h) and PLACES in h.lease.claim.rules for h in self.held)
+        assert num_places == level[PLACES].num_used <= PLACES.amount
+        assert_never_faster_than(BUCKET.amount, self.bucket_moves)
+
+    @staticmethod
+    def can_owe(level: Level) -> bool:
+        # Here what was claimed as cached turns out not to be, and may be dearer.
+        return level.rule.metric is Metric.WEIGHTED_TOKENS
+
+
+def assert_never_faster_than(amount: int, moves: list[tuple[float, int]]) -> None:
+    """In no stretch of time is more taken than a full bucket and what flowed in."""
+    for first in range(len(moves)):
+        num_taken = 0
+        for at_s, num_tokens in moves[first:]:
+            num_taken += num_tokens
+            # A millisecond is as fine as limiters look at clocks.
+            elapsed_s = at_s - moves[first][0] + 0.001
+            assert num_taken <= amount + amount * elapsed_s / 60
+
+
+# -- What always holds -------------------------------------------------------------------------
+
+any_order = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@any_order
+@given(steps=steps)
+async def test_limits_hold_in_any_order(fresh: Fresh, clock: Clock, steps: list[Step]) -> None:
+    clock.now_s = START_S
+    world = World(fresh(2), clock)
+
+    for step in steps:
+        await world.take(step)
+        await world.check()
+
+
+@any_order
+@given(steps=steps)
+async def test_both_limiters_say_the_same(
+    memory_fresh: Fresh, redis_fresh: Fresh, clock: Clock, steps: list[Step]
+) -> None:
+    clock.now_s = START_S
+    memory_clock = Clock()
+    # Two clocks, because each world turns its own.
+    (memory,) = memory_fresh(1)
+    memory._clock = memory_clock  # type: ignore[attr-defined]
+    worlds = World([memory], memory_clock), World(redis_fresh(3), clock)
+
+    for step in steps:
+        said, said_on_redis = [comparable(await world.take(step)) for world in worlds]
+        assert said == said_on_redis
+        levels, levels_on_redis = [await world.levels() for world in worlds]
+        assert levels == levels_on_redis
+
+
+def comparable(said: object) -> object:
+    """The same for answers that mean the same."""
+    match said:
+        case Lease(reading=reading, shadow_denials=shadow_denials):
+            return reading.levels, list(map(comparable, shadow_denials))
+        case Denial(rule=rule, level=level, num_needed=num_needed, wait_s=wait_s):
+            return rule, level, num_needed, wait_s
+        case Grant(denial=denial, shadow_denials=shadow_denials):
+            told = comparable(denial), list(map(comparable, shadow_denials))
+            return said.num_output_tokens, said.is_lost, *told
+        case _:
+            return said
+
+
+@any_order
+@given(
+    amount=st.integers(1, 60),
+    sizes=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 30)), max_size=25
+    ),
+)
+async def test_parallel_requests_never_pass_together(
+    fresh: Fresh, clock: Clock, amount: int, sizes: list[tuple[int, int, int]]
+) -> None:
+    clock.now_s = START_S
+    limiters = fresh(3)
+    quota = Rule(1, "key:1", Metric.TOKENS, Window.DAY, amount)
+    open_tokens: dict[str, int] = {}
+
+    async def request(number: int, num_inputs: int, num_outputs: int, num_more: int) -> None:
+        limiter = limiters[number % 3]
+        lease = await limiter.acquire(Claim(f"r{number}", (quota,), num_inputs, num_outputs))
+        if isinstance(lease, Denial):
+            return
+        open_tokens[lease.id] = num_inputs + num_outputs
+        assert sum(open_tokens.values()) <= amount
+        open_tokens[lease.id] += (await limiter.extend(lease, num_more)).num_output_tokens
+        assert sum(open_tokens.values()) <= amount
+        if number % 2:
+            open_tokens[lease.id] = num_inputs
+            await limiter.settle(lease, Spent(num_inputs))
+
+    await asyncio.gather(*numbered(request, sizes))
+
+    (level,) = await limiters[0].levels([quota])
+    assert level.num_used == sum(open_tokens.values()) <= amount
+
+
+@any_order
+@given(
+    amount=st.integers(1, 1_000_000),
+    first=st.floats(0, 1),
+    second=st.floats(0, 1),
+)
+async def test_after_the_wait_it_told_a_bucket_lets_in(
+    fresh: Fresh, clock: Clock, amount: int, first: float, second: float
+) -> None:
+    clock.now_s = START_S
+    (limiter,) = fresh(1)
+    bucket = Rule(1, "key:1", Metric.TOKENS, Window.MINUTE, amount)
+    await limiter.acquire(Claim("one", (bucket,), int(amount * first), 0))
+    asked = Claim("two", (bucket,), int(amount * second), 0)
+
+    answer = await limiter.acquire(asked)
+    if isinstance(answer, Denial):
+        assert answer.wait_s is not None
+        clock.pass_s(answer.wait_s + 0.001)
+        answer = await limiter.acquire(asked)
+
+    assert isinstance(answer, Lease)
+
+
+def numbered(function, arguments: Iterable[tuple[int, ...]]):  # type: ignore[no-untyped-def]
+    return [function(number, *these) for number, these in enumerate(arguments)]
+
+
+@pytest.mark.parametrize("num_rules", [1, 50_000])
+async def test_idle_scopes_are_forgotten(memory_fresh: Fresh, clock: Clock, num_rules: int) -> None:
+    (limiter,) = memory_fresh(1)
+
+    for number in range(num_rules):
+        bucket = Rule(number, f"key:{number}", Metric.TOKENS, Window.MINUTE, 60)
+        lease = await limiter.acquire(Claim(f"r{number}", (bucket,), 1, 0))
+        assert isinstance(lease, Lease)
+        await limiter.settle(lease, Spent(1))
+        clock.pass_s(0.1)
+
+    # A second each to be full again, so ten at a time are not.
+    assert limiter.num_rules_kept < 50  # type: ignore[attr-defined]
+    assert limiter.num_open == 0  # type: ignore[attr-defined]

@@ -1,0 +1,520 @@
+"""What every limiter does, in process and on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from accounts.limits.calendar import window_at
+from accounts.limits.leases import Floor, Lease
+from accounts.limits.limiter import LEASE_TTL_S, LeaseExists, Limiter
+from accounts.limits.rules import NOTHING, Metric, Spent, Weights, Window
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.conftest import Clock, Fresh
+
+MINUTE = Window.MINUTE
+
+
+# -- Reserve and settle -------------------------------------------------------------------
+
+
+async def test_a_claim_reserves_its_input_and_its_first_output(limiter: Limiter) -> None:
+    tokens, inputs, outputs, requests = (
+        rule(Metric.TOKENS),
+        rule(Metric.INPUT_TOKENS),
+        rule(Metric.OUTPUT_TOKENS),
+        rule(Metric.REQUESTS),
+    )
+    asked = claim(tokens, inputs, outputs, requests, num_input_tokens=30, num_output_tokens=8)
+
+    lease = await granted(limiter, asked)
+
+    assert await used(limiter, *asked.rules) == [38, 30, 8, 1]
+    assert [level.num_used for level in lease.reading.levels] == [38, 30, 8, 1]
+
+
+async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
+    tokens, requests = rule(Metric.TOKENS), rule(Metric.REQUESTS)
+    lease = await granted(limiter, claim(tokens, requests, num_input_tokens=30))
+    await limiter.extend(lease, 20)
+
+    await limiter.settle(lease, Spent(num_input_tokens=30, num_output_tokens=5))
+
+    assert await used(limiter, tokens, requests) == [35, 1]
+
+
+async def test_a_request_that_never_ran_costs_nothing(limiter: Limiter) -> None:
+    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), places(1)
+    lease = await granted(limiter, claim(*rules, num_input_tokens=30))
+
+    await limiter.settle(lease, NOTHING)
+
+    assert await used(limiter, *rules) == [0, 0, 0, 0]
+
+
+async def test_only_the_first_settlement_counts(limiter: Limiter) -> None:
+    tokens, place = rule(amount=100), places(2)
+    lease = await granted(limiter, claim(tokens, place, num_input_tokens=30))
+    await granted(limiter, claim(tokens, place, num_input_tokens=30))
+
+    for num_output_tokens in (1, 0, 50):
+        await limiter.settle(lease, Spent(10, num_output_tokens))
+
+    assert await used(limiter, tokens, place) == [11 + 31, 1]
+
+
+async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=90))
+
+    await limiter.settle(lease, Spent(num_input_tokens=120))
+
+    (level,) = await limiter.levels([tokens])
+    assert level.num_remaining == -20
+
+
+async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
+    asked = claim(rule())
+    lease = await granted(limiter, asked)
+
+    with pytest.raises(LeaseExists):
+        await limiter.acquire(asked)
+    await limiter.settle(lease, NOTHING)
+
+    assert isinstance(await limiter.acquire(asked), Lease)
+
+
+async def test_a_claim_without_rules_is_granted(limiter: Limiter) -> None:
+    lease = await granted(limiter, claim())
+
+    assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
+    await limiter.settle(lease, Spent())
+
+
+async def test_weighted_tokens_count_by_their_sort(limiter: Limiter) -> None:
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 1000)
+    weights = Weights(uncached_milli=1000, cached_milli=125, output_milli=4000, image_milli=2500)
+    asked = claim(budget, num_input_tokens=100, num_output_tokens=10, weights=weights)
+    lease = await granted(limiter, asked)
+    assert await used(limiter, budget) == [140]
+    await limiter.extend(lease, 5)
+    assert await used(limiter, budget) == [160]
+
+    await limiter.settle(
+        lease,
+        Spent(num_input_tokens=100, num_cached_tokens=60, num_image_tokens=8, num_output_tokens=3),
+    )
+
+    # 32 x 1 + 60 x 0.125 + 8 x 2.5 + 3 x 4, and a part of a token is not left any more.
+    assert await used(limiter, budget) == [72]
+
+
+# -- All or nothing -------------------------------------------------------------------------
+
+
+async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
+    rules = (
+        rule(Metric.REQUESTS, MINUTE, scope="key:1"),
+        rule(Metric.TOKENS, MINUTE, scope="user:1"),
+        rule(Metric.TOKENS, Window.MONTH, scope="project:1"),
+        places(5, scope="platform"),
+        rule(Metric.TOKENS, Window.DAY, 20, scope="organization:1"),
+    )
+    await granted(limiter, claim(*rules, num_input_tokens=10))
+    before = await limiter.levels(rules)
+
+    denial = await denied(limiter, claim(*rules, num_input_tokens=10))
+
+    assert denial.rule == rules[-1]
+    assert await limiter.levels(rules) == before
+    assert denial.reading.levels == before
+
+
+async def test_of_several_refusals_the_longest_is_told(limiter: Limiter) -> None:
+    minute = rule(Metric.TOKENS, MINUTE, 60)
+    day = rule(Metric.TOKENS, Window.DAY, 100)
+    small = rule(Metric.TOKENS, MINUTE, 10)
+    await granted(limiter, claim(minute, day, num_input_tokens=59))
+
+    assert (await denied(limiter, claim(minute, day, num_input_tokens=49))).rule == day
+    assert (await denied(limiter, claim(minute, day, num_input_tokens=30))).rule == minute
+    too_large = await denied(limiter, claim(small, minute, day, num_input_tokens=49))
+    assert too_large.rule == small
+    assert too_large.is_too_large
+
+
+async def test_a_claim_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    await granted(limiter, claim(tokens, num_input_tokens=98, num_output_tokens=1))
+
+    assert (await denied(limiter, claim(tokens, num_input_tokens=1))).num_needed == 2
+    await granted(limiter, claim(tokens, num_input_tokens=0, num_output_tokens=1))
+
+    assert await used(limiter, tokens) == [100]
+
+
+async def test_an_amount_of_nothing_lets_nothing_through(limiter: Limiter) -> None:
+    for closed in (rule(Metric.REQUESTS, MINUTE, 0), places(0), rule(amount=0)):
+        denial = await denied(limiter, claim(closed))
+
+        assert denial.wait_s is None
+        assert denial.is_quota
+
+
+async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    await granted(limiter, claim(tokens, num_input_tokens=79))
+
+    (raised,) = await limiter.levels([replace(tokens, amount=1000)])
+    (lowered,) = await limiter.levels([replace(tokens, amount=50)])
+
+    assert (raised.num_remaining, lowered.num_remaining) == (920, -30)
+    await denied(limiter, claim(replace(tokens, amount=50)))
+
+
+async def test_rules_of_one_row_count_apart_in_each_scope(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    other = replace(tokens, scope="key:2")
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    assert await used(limiter, tokens, other) == [100, 0]
+
+
+async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
+    most = 100_000_000_000
+    rules = rule(amount=most), rule(window=MINUTE, amount=most)
+    lease = await granted(limiter, claim(*rules, num_input_tokens=most - 2))
+
+    assert (await limiter.extend(lease, 5)).num_output_tokens == 1
+    assert await used(limiter, *rules) == [most, most]
+    await limiter.settle(lease, Spent(most - 1, 0))
+    assert await used(limiter, *rules) == [most - 1, most - 1]
+
+
+# -- Extensions -----------------------------------------------------------------------------
+
+
+async def test_an_extension_grants_what_is_left_and_says_what_is_used_up(limiter: Limiter) -> None:
+    tokens, outputs = rule(Metric.TOKENS, amount=100), rule(Metric.OUTPUT_TOKENS, amount=50)
+    lease = await granted(limiter, claim(tokens, outputs, num_input_tokens=20))
+
+    whole = await limiter.extend(lease, 40)
+    part = await limiter.extend(lease, 40)
+    none = await limiter.extend(lease, 40)
+
+    assert (whole.num_output_tokens, whole.denial) == (40, None)
+    assert part.num_output_tokens == 9
+    assert part.denial is not None
+    assert part.denial.rule == outputs
+    assert none.num_output_tokens == 0
+    assert none.denial is not None
+    assert await used(limiter, tokens, outputs) == [70, 50]
+
+
+async def test_input_and_requests_do_not_bound_an_answer(limiter: Limiter) -> None:
+    full = rule(Metric.REQUESTS, amount=1), rule(Metric.INPUT_TOKENS, amount=10), places(1)
+    lease = await granted(limiter, claim(*full, num_input_tokens=10))
+
+    assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
+
+
+async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    first = await granted(limiter, claim(tokens))
+    second = await granted(limiter, claim(tokens))
+    await limiter.settle(first, Spent(150))
+
+    assert (await limiter.extend(second, 1)).num_output_tokens == 0
+    assert await used(limiter, tokens) == [151]
+
+
+async def test_a_settled_lease_cannot_be_extended(limiter: Limiter) -> None:
+    tokens = rule()
+    lease = await granted(limiter, claim(tokens))
+    await limiter.settle(lease, Spent())
+
+    assert (await limiter.extend(lease, 1)).is_lost
+    assert await used(limiter, tokens) == [0]
+
+
+# -- Windows ----------------------------------------------------------------------------------
+
+
+async def test_a_bucket_refills_in_a_line(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(tokens, num_input_tokens=599))
+
+    remaining = []
+    for _ in range(4):
+        (level,) = await limiter.levels([tokens])
+        remaining.append((level.num_remaining, level.reset_s))
+        clock.pass_s(24.0)
+
+    assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
+
+
+async def test_a_refused_claim_is_granted_after_its_wait_and_not_before(
+    limiter: Limiter, clock: Clock
+) -> None:
+    tokens = rule(window=MINUTE, amount=50_000)
+    await granted(limiter, claim(tokens, num_input_tokens=47_948))
+    asked = claim(tokens, num_input_tokens=3_005)
+
+    denial = await denied(limiter, asked)
+    assert denial.wait_s == pytest.approx(1.146)
+    clock.pass_s(1.145)
+    await denied(limiter, asked)
+    clock.pass_s(0.001)
+    await granted(limiter, asked)
+
+
+async def test_a_day_starts_anew_at_midnight_where_the_rule_lives(
+    limiter: Limiter, clock: Clock
+) -> None:
+    # 18:30 in India, of an offset of five hours and a half.
+    clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
+    tokens = rule(amount=100, time_zone="Asia/Kolkata")
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    denial = await denied(limiter, claim(tokens))
+    assert denial.wait_s == 5.5 * 3600
+    assert denial.is_quota
+    clock.pass_s(5.5 * 3600 - 0.001)
+    await denied(limiter, claim(tokens))
+    clock.pass_s(0.002)
+    await granted(limiter, claim(tokens))
+
+
+async def test_a_late_settlement_does_not_touch_the_next_window(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    late = await granted(limiter, claim(tokens, num_input_tokens=60))
+    too_dear = await granted(limiter, claim(tokens, num_input_tokens=10))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+
+    await limiter.settle(late, NOTHING)
+    await limiter.settle(too_dear, Spent(50))
+
+    assert await used(limiter, tokens) == [30]
+
+
+async def test_what_is_made_after_midnight_counts_after_midnight(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+
+    await limiter.extend(lease, 40)
+    assert await used(limiter, tokens) == [40]
+    # Of 40 that were granted 10 were made; the last grants are the ones not used.
+    await limiter.settle(lease, Spent(num_input_tokens=60, num_output_tokens=11))
+
+    assert await used(limiter, tokens) == [10]
+
+
+async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: Clock) -> None:
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
+    lease = await granted(limiter, claim(budget, num_input_tokens=99))
+    await limiter.settle(lease, Spent(99, 1))
+
+    clock.pass_s(400 * 86_400)
+
+    denial = await denied(limiter, claim(budget))
+    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
+
+
+async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock: Clock) -> None:
+    rules = rule(window=MINUTE, amount=600), rule(amount=1000)
+    await granted(limiter, claim(*rules, num_input_tokens=299))
+
+    clock.pass_s(-86_400.0)
+    assert await used(limiter, *rules) == [300, 300]
+    await granted(limiter, claim(*rules, num_input_tokens=99))
+    clock.pass_s(10.0)
+
+    assert await used(limiter, *rules) == [300, 400]
+
+
+def go_to_midnight(clock: Clock) -> None:
+    """To the last second of the day, in UTC."""
+    _, midnight_ms = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    clock.now_s = midnight_ms / 1000 - 1
+
+
+# -- Places -----------------------------------------------------------------------------------
+
+
+async def test_a_place_is_held_until_settled(limiter: Limiter) -> None:
+    place = places(2)
+    first = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    denial = await denied(limiter, claim(place))
+    assert denial.wait_s == 1.0
+    assert not denial.is_quota
+    await limiter.settle(first, Spent())
+    await granted(limiter, claim(place))
+
+    assert await used(limiter, place) == [2]
+
+
+async def test_the_dead_lose_their_place_and_what_they_reserved(
+    limiter: Limiter, clock: Clock
+) -> None:
+    place, tokens = places(1), rule(amount=100)
+    dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
+
+    clock.pass_s(LEASE_TTL_S - 0.001)
+    await denied(limiter, claim(place))
+    clock.pass_s(0.001)
+    await granted(limiter, claim(place))
+    await limiter.settle(dead, NOTHING)
+
+    assert await used(limiter, place, tokens) == [1, 50]
+    assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    settled = await granted(limiter, claim(place))
+    await limiter.settle(settled, Spent())
+
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+
+    assert await used(limiter, place) == [1]
+    await limiter.settle(kept, Spent())
+    assert await used(limiter, place) == [0]
+
+
+async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:
+    place = places(1)
+    lease = await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([lease])
+
+    assert await used(limiter, place) == [0]
+
+
+# -- Shadow rules -----------------------------------------------------------------------------
+
+
+async def test_a_shadow_rule_tells_what_it_would_have_refused(limiter: Limiter) -> None:
+    shadow = rule(Metric.REQUESTS, amount=1, is_shadow=True)
+    tokens = rule(amount=100)
+    first = await granted(limiter, claim(shadow, tokens))
+    second = await granted(limiter, claim(shadow, tokens))
+
+    assert first.shadow_denials == ()
+    assert [denial.rule for denial in second.shadow_denials] == [shadow]
+    # As if it were enforced: what it refuses it does not count.
+    assert await used(limiter, shadow, tokens) == [1, 2]
+    await limiter.settle(second, Spent(0, 1))
+    assert await used(limiter, shadow, tokens) == [1, 2]
+
+
+async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter: Limiter) -> None:
+    shadow = rule(amount=20, is_shadow=True)
+    lease = await granted(limiter, claim(shadow, num_input_tokens=9))
+
+    grants = [await limiter.extend(lease, 8) for _ in range(3)]
+
+    assert [grant.num_output_tokens for grant in grants] == [8, 8, 8]
+    assert [len(grant.shadow_denials) for grant in grants] == [0, 1, 0]
+    assert all(grant.denial is None for grant in grants)
+    assert await used(limiter, shadow) == [20]
+    await limiter.settle(lease, Spent(9, 25))
+    assert await used(limiter, shadow) == [20]
+
+
+async def test_a_shadow_place_is_only_taken_when_it_is_there(
+    limiter: Limiter, clock: Clock
+) -> None:
+    shadow = places(1, is_shadow=True)
+    first = await granted(limiter, claim(shadow))
+    second = await granted(limiter, claim(shadow))
+    await limiter.renew([first, second])
+    assert await used(limiter, shadow) == [1]
+
+    await limiter.settle(second, Spent())
+    assert await used(limiter, shadow) == [1]
+    await limiter.settle(first, Spent())
+    assert await used(limiter, shadow) == [0]
+
+
+# -- The books ----------------------------------------------------------------------------------
+
+
+async def test_the_books_raise_what_is_used_and_never_lower_it(
+    limiter: Limiter, clock: Clock
+) -> None:
+    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
+    bucket = rule(window=MINUTE)
+    await granted(limiter, claim(other_day, num_input_tokens=79))
+
+    await limiter.restore(
+        [
+            Floor(day, 70, since_ms=today_ms),
+            Floor(other_day, 70, since_ms=today_ms),
+            Floor(budget, 55),
+            Floor(bucket, 55),
+        ]
+    )
+
+    assert await used(limiter, day, other_day, budget, bucket) == [70, 80, 55, 0]
+
+
+async def test_the_books_of_another_day_say_nothing_about_this_one(
+    limiter: Limiter, clock: Clock
+) -> None:
+    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    day = rule(amount=100)
+
+    await limiter.restore([Floor(day, 70, since_ms=today_ms - 86_400_000)])
+
+    assert await used(limiter, day) == [0]
+
+
+# -- Many at a time -------------------------------------------------------------------------------
+
+
+async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fresh) -> None:
+    limiters = fresh(4)
+    quota = rule(amount=10_000, scope="project:1")
+    places_of_all = places(500, scope="platform")
+    num_spent = 0
+
+    async def request(number: int) -> None:
+        nonlocal num_spent
+        limiter = limiters[number % len(limiters)]
+        asked = claim(quota, places_of_all, num_input_tokens=5 + number % 7, num_output_tokens=4)
+        lease = await limiter.acquire(asked)
+        if not isinstance(lease, Lease):
+            return
+        num_granted, num_made, num_wanted = 4, 0, 10 + number % 50
+        while num_made < num_wanted:
+            if num_made == num_granted:
+                num_granted += (await limiter.extend(lease, 4)).num_output_tokens
+                if num_made == num_granted:
+                    break
+            num_made += 1
+            await asyncio.sleep(0)
+        await limiter.settle(lease, Spent(asked.num_input_tokens, num_made))
+        num_spent += asked.num_input_tokens + num_made
+
+    await asyncio.gather(*(request(number) for number in range(500)))
+
+    assert 9_500 < num_spent <= 10_000
+    assert await used(limiters[0], quota, places_of_all) == [num_spent, 0]
