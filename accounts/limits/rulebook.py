@@ -1,0 +1,151 @@
+"""Which limits bind whom, answered from memory.
+
+`RuleBook` holds all rows of limits and of token weights. The event loop asks it for every
+request; another thread calls `refresh()` about once a second, so that a change is seen
+within two. A limit that is set anew goes on with what was used under the old amount.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from django.db.models import Count, Max, Q, Sum
+
+from accounts.keytable import Caller
+from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weights, Window
+from accounts.models import Limit, LimitScope, ModelWeight
+
+log = logging.getLogger(__name__)
+
+PLATFORM = "platform"
+_NONE: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
+    weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
+
+
+class RuleBook:
+    """One thread may refresh while another reads."""
+
+    def __init__(self) -> None:
+        self._snapshot = _Snapshot()
+        self._fingerprint: object = None
+
+    @property
+    def rules(self) -> Iterable[Rule]:
+        """All of them."""
+        return (rule for rules in self._snapshot.rules.values() for rule in rules)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is limited."""
+        return not self._snapshot.rules
+
+    def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
+        """All that bind a request of this caller to this model, the widest first."""
+        by_scope = self._snapshot.rules
+        if not by_scope:
+            return _NONE
+        return tuple(
+            rule for scope in scopes_of(caller, model) for rule in by_scope.get(scope, _NONE)
+        )
+
+    def weights_of(self, model: str) -> Weights:
+        """What this model's tokens count for in budgets."""
+        return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
+
+    def refresh(self) -> None:
+        """Follow the database: two small queries when nothing has changed. Lets database
+        errors through; the book then goes on with what it has."""
+        fingerprint = _fingerprint()
+        if fingerprint != self._fingerprint:
+            self._snapshot = _Snapshot(_all_rules(), _all_weights())
+            self._fingerprint = fingerprint
+
+
+def scopes_of(caller: Caller, model: str) -> tuple[str, ...]:
+    """Everybody for whom a request is counted. What belongs to nobody has no scope."""
+    owned = (
+        (LimitScope.ORGANIZATION.value, caller.organization_id),
+        (LimitScope.PROJECT.value, caller.project_id),
+        (LimitScope.USER.value, caller.user_id),
+        (LimitScope.KEY.value, caller.key_id),
+    )
+    ids = tuple(f"{kind}:{id_}" for kind, id_ in owned if id_ is not None)
+    return (PLATFORM, *ids, f"model:{model}")
+
+
+def rule_of(limit: Limit) -> Rule:
+    """A row as the limiters know it. Raises ValueError for a row that means nothing."""
+    return Rule(
+        id=limit.pk,
+        scope=_scope_of(limit),
+        metric=Metric(limit.metric),
+        window=Window(limit.window),
+        amount=min(limit.amount, MAX_AMOUNT),
+        time_zone=limit.time_zone,
+        is_shadow=limit.is_shadow,
+    )
+
+
+def _scope_of(limit: Limit) -> str:
+    match limit.scope:
+        case LimitScope.PLATFORM:
+            return PLATFORM
+        case LimitScope.MODEL:
+            return f"model:{limit.model}"
+        case kind:
+            return f"{kind}:{limit.scope_id}"
+
+
+def _fingerprint() -> object:
+    """The sums are for a row that becomes visible late, behind one with a later stamp."""
+    limits = Limit.objects.aggregate(
+        Count("id"),
+        Max("id"),
+        Max("updated_at"),
+        Sum("amount"),
+        num_shadow=Count("id", filter=Q(is_shadow=True)),
+    )
+    weights = ModelWeight.objects.aggregate(
+        Count("id"),
+        Max("id"),
+        Max("updated_at"),
+        *(Sum(name) for name in ("uncached", "cached", "output", "image")),
+    )
+    return limits, weights
+
+
+def _all_rules() -> dict[str, tuple[Rule, ...]]:
+    rules: defaultdict[str, list[Rule]] = defaultdict(list)
+    for limit in Limit.objects.order_by("id"):
+        try:
+            rule = rule_of(limit)
+        except (ValueError, KeyError) as error:
+            # Written past the form. It must not keep the others from being followed.
+            log.error("limit %s is left out: %s", limit.pk, error)
+            continue
+        rules[rule.scope].append(rule)
+    return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
+
+
+def _all_weights() -> dict[str, Weights]:
+    return {
+        row.model: Weights(
+            uncached_milli=_milli(row.uncached),
+            cached_milli=_milli(row.cached),
+            output_milli=_milli(row.output),
+            image_milli=_milli(row.image),
+        )
+        for row in ModelWeight.objects.all()
+    }
+
+
+def _milli(weight: float) -> int:
+    return max(0, round(weight * 1000))
