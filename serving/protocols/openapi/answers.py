@@ -175,6 +175,13 @@ class Usage(Answer):
     completion_tokens_details: CompletionDetails
 
 
+# With `return_token_ids`, as FastDeploy tells them.
+_PROMPT_TOKENS: Final[Any] = Field(default=ABSENT, description="Their text.")
+_COMPLETION_TOKENS: Final[Any] = Field(
+    default=ABSENT, description="Their text, special tokens included and nothing taken out."
+)
+
+
 # -- Chat ------------------------------------------------------------------------------
 
 
@@ -204,7 +211,9 @@ class ChatMessage(Answer):
     tool_calls: list[ToolCall] = ABSENT
     function_call: CalledFunction = ABSENT
     prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
     completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
 
 
 class ChatChoice(Answer):
@@ -260,6 +269,10 @@ class ChatDelta(Answer):
     reasoning: str = ABSENT
     tool_calls: list[ToolCallDelta] = ABSENT
     function_call: CalledFunctionDelta = ABSENT
+    prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
+    completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
 
 
 class ChatChunkChoice(Answer):
@@ -303,6 +316,9 @@ class CompletionChoice(Answer):
     prompt_text: str = ABSENT
     token_ids: list[int] = ABSENT
     prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
+    completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
     prompt_logprobs: PromptLogprobs = ABSENT
 
 
