@@ -70,6 +70,7 @@ class Job:
             self.engine.new_decoder(
                 is_raw=isinstance(request.prompt, RawPrompts),
                 shows_special=request.shows_special_tokens,
+                after=prompt.token_ids if _continues_text(request) else (),
             ),
             self._parser(choice),
             stop=stopping.stop,
@@ -141,6 +142,14 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
                 raise reading.failure
     finally:
         run.cancel()
+
+
+def _continues_text(request: GenerationRequest) -> bool:
+    """Whether the answer goes on with the text of its prompt, as opposed to a new message."""
+    prompt = request.prompt
+    if isinstance(prompt, RawPrompts):
+        return True
+    return prompt.rendering.continues_last or not prompt.rendering.uses_template
 
 
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
