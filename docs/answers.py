@@ -138,6 +138,19 @@ background AV | false
 output_text A | Left out: OpenAI's clients make it up from `output` themselves.
 """
 
+_TOKENIZER = """
+tokenizer_class V
+bos_token V | null where the model has none, as with the other named tokens
+eos_token V
+unk_token V
+sep_token V
+pad_token V
+cls_token V
+added_tokens_decoder V | by id
+model_max_length V | the context, in tokens
+chat_template V | behind a key and no switch: `return_prompt_text` tells what it makes
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -166,4 +179,5 @@ ANSWERS: Final[Mapping[type[BaseModel], tuple[Member, ...]]] = {
     answers.ChatCompletion: _read(_CHAT),
     answers.Completion: _read(_COMPLETIONS),
     answers.Response: _read(_RESPONSES),
+    answers.TokenizerInfo: _read(_TOKENIZER),
 }

@@ -197,7 +197,11 @@ class LocalDirectory:
         loaded = [entry for entry in self._entries.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
-        raise MissingParameter("Say which model to use in `model`.", param="model")
+        how_many = f"{len(loaded)} models are" if loaded else "no model is"
+        raise MissingParameter(
+            f"`model` is required: {how_many} loaded. GET /v1/models lists the models served here.",
+            param="model",
+        )
 
 
 def _detokenizer(kit: ModelKit, kept: frozenset[str]) -> Detokenizer:

@@ -100,6 +100,31 @@ class Detokenized(Answer):
     prompt: str
 
 
+class AddedToken(Answer):
+    """A token that was added to a vocabulary."""
+
+    model_config = ConfigDict(extra="allow")
+
+    content: str = ABSENT
+    special: bool = ABSENT
+
+
+class TokenizerInfo(Answer):
+    """A tokenizer, in the words of Hugging Face's files. Null: the model's folder does not
+    say."""
+
+    tokenizer_class: str | None
+    bos_token: str | None
+    eos_token: str | None
+    unk_token: str | None
+    sep_token: str | None
+    pad_token: str | None
+    cls_token: str | None
+    added_tokens_decoder: dict[str, AddedToken] = Field(description="By id.")
+    model_max_length: int | None = Field(description="The model's context, in tokens.")
+    chat_template: str | None
+
+
 class InputTokens(Answer):
     """How long the prompt of a request would be."""
 
