@@ -50,8 +50,9 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Started:
     """The engine has accepted the request: from here on the answer is 200, and errors
-    are told inside it. `prompt_ids` are the tokens of each prompt and `prompt_texts` what
-    they were made of, told only to requests that want them."""
+    are told inside it. `prompt_ids` are the tokens of each prompt, told only to requests
+    that want them, and `prompt_texts` what they were made of, told to these and to requests
+    that want the texts alone."""
 
     num_choices: int = 1
     prompt_ids: tuple[tuple[int, ...], ...] = ()
@@ -70,10 +71,15 @@ class PromptScored:
 @dataclass(frozen=True, slots=True)
 class TokensMade:
     """Ids of new tokens of a choice, told only to requests with `wants_token_ids`, before
-    the deltas that they make."""
+    the deltas that they make.
+
+    `text` is theirs before anything is read out of it, special tokens included. It comes
+    with the token that completes a character, and the last of it perhaps after all ids.
+    """
 
     choice: int
     token_ids: tuple[int, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

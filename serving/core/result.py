@@ -55,6 +55,7 @@ class ChoiceResult:
     token_ids: tuple[int, ...] = ()  # all that were made, where they were asked for
     mean_logprob: float | None = None  # of all tokens, where they are known
     cause: str | int | None = None  # what of the request ended it: see `Finished`
+    raw_text: str = ""  # of `token_ids`: see `TokensMade`
 
     @property
     def text(self) -> str:
@@ -97,6 +98,7 @@ class _ChoiceFold:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.token_ids: list[int] = []
+        self.raw_text = ""
         self.finished: Finished | None = None
 
     def add(self, event: Delta) -> None:
@@ -152,8 +154,10 @@ class Fold:
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
-            case TokensMade(choice=choice, token_ids=token_ids):
-                self._choice(choice).token_ids += token_ids
+            case TokensMade():
+                made = self._choice(event.choice)
+                made.token_ids += event.token_ids
+                made.raw_text += event.text
             case Finished(choice=choice):
                 self._choice(choice).finished = event
             case Completed():
@@ -182,6 +186,7 @@ class Fold:
                     token_ids,
                     finished.mean_logprob,
                     finished.cause,
+                    choice.raw_text,
                 )
             )
         scored = tuple(tokens for _, tokens in sorted(self._scored.items()))

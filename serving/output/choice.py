@@ -21,7 +21,7 @@ from serving.core.events import (
     ToolArgsDelta,
     ToolCallStarted,
 )
-from serving.core.logprobs import Token
+from serving.core.logprobs import Token, without_spaces
 from serving.core.request import Repetition
 from serving.output.attribution import Attribution
 from serving.output.detokenize import Decoder
@@ -81,6 +81,7 @@ class ChoiceReader:
         self._tokens: Attribution[Token] | None = Attribution() if tells_tokens else None
         self._tells_silent_tokens = tells_silent_tokens
         self._last_text = ""  # of the last token
+        self._has_begun = False  # a token has been told
         self._new_call_id = new_call_id
         self._num_calls = 0
         self._has_open_call = False
@@ -117,11 +118,19 @@ class ChoiceReader:
                 break
             pieces = self._read(token.id)
             if not self._decoder.drops(token.id):
-                told.feed(token, self._last_text)
+                told.feed(self._as_told(token), self._last_text)
             elif self._tells_silent_tokens:
                 told.feed(replace(token, raw=b""), "")
             events = merged(events, self._events(pieces))
         return events
+
+    def _as_told(self, token: Token) -> Token:
+        """The token as the text has it: its first may lack spaces of its own."""
+        is_first, self._has_begun = not self._has_begun, True
+        dropped = token.raw.removesuffix(self._last_text.encode()) if is_first else b""
+        if not dropped or dropped.strip(b" "):
+            return token
+        return without_spaces(token, len(dropped))
 
     def finish(self, reason: Literal["stop", "length"]) -> list[Event]:
         """What was held back, and the end. `reason` is why the engine ended."""

@@ -22,7 +22,7 @@ ModelName = Annotated[str, Field(max_length=255)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(ge=0, le=1)]
 TopK = Annotated[int, Field(ge=-1, le=2**31 - 1)]
-MinP = Annotated[float, Field(ge=0, lt=1)]
+MinP = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 # The engine's numbers are short, and take much smaller ones for 0, which it refuses.
 RepetitionPenalty = Annotated[float, Field(ge=0.01, le=1000)]

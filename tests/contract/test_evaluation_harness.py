@@ -11,6 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
+
+from serving.protocols.openapi import answers
 
 pytestmark = pytest.mark.system
 
@@ -146,6 +149,10 @@ def test_the_tokenizer_can_be_found_out_about(raw: httpx.Client, place: str) -> 
     assert info["bos_token"] is None
     assert info["pad_token"] == "<|endoftext|>"
     assert info["model_max_length"] == 2048
+    assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert info["added_tokens_decoder"]["2"]["content"] == "<|im_end|>"
+    assert info["added_tokens_decoder"]["2"]["special"] is True
+    TypeAdapter(answers.TokenizerInfo).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
     assert raw.get(f"{place}/tokenizer_info", params={"model": MODEL}).json() == info
 

@@ -66,8 +66,25 @@ def _new_choice(choice: Any) -> dict[str, Any]:
     return {"index": choice["index"], "message": message, "logprobs": None, **ends}
 
 
+# What `return_token_ids` adds. Lists and strings of a stream are joined.
+_TOLD_ONCE = ("prompt_token_ids", "prompt_tokens", "prompt_text")
+_TOLD_BIT_BY_BIT = ("completion_token_ids", "completion_tokens", "token_ids")
+
+
+def _add_told(whole: dict[str, Any], part: Any) -> None:
+    for key in _TOLD_ONCE:
+        if key in part:
+            assert key not in whole
+            whole[key] = part[key]
+    for key in _TOLD_BIT_BY_BIT:
+        if key in part:
+            whole[key] = whole.get(key, type(part[key])()) + part[key]
+
+
 def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
     message, delta = whole["message"], choice["delta"]
+    _add_told(message, delta)
+    _add_told(whole, choice)
     for key in ("role", "content", "reasoning", "reasoning_content"):
         message[key] += delta.get(key, "")
     for call in delta.get("tool_calls", ()):
@@ -115,15 +132,18 @@ def completion_answer(stream: bytes) -> Any:
     chunks = payloads(stream)
     texts: dict[int, str] = defaultdict(str)
     ends: dict[int, dict[str, Any]] = {}
+    told: dict[int, dict[str, Any]] = defaultdict(dict)
     for chunk in chunks:
         for choice in chunk["choices"]:
+            _add_told(told[choice["index"]], choice)
             texts[choice["index"]] += choice["text"]
             ends[choice["index"]] = {
                 "finish_reason": choice["finish_reason"],
                 "stop_reason": choice.get("stop_reason"),
             }
     choices = [
-        {"index": at, "text": texts[at], "logprobs": None, **ends[at]} for at in sorted(texts)
+        {"index": at, "text": texts[at], "logprobs": None, **ends[at], **told[at]}
+        for at in sorted(texts)
     ]
     return {**chunks[0], "choices": choices, "usage": chunks[-1].get("usage")}
 

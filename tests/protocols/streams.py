@@ -14,6 +14,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
     Usage,
@@ -38,6 +39,7 @@ TOKENS = st.builds(
     st.integers(1, 9),
     st.lists(CHANCES, max_size=2).map(tuple),
 )
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple)
 NO_TOKENS: st.SearchStrategy[tuple[Token, ...]] = st.just(())
 
 
@@ -66,17 +68,35 @@ def stretches(
 ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integers(0, 2**31 - 1))
 
 
+def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
+    """What is told of a choice beside its deltas."""
+    made: st.SearchStrategy[Event] = st.builds(TokensMade, st.just(choice), IDS, TEXTS)
+    return st.lists(made, max_size=4)
+
+
 @st.composite
-def event_streams(draw: st.DrawFn, num_choices: int, *, tells_tokens: bool = False) -> list[Event]:
-    """A stream that ends well, its choices interleaved at random."""
+def event_streams(
+    draw: st.DrawFn,
+    num_choices: int,
+    *,
+    tells_tokens: bool = False,
+    num_told_prompts: int = 0,
+) -> list[Event]:
+    """A stream that ends well, its choices interleaved at random. With `num_told_prompts`
+    it tells of the ids of all tokens."""
     tokens = st.lists(TOKENS, max_size=2).map(tuple) if tells_tokens else NO_TOKENS
     tracks: list[list[Event]] = [
         [*draw(stretches(choice, tokens)), Finished(choice, *draw(ENDS))]
         for choice in range(num_choices)
     ]
+    if num_told_prompts:
+        for choice, track in enumerate(tracks):
+            track[:0] = draw(tokens_made(choice))
     if draw(st.booleans()):
         tracks.append([Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
-    events: list[Event] = [Started(num_choices)]
+    prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_told_prompts)]
+    started = Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
+    events: list[Event] = [started]
     while tracks := [track for track in tracks if track]:
         events.append(draw(st.sampled_from(tracks)).pop(0))
     return [*events, Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]

@@ -232,6 +232,16 @@ def test_every_answer_is_as_described(
     hold_against(WHOLE[endpoint], answered(asked, events))
 
 
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@given(st.data())
+def test_an_answer_that_tells_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
+    events = data.draw(event_streams(2, num_told_prompts=1))
+    asked = exchange(endpoint, n=2, stream=True, return_token_ids=True, return_prompt_text=True)
+
+    hold_stream(endpoint, streamed(asked, events))
+    hold_against(WHOLE[endpoint], answered(asked, events))
+
+
 @pytest.mark.parametrize("endpoint", Endpoint)
 def test_the_error_that_ends_a_stream_is_as_described(endpoint: Endpoint) -> None:
     events = [Started(), TextDelta(0, "a"), Failed(EngineLost("Send it again."))]

@@ -100,6 +100,31 @@ class Detokenized(Answer):
     prompt: str
 
 
+class AddedToken(Answer):
+    """A token that was added to a vocabulary."""
+
+    model_config = ConfigDict(extra="allow")
+
+    content: str = ABSENT
+    special: bool = ABSENT
+
+
+class TokenizerInfo(Answer):
+    """A tokenizer, in the words of Hugging Face's files. Null: the model's folder does not
+    say."""
+
+    tokenizer_class: str | None
+    bos_token: str | None
+    eos_token: str | None
+    unk_token: str | None
+    sep_token: str | None
+    pad_token: str | None
+    cls_token: str | None
+    added_tokens_decoder: dict[str, AddedToken] = Field(description="By id.")
+    model_max_length: int | None = Field(description="The model's context, in tokens.")
+    chat_template: str | None
+
+
 class InputTokens(Answer):
     """How long the prompt of a request would be."""
 
@@ -175,6 +200,13 @@ class Usage(Answer):
     completion_tokens_details: CompletionDetails
 
 
+# With `return_token_ids`, as FastDeploy tells them.
+_PROMPT_TOKENS: Final[Any] = Field(default=ABSENT, description="Their text.")
+_COMPLETION_TOKENS: Final[Any] = Field(
+    default=ABSENT, description="Their text, special tokens included and nothing taken out."
+)
+
+
 # -- Chat ------------------------------------------------------------------------------
 
 
@@ -204,7 +236,9 @@ class ChatMessage(Answer):
     tool_calls: list[ToolCall] = ABSENT
     function_call: CalledFunction = ABSENT
     prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
     completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
 
 
 class ChatChoice(Answer):
@@ -260,6 +294,10 @@ class ChatDelta(Answer):
     reasoning: str = ABSENT
     tool_calls: list[ToolCallDelta] = ABSENT
     function_call: CalledFunctionDelta = ABSENT
+    prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
+    completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
 
 
 class ChatChunkChoice(Answer):
@@ -303,6 +341,9 @@ class CompletionChoice(Answer):
     prompt_text: str = ABSENT
     token_ids: list[int] = ABSENT
     prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = _PROMPT_TOKENS
+    completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = _COMPLETION_TOKENS
     prompt_logprobs: PromptLogprobs = ABSENT
 
 

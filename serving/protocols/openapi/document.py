@@ -40,6 +40,7 @@ _ANSWERS: Final = (
     answers.Version,
     answers.Tokenized,
     answers.Detokenized,
+    answers.TokenizerInfo,
     answers.InputTokens,
     answers.ChatCompletion,
     answers.ChatCompletionChunk,

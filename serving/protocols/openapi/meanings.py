@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _SAMPLING = {
-    "temperature": "0 is greedy. Absent: the model's generation_config.json, else 1.",
+    "temperature": "0, and what is less than 0.00001, is greedy. Absent: the model's "
+    "generation_config.json, else 1.",
     "top_p": "0 keeps only the likeliest token. Absent: the model's own, else 1.",
     "top_k": "0 and -1 keep all tokens. Absent: the model's own, else all on /v1 and 40 on /v3.",
-    "min_p": "Drops tokens less likely than this part of the likeliest. Absent: the model's own.",
+    "min_p": "Drops tokens less likely than this part of the likeliest; 1 keeps only the "
+    "likeliest. Absent: the model's own.",
     "seed": "Equal seeds give equal answers. Negative ones are folded into the engine's range; "
     "absent, one is drawn.",
     "frequency_penalty": "By how often a token has been generated. Absent: the model's own.",
@@ -157,7 +159,7 @@ _TOKENS = {
     "logprob_token_ids": "Tokens whose log-probabilities are always told.",
     "temp_scaled_logprobs": "Log-probabilities after division by the temperature.",
     "top_p_normalized_logprobs": "Log-probabilities within the nucleus of `top_p`.",
-    "return_token_ids": "Tells the ids of all tokens of prompt and answer.",
+    "return_token_ids": "Tells the ids of all tokens of prompt and answer, and their text.",
     "return_tokens_as_token_ids": "Tokens of log-probabilities are written `token_id:5`.",
     "logit_bias": "Added to the logits of these token ids, -100 to 100.",
     "bad_words": "Words that are not written, at the beginning of a text or after a blank.",
