@@ -13,7 +13,7 @@ from serving.core.events import FinishReason, ToolCallStarted
 from serving.core.ids import Head
 from serving.core.logprobs import Token
 from serving.core.request import ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, TextItem
+from serving.core.result import ChoiceResult, CustomCall, ReasoningItem, TextItem
 from serving.core.result import Item as CoreItem
 from serving.protocols.logprobs import content_logprobs
 from serving.protocols.responses.thoughts import packed
@@ -55,6 +55,8 @@ def _finished(head: Head, at: int, item: CoreItem, status: str, *, packs_thought
             return reasoning_item(head.item_id("rs_", at), text, status, is_packed=packs_thoughts)
         case ToolCall():
             return call_item(head.item_id("fc_", at), item, status)
+        case CustomCall():
+            return custom_item(head.item_id("ctc_", at), item, status)
         case _:
             assert_never(item)
 
@@ -93,6 +95,18 @@ def call_item(item_id: str, call: ToolCall, status: str) -> Item:
         "call_id": call.id,
         "name": call.name,
         "arguments": call.arguments,
+    }
+
+
+def custom_item(item_id: str, call: CustomCall, status: str) -> Item:
+    """A call of a custom tool."""
+    return {
+        "id": item_id,
+        "type": "custom_tool_call",
+        "status": status,
+        "call_id": call.id,
+        "name": call.name,
+        "input": call.input,
     }
 
 
@@ -234,3 +248,30 @@ class OpenCall:
     def item(self, status: str) -> Item:
         call = ToolCall(self._call_id, self._name, "".join(self.pieces))
         return call_item(self._id, call, status)
+
+
+class OpenCustomCall:
+    """A call of a custom tool whose input is being written."""
+
+    delta_close = b',"sequence_number":'
+
+    def __init__(self, head: Head, at: int, start: ToolCallStarted) -> None:
+        self.index = start.index  # among the calls, not among the items
+        self._id = head.item_id("ctc_", at)
+        self._start = start
+        self._at = {"output_index": at}
+        self._place = {"item_id": self._id, "output_index": at}
+        self.delta_open = _delta_open("response.custom_tool_call_input.delta", self._place)
+        self.pieces: list[str] = []
+
+    def opening(self) -> Iterable[NamedEvent]:
+        yield "response.output_item.added", {**self._at, "item": self.item(IN_PROGRESS)}
+
+    def closing(self, status: str) -> Iterable[NamedEvent]:
+        done = {**self._place, "input": "".join(self.pieces)}
+        yield "response.custom_tool_call_input.done", done
+        yield "response.output_item.done", {**self._at, "item": self.item(status)}
+
+    def item(self, status: str) -> Item:
+        call = CustomCall(self._start.id, self._start.name, "".join(self.pieces))
+        return custom_item(self._id, call, status)

@@ -1,9 +1,8 @@
 """Replayed calls of tools that are not plain functions, as a model can be shown them.
 
 To a model's template there is only one kind of call: a name, and a JSON object of
-arguments. Tools with free-form input become functions of one `input`. Calls that OpenAI's
-servers ran themselves hold their result in the same item, so they are told as a call and
-the answer to it.
+arguments. Calls that OpenAI's servers ran themselves hold their result in the same item, so
+they are told as a call and the answer to it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, model_validator
 
 from serving.core.request import Message, Role, TextPart, ToolCall
-from serving.protocols.messages import Content, content_parts
+from serving.protocols.messages import Content, WireCustomCall, content_parts
 from serving.protocols.reading import Wire, missing
 from serving.protocols.sse import json_bytes
 
@@ -45,14 +44,11 @@ class ReplayedCall(Wire):
         return self.call_id or self.id or ""
 
 
-class CustomCall(ReplayedCall):
-    """`custom_tool_call`: a tool with free-form input."""
-
-    name: str
-    input: str
+class CustomCall(WireCustomCall, ReplayedCall):
+    """`custom_tool_call`: a call of a custom tool."""
 
     def to_call(self) -> ToolCall:
-        return ToolCall(self.known_id, self.name, _json({"input": self.input}))
+        return self.to_core(self.known_id)
 
 
 class LocalShellCall(ReplayedCall):
