@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -90,12 +90,12 @@ class _Module:
                 raise BadLark(f"%{other.removesuffix('_rule')} is not supported")
 
     def _define(self, statement: Tree[Token]) -> None:
-        written, parameters = statement.children[:2]
-        name = str(written).lstrip("?!")
-        if any(each is not None for each in _children(parameters)):
+        name = _text(statement).lstrip("?!")
+        parameters, *_, body = _trees(statement)
+        if any(each is not None for each in parameters.children):
             raise BadLark(f"{name} is a template, which is not supported")
         self._claim(name)
-        self.definitions[name] = _trees(statement)[-1]
+        self.definitions[name] = body
 
     def _import(self, module: Sequence[str], name: str, alias: str) -> None:
         if list(module) != [_COMMON]:
@@ -276,13 +276,10 @@ def _trees(tree: Tree[Token]) -> list[Tree[Token]]:
     return [each for each in tree.children if each is not None and not isinstance(each, str)]
 
 
-def _children(tree: Any) -> Iterator[Any]:
-    yield from tree.children
-
-
 def _path(tree: Any) -> list[str]:
-    parts = [each if isinstance(each, str) else _text(each) for each in tree.children]
-    return [str(part) for part in parts if part != "."] if parts[:1] != ["."] else ["", *parts[1:]]
+    """The names between the dots; one that begins with a dot has an empty one first."""
+    parts = [str(each) if isinstance(each, str) else _text(each) for each in tree.children]
+    return [""] * (parts[0] == ".") + [part for part in parts if part != "."]
 
 
 def _text(tree: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.output.schema.ebnf import Expr, Ref
+from serving.output.schema.ebnf import Expr, Ref, Text
 from serving.output.schema.pattern import IrregularPattern
 from serving.output.schema.regular import (
     ANYTHING,
@@ -30,14 +30,19 @@ class Terminals:
         self._spell = spell
         ends = either(cat(ANYTHING, literal(text), ANYTHING) for text in unwanted)
         self._wanted = but_not(ends) if unwanted else ANYTHING
+        self._known: dict[Regular, Expr] = {}
         self._num_names = 0
 
     def of(self, language: Regular) -> Expr:
-        """An expression for these texts. Raises `IrregularPattern`."""
-        wanted = both(language, self._wanted)
+        """An expression for these texts: the same one each time. Raises `IrregularPattern`."""
+        if language not in self._known:
+            self._known[language] = self._spelled(both(language, self._wanted))
+        return self._known[language]
+
+    def _spelled(self, wanted: Regular) -> Expr:
         expr = as_expr(wanted, self._spell)
         if expr is not None:
-            return expr
+            return expr if isinstance(expr, Text) else self.named(expr)
         name = self.new_name()
         try:
             self.rules |= as_rules(wanted, self._spell, name)
