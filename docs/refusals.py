@@ -293,6 +293,20 @@ ONE_BY_ONE: Sequence[Row] = (
     ),
     Row(
         CHAT,
+        {"tools": [{"type": "namespace", "name": "n", "tools": []}]},
+        INVALID,
+        "tools[0].type",
+        "`tools[0].type` must be function or custom.",
+    ),
+    Row(
+        RESPONSES,
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]},
+        MISSING,
+        "tools[0].tools[0].function",
+        "`tools[0].tools[0].function` is required.",
+    ),
+    Row(
+        CHAT,
         {"tools": [{"type": "custom", "custom": {"name": "f!"}}]},
         INVALID,
         "tools[0].custom.name",

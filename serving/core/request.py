@@ -92,7 +92,8 @@ class Tool:
     """A function that the model may call. `parameters` is a JSON schema or None.
 
     `is_custom`: its client knows it as a tool that takes a text, see `core.custom`.
-    `input_grammar`: what that text must fit; None: any will do.
+    `input_grammar`: what that text must fit; None: any will do. `namespace` and `own_name`:
+    what its client knows it as where that is not its name, see `core.namespaces`.
     """
 
     name: str
@@ -101,6 +102,8 @@ class Tool:
     strict: bool | None = None
     is_custom: bool = False
     input_grammar: TextGrammar | None = None
+    namespace: str | None = None
+    own_name: str | None = None
 
 
 class Effort(StrEnum):

@@ -5,12 +5,14 @@ responses, and the deprecated `functions`. Every endpoint reads every form.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
 
 from serving.core.custom import custom_tool
 from serving.core.errors import InvalidRequest
+from serving.core.namespaces import found, in_namespace
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.protocols.reading import Wire, invalid
 
@@ -116,7 +118,7 @@ class NestedCustomTool(Wire):
         return self.custom.to_core(f"{place}.custom")
 
 
-def _tool_tag(value: Any) -> str:
+def _member_tag(value: Any) -> str:
     match value:
         case {"type": "custom", "custom": _}:
             return "<nested custom>"
@@ -132,12 +134,45 @@ def _tool_tag(value: Any) -> str:
             return "<nested>"
 
 
-WireTool = Annotated[
+NamespaceMember = Annotated[
     Annotated[NestedTool, Tag("<nested>")]
     | Annotated[WireFunction, Tag("<flat>")]
     | Annotated[NestedCustomTool, Tag("<nested custom>")]
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[HostedTool, Tag("<hosted>")],
+    Discriminator(_member_tag),
+]
+
+
+CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
+
+
+class NamespaceTool(Wire):
+    """Tools of one kind or origin. Its calls say its name beside the tool's."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    tools: Annotated[list[NamespaceMember], Field(fail_fast=True)]
+
+    def members(self, place: str) -> tuple[Tool, ...]:
+        """Its tools, by their own names. Those that nobody runs are left out."""
+        return tuple(
+            tool.to_core(f"{place}.tools[{at}]")
+            for at, tool in enumerate(self.tools)
+            if not isinstance(tool, HostedTool)
+        )
+
+
+def _tool_tag(value: Any) -> str:
+    match value:
+        case {"type": "namespace"}:
+            return "<namespace>"
+        case _:
+            return "<tool>"
+
+
+WireTool = Annotated[
+    Annotated[NamespaceTool, Tag("<namespace>")] | Annotated[NamespaceMember, Tag("<tool>")],
     Discriminator(_tool_tag),
 ]
 WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
@@ -146,17 +181,20 @@ WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
 def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
     """The tools that the client itself runs. Hosted ones are left out: there is no host,
     and agents list them whether or not they need them."""
-    return tuple(
-        tool.to_core(f"tools[{at}]")
-        for at, tool in enumerate(tools)
-        if not isinstance(tool, HostedTool)
-    )
+    kept: list[Tool] = []
+    for at, tool in enumerate(tools):
+        place = f"tools[{at}]"
+        if isinstance(tool, NamespaceTool):
+            kept += in_namespace(tool.name, tool.description, tool.members(place))
+        elif not isinstance(tool, HostedTool):
+            kept.append(tool.to_core(place))
+    return tuple(kept)
 
 
 def refuse_hosted(tools: Sequence[WireTool]) -> None:
-    """Raises `InvalidRequest` for the first tool that the client does not run itself."""
+    """Raises `InvalidRequest` for the first tool that no answer of a chat can call."""
     for at, tool in enumerate(tools):
-        if isinstance(tool, HostedTool):
+        if isinstance(tool, HostedTool | NamespaceTool):
             param = f"tools[{at}].type"
             raise InvalidRequest(f"`{param}` must be function or custom.", param=param)
 
@@ -213,6 +251,8 @@ def _allowed_name(tool: object, place: str) -> str | None:
     if name is not None:
         return name
     match tool:
+        case {"type": "namespace", "name": str(name)}:
+            return name
         case {"type": str(kind)} if kind not in ("function", "custom"):
             return None
     raise invalid(f"must name a tool in `{place}`")
@@ -235,19 +275,26 @@ def settled_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
             raise _unfit("asks for a tool call, but `tools` holds none that could be called")
-        case ToolChoice(mode=ToolMode.NAMED, name=name) if all(t.name != name for t in tools):
-            raise _unfit("names a tool that is not in `tools`")
-        case ToolChoice(allowed=tuple(names)) if set(names) - {tool.name for tool in tools}:
-            raise _unfit("allows a tool that is not in `tools`")
+        case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
+            meant = set(found(name, tools))
+            if len(meant) != 1:
+                raise _unfit("names a tool that is not in `tools`")
+            return ToolChoice(ToolMode.NAMED, meant.pop())
+        case ToolChoice(mode=mode, allowed=tuple(names)):
+            each = [found(name, tools) for name in names]
+            if not all(each):
+                raise _unfit("allows a tool that is not in `tools`")
+            return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))
     return choice
 
 
 def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
     """The choice among `tools` in the flat form of responses."""
-    customs = {tool.name for tool in tools if tool.is_custom}
+    kinds = {tool.namespace: "namespace" for tool in tools if tool.namespace}
+    kinds |= {name: "custom" for tool in tools if tool.is_custom for name in _names(tool)}
 
     def named(name: str) -> Mapping[str, str]:
-        return {"type": "custom" if name in customs else "function", "name": name}
+        return {"type": kinds.get(name, "function"), "name": name}
 
     if choice.name is not None:
         return named(choice.name)
@@ -255,6 +302,10 @@ def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
         return choice.mode.value
     allowed = [named(name) for name in choice.allowed]
     return {"type": "allowed_tools", "mode": choice.mode.value, "tools": allowed}
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    return (tool.name,) if tool.own_name is None else (tool.name, tool.own_name)
 
 
 def _unfit(sentence: str) -> InvalidRequest:

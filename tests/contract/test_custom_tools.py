@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -170,3 +171,34 @@ def test_a_grammar_that_cannot_be_held_to_is_refused(
 
     assert caught.value.param == "tools[0].format.definition"
     assert caught.value.code == "invalid_grammar"
+
+
+def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) -> None:
+    """Agents group the tools of each server so, and find them by nothing else."""
+    city: Any = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris"]}},
+        "required": ["city"],
+    }
+    group: Any = {
+        "type": "namespace",
+        "name": "mcp__weather__",
+        "description": "The weather of the world.",
+        "tools": [
+            {"type": "function", "name": "get", "parameters": city, "strict": True},
+            flat("look_up", "regex", CITY),
+        ],
+    }
+    found: list[tuple[str, str | None]] = []
+    for name in ("get", "look_up"):
+        choice: Any = {"type": "function", "name": name}
+        response = client.responses.create(
+            model=MODEL, input=QUESTION, tools=[group], tool_choice=choice
+        )
+        [item] = response.output
+        assert item.type in ("function_call", "custom_tool_call")
+        found.append((item.name, item.namespace))
+        if item.type == "function_call":
+            assert json.loads(item.arguments) == {"city": "Paris"}
+
+    assert found == [("get", "mcp__weather__"), ("look_up", "mcp__weather__")]

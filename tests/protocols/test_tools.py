@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
+from serving.core.errors import InvalidRequest
+from serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    Started,
+    ToolArgsDelta,
+    ToolCallStarted,
+    ToolInputDelta,
+)
 from serving.core.request import (
     Conversation,
     Endpoint,
@@ -17,7 +30,8 @@ from serving.core.request import (
     ToolMode,
 )
 
-from .exchanges import PLAIN, answered, exchange, request
+from .clients import response_answer
+from .exchanges import COMPLETED_AT, PLAIN, USAGE, answered, exchange, request, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 ENDPOINTS = pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
@@ -234,3 +248,114 @@ def test_a_replayed_call_of_a_custom_tool_is_one_of_its_function() -> None:
     calls = (ToolCall("c1", "run", '{"input":"say \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
     assert told[0].tool_calls == calls
     assert conversation(Endpoint.RESPONSES, input=items).messages == told
+
+
+# -- Namespaces -----------------------------------------------------------------------------
+
+BROWSER: dict[str, Any] = {
+    "type": "namespace",
+    "name": "mcp__browser__",
+    "description": "A browser.",
+    "tools": [
+        {"type": "function", "name": "open", "description": "Open a page"},
+        {"type": "web_search"},
+        {"type": "custom", "name": "type", "format": {"type": "grammar", **REGEX}},
+    ],
+}
+CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")]}
+GROUPS = [flat("a"), BROWSER, CRM]
+
+
+def test_tools_of_a_namespace_are_told_with_its_name() -> None:
+    tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
+
+    assert [tool.name for tool in tools] == [
+        "a",
+        "mcp__browser__open",
+        "mcp__browser__type",
+        "crm__open",
+        "crm__close",
+    ]
+    assert [tool.description for tool in tools[1:3]] == ["A browser.\n\nOpen a page", None]
+    grammar = tools[2].input_grammar
+    assert grammar is not None
+    assert grammar.param == "tools[1].tools[2].format.definition"
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ({"type": "function", "name": "a"}, ("a",)),
+        ({"type": "function", "name": "crm__open"}, ("crm__open",)),
+        ({"type": "function", "name": "close"}, ("crm__close",)),
+        ({"type": "custom", "name": "type"}, ("mcp__browser__type",)),
+        ({"type": "namespace", "name": "crm"}, ("crm__open", "crm__close")),
+    ],
+)
+def test_a_choice_finds_tools_in_namespaces(named: dict[str, Any], meant: tuple[str, ...]) -> None:
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [named]}
+
+    asked = exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=allowed)
+
+    assert isinstance(asked.request.prompt, Conversation)
+    assert asked.request.prompt.tool_choice == ToolChoice(allowed=meant)
+    assert answered(asked, PLAIN)["tool_choice"] == allowed
+    if named["type"] != "namespace":
+        demanded = conversation(Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
+        assert demanded.tool_choice == ToolChoice(ToolMode.NAMED, meant[0])
+
+
+def test_a_name_in_two_namespaces_is_not_enough() -> None:
+    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
+        exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
+
+
+def test_a_call_in_a_namespace_says_both_names() -> None:
+    asked = exchange(Endpoint.RESPONSES, tools=GROUPS)
+    events: list[Event] = [
+        Started(),
+        ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
+        ToolInputDelta(0, 0, "x"),
+        ToolCallStarted(0, 1, "call_b", "crm__open"),
+        ToolArgsDelta(0, 1, "{}"),
+        ToolCallStarted(0, 2, "call_c", "a"),
+        Finished(0, FinishReason.TOOL_CALLS),
+        Completed(USAGE, COMPLETED_AT),
+    ]
+
+    answer = answered(asked, events)
+
+    assert [(item["name"], item.get("namespace")) for item in answer["output"]] == [
+        ("type", "mcp__browser__"),
+        ("open", "crm"),
+        ("a", None),
+    ]
+    assert response_answer(streamed(asked, events)) == answer
+    Response.model_validate_json(json.dumps(answer), strict=True)
+
+
+def test_a_response_repeats_namespaces_as_they_came() -> None:
+    [function, browser, crm] = answered(exchange(Endpoint.RESPONSES, tools=GROUPS), PLAIN)["tools"]
+
+    assert function["type"] == "function"
+    assert (browser["type"], browser["description"]) == ("namespace", "A browser.")
+    assert [tool["name"] for tool in browser["tools"]] == ["open", "type"]
+    assert browser["tools"][0]["description"] == "Open a page"
+    assert (crm["name"], crm["description"]) == ("crm", "")
+
+
+def test_a_replayed_call_in_a_namespace_has_the_name_that_the_model_knows() -> None:
+    items = [
+        {"type": "function_call", "namespace": "crm", "call_id": "1", "name": "open"},
+        {
+            "type": "custom_tool_call",
+            "namespace": "mcp__browser__",
+            "call_id": "2",
+            "name": "type",
+            "input": "x",
+        },
+    ]
+
+    [turn] = conversation(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
+
+    assert [call.name for call in turn.tool_calls] == ["crm__open", "mcp__browser__type"]

@@ -400,6 +400,7 @@ class OutputCall(Answer):
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str = ABSENT
     arguments: str
 
 
@@ -411,6 +412,7 @@ class OutputCustomCall(Answer):
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str = ABSENT
     input: str
 
 
@@ -482,7 +484,16 @@ class EchoedFunction(Answer):
     strict: bool | None
 
 
-EchoedTool = EchoedFunction | EchoedCustomTool
+class EchoedNamespace(Answer):
+    """A namespace with its tools."""
+
+    type: Literal["namespace"]
+    name: str
+    description: str
+    tools: list[EchoedFunction | EchoedCustomTool]
+
+
+EchoedTool = EchoedFunction | EchoedCustomTool | EchoedNamespace
 
 
 class EchoedReasoning(Answer):
@@ -596,6 +607,7 @@ class ResponseEvent(Answer):
     logprobs: list[TokenLogprob] = ABSENT
     call_id: str = ABSENT
     name: str = ABSENT
+    namespace: str = ABSENT
     arguments: str = ABSENT
     input: str = ABSENT
     obfuscation: str = ABSENT

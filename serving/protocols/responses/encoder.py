@@ -64,7 +64,8 @@ class ResponsesEncoder:
                 return self._grow_call(event)
             case ToolCallStarted():
                 call = OpenCustomCall if event.is_custom else OpenCall
-                return self._begin(call(self._answer.head, self._next_index, event))
+                answer = self._answer
+                return self._begin(call(answer.head, self._next_index, event, answer.names))
             case Started():
                 return self._start()
             case Finished():

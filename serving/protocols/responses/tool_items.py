@@ -8,10 +8,12 @@ they are told as a call and the answer to it.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, model_validator
 
+from serving.core.namespaces import qualified
 from serving.core.request import Message, Role, TextPart, ToolCall
 from serving.protocols.messages import Content, WireCustomCall, content_parts
 from serving.protocols.reading import Wire, missing
@@ -47,8 +49,10 @@ class ReplayedCall(Wire):
 class CustomCall(WireCustomCall, ReplayedCall):
     """`custom_tool_call`: a call of a custom tool."""
 
+    namespace: str | None = None
+
     def to_call(self) -> ToolCall:
-        return self.to_core(self.known_id)
+        return replace(self.to_core(self.known_id), name=qualified(self.namespace, self.name))
 
 
 class LocalShellCall(ReplayedCall):
