@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
+from serving.core.request import TextGrammar, TextSyntax
+from serving.output.formats.texts import text_shape
 from serving.output.schema.lark import BadLark, lark_rules
+from serving.output.schema.pattern import IrregularPattern
 from serving.output.schema.regular import plain
 from serving.output.schema.terminals import Terminals
 
@@ -168,3 +171,19 @@ def test_what_cannot_be_held_to_is_told(definition: str, reason: str) -> None:
         lark_rules(definition, Terminals(plain))
 
     assert str(caught.value) == reason
+
+
+def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
+    doubling = "".join(f"a{at}: a{at + 1} a{at + 1}\n" for at in range(60))
+    grammar = TextGrammar(TextSyntax.LARK, f'start: a0\n{doubling}a60: "y"\n', "tools[0]")
+
+    shape = text_shape(grammar, plain)
+
+    assert len(shape["grammar"]) < 2000
+
+
+def test_automata_have_a_limit_together() -> None:
+    terms = " ".join(f"/(a|b)*a(a|b){{6}}{at}/" for at in range(500))
+
+    with pytest.raises(IrregularPattern, match="too large together"):
+        lark_rules(f"start: {terms}", Terminals(plain, ["</parameter>"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from serving.output.schema.ebnf import Expr, Ref, Text
 from serving.output.schema.pattern import IrregularPattern
@@ -19,6 +20,9 @@ from serving.output.schema.regular import (
     either,
     literal,
 )
+
+# Real grammars stay far below.
+_MAX_RULES: Final = 5000
 
 
 class Terminals:
@@ -48,6 +52,8 @@ class Terminals:
             self.rules |= as_rules(wanted, self._spell, name)
         except TooManyStates:
             raise IrregularPattern("its automaton is too large") from None
+        if len(self.rules) > _MAX_RULES:
+            raise IrregularPattern("its automata are too large together")
         return Ref(name)
 
     def named(self, body: Expr) -> Expr:
