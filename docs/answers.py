@@ -100,7 +100,7 @@ error OAV
 incomplete_details OAV | `max_output_tokens`; on /v3 `max_tokens`
 model OAV
 output.id OAV | unique
-output.type OAV | `message`, `reasoning` or `function_call`
+output.type OAV | `message`, `reasoning`, `function_call` or `custom_tool_call`
 output.status OAV
 output.content.text OAV
 output.content.annotations OAV | empty

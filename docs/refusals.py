@@ -18,6 +18,7 @@ INVALID: Final = "invalid_value"
 MISSING: Final = "missing_required_parameter"
 UNSUPPORTED: Final = "unsupported_parameter"
 NAMED_F: Final = {"type": "function", "name": "f"}
+GBNF = {"type": "grammar", "syntax": "gbnf", "definition": "a"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,49 +289,84 @@ ONE_BY_ONE: Sequence[Row] = (
         {"tools": [{"type": "web_search"}]},
         INVALID,
         "tools[0].type",
-        "`tools[0].type` must be function.",
+        "`tools[0].type` must be function or custom.",
     ),
     Row(
         CHAT,
-        {"tools": [{"type": "custom", "custom": {"name": "f"}}]},
-        UNSUPPORTED,
-        "tools[0]",
-        "`tools[0]` is a custom tool, which is not supported: the models served here write the input of tools as JSON. Describe it as a function with one string parameter.",
+        {"tools": [{"type": "namespace", "name": "n", "tools": []}]},
+        INVALID,
+        "tools[0].type",
+        "`tools[0].type` must be function or custom.",
     ),
     Row(
         RESPONSES,
-        {"tools": [{"type": "custom", "name": "f"}]},
-        UNSUPPORTED,
-        "tools[0]",
-        "`tools[0]` is a custom tool, which is not supported: the models served here write the input of tools as JSON. Describe it as a function with one string parameter.",
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]},
+        MISSING,
+        "tools[0].tools[0].function",
+        "`tools[0].tools[0].function` is required.",
+    ),
+    Row(
+        CHAT,
+        {"tools": [{"type": "custom", "custom": {"name": "f!"}}]},
+        INVALID,
+        "tools[0].custom.name",
+        "`tools[0].custom.name` must match ^[A-Za-z0-9_.-]{1,128}$.",
+    ),
+    Row(
+        CHAT,
+        {"tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "json"}}}]},
+        INVALID,
+        "tools[0].custom.format.type",
+        "`tools[0].custom.format.type` must be one of 'text' or 'grammar'.",
+    ),
+    Row(
+        RESPONSES,
+        {"tools": [{"type": "custom", "name": "f", "format": {"type": "grammar"}}]},
+        MISSING,
+        "tools[0].format.syntax",
+        "`tools[0].format.syntax` is required.",
+    ),
+    Row(
+        RESPONSES,
+        {"tools": [{"type": "custom", "name": "f", "format": GBNF}]},
+        INVALID,
+        "tools[0].format.syntax",
+        "`tools[0].format.syntax` must be one of 'lark' or 'regex'.",
+    ),
+    Row(
+        CHAT,
+        {"messages": [{"role": "assistant", "tool_calls": [{"type": "custom"}]}]},
+        MISSING,
+        "messages[0].tool_calls[0].custom",
+        "`messages[0].tool_calls[0].custom` is required.",
     ),
     Row(
         CHAT,
         {"tool_choice": "any"},
         INVALID,
         "tool_choice",
-        "`tool_choice` must be none, auto, required or an object that names a function.",
+        "`tool_choice` must be none, auto, required or an object that names a tool.",
     ),
     Row(
         CHAT,
         {"tool_choice": {"type": "function"}},
         INVALID,
         "tool_choice",
-        "`tool_choice` must be none, auto, required or an object that names a function.",
+        "`tool_choice` must be none, auto, required or an object that names a tool.",
     ),
     Row(
         CHAT,
         {"tool_choice": "required"},
         INVALID,
         "tool_choice",
-        "`tool_choice` asks for a tool call, but `tools` holds no function.",
+        "`tool_choice` asks for a tool call, but `tools` holds none that could be called.",
     ),
     Row(
         CHAT,
         {"tools": [{"function": {"name": "f"}}], "tool_choice": {"function": {"name": "g"}}},
         INVALID,
         "tool_choice",
-        "`tool_choice` names a function that is not in `tools`.",
+        "`tool_choice` names a tool that is not in `tools`.",
     ),
     Row(
         CHAT,
@@ -365,7 +401,7 @@ ONE_BY_ONE: Sequence[Row] = (
         {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED_F, 5]}},
         INVALID,
         "tool_choice",
-        "`tool_choice` must name a function in `tools[1]`.",
+        "`tool_choice` must name a tool in `tools[1]`.",
     ),
     Row(
         RESPONSES,
@@ -373,12 +409,12 @@ ONE_BY_ONE: Sequence[Row] = (
             "tool_choice": {
                 "type": "allowed_tools",
                 "mode": "auto",
-                "tools": [{"type": "custom", "name": "f"}],
+                "tools": [{"type": "custom"}],
             }
         },
-        UNSUPPORTED,
+        INVALID,
         "tool_choice",
-        "`tool_choice` names a custom tool in `tools[0]`, which is not supported.",
+        "`tool_choice` must name a tool in `tools[0]`.",
     ),
     Row(
         RESPONSES,
@@ -391,7 +427,7 @@ ONE_BY_ONE: Sequence[Row] = (
         },
         INVALID,
         "tool_choice",
-        "`tool_choice` must name at least one function in `tools`.",
+        "`tool_choice` must name at least one function or custom tool in `tools`.",
     ),
     Row(
         CHAT,
@@ -401,14 +437,14 @@ ONE_BY_ONE: Sequence[Row] = (
         },
         INVALID,
         "tool_choice",
-        "`tool_choice` allows a function that is not in `tools`.",
+        "`tool_choice` allows a tool that is not in `tools`.",
     ),
     Row(
         CHAT,
         {"tool_choice": {"type": "custom", "custom": {"name": "f"}}},
-        UNSUPPORTED,
+        INVALID,
         "tool_choice",
-        "`tool_choice` names a custom tool, which is not supported; name a function.",
+        "`tool_choice` names a tool that is not in `tools`.",
     ),
     Row(
         CHAT,
@@ -429,7 +465,7 @@ ONE_BY_ONE: Sequence[Row] = (
         {"tool_choice": {"type": "web_search"}},
         INVALID,
         "tool_choice",
-        "`tool_choice` must be none, auto, required or an object that names a function.",
+        "`tool_choice` must be none, auto, required or an object that names a tool.",
     ),
     # Templates and effort
     Row(
@@ -1233,7 +1269,7 @@ ONE_BY_ONE: Sequence[Row] = (
         {"tool_choice": 5},
         INVALID,
         "tool_choice",
-        "`tool_choice` must be none, auto, required or an object that names a function.",
+        "`tool_choice` must be none, auto, required or an object that names a tool.",
     ),
     Row(
         RESPONSES,
@@ -1243,7 +1279,7 @@ ONE_BY_ONE: Sequence[Row] = (
         },
         INVALID,
         "tool_choice",
-        "`tool_choice` names a function that is not in `tools`.",
+        "`tool_choice` names a tool that is not in `tools`.",
     ),
     Row(
         RESPONSES,

@@ -102,17 +102,28 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool call began; its name is known, its arguments follow."""
+    """A tool call began; its name is known. The arguments of a function follow, or the input
+    of a custom tool."""
 
     choice: int
     index: int
     id: str
     name: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToolArgsDelta:
     """More of the JSON text of a tool call's arguments."""
+
+    choice: int
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta:
+    """More of the text that a call gives to a custom tool."""
 
     choice: int
     index: int
@@ -156,5 +167,5 @@ class Failed:
     error: ServingError
 
 
-Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta
+Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
 Event = Started | PromptScored | TokensMade | Delta | Progress | Finished | Completed | Failed

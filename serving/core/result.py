@@ -21,6 +21,7 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token
@@ -42,7 +43,17 @@ class TextItem:
     tokens: tuple[Token, ...] = ()
 
 
-Item = ReasoningItem | TextItem | ToolCall
+@dataclass(frozen=True, slots=True)
+class CustomCall:
+    """A call of a custom tool, with the text that it is given."""
+
+    id: str
+    name: str
+    input: str
+
+
+Call = ToolCall | CustomCall
+Item = ReasoningItem | TextItem | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +85,9 @@ class ChoiceResult:
         return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
 
     @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
+    def tool_calls(self) -> tuple[Call, ...]:
         """All tool calls, in order."""
-        return tuple(item for item in self.items if isinstance(item, ToolCall))
+        return tuple(item for item in self.items if isinstance(item, Call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +118,9 @@ class _ChoiceFold:
                 self._think(event.text)
             case TextDelta():
                 self._say(event)
-            case ToolCallStarted(id=id_, name=name):
-                self.items.append(ToolCall(id_, name, ""))
-            case ToolArgsDelta(index=index, text=text):
+            case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
+                self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
+            case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):
                 self._grow_call(index, text)
             case _:
                 assert_never(event)
@@ -129,11 +140,13 @@ class _ChoiceFold:
             self.items.append(TextItem(delta.text, delta.tokens))
 
     def _grow_call(self, index: int, text: str) -> None:
-        places = [at for at, item in enumerate(self.items) if isinstance(item, ToolCall)]
+        places = [at for at, item in enumerate(self.items) if isinstance(item, Call)]
         at = places[index]
-        call = self.items[at]
-        assert isinstance(call, ToolCall)
-        self.items[at] = ToolCall(call.id, call.name, call.arguments + text)
+        match self.items[at]:
+            case ToolCall(id_, name, arguments):
+                self.items[at] = ToolCall(id_, name, arguments + text)
+            case CustomCall(id_, name, input_):
+                self.items[at] = CustomCall(id_, name, input_ + text)
 
 
 class Fold:

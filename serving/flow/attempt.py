@@ -28,6 +28,7 @@ from serving.flow.meter import Meter
 from serving.flow.pace import Pace
 from serving.flow.steering import TokenWriter, check_engine
 from serving.output.choice import ChoiceReader
+from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
 from serving.output.pieces import Parser
@@ -111,7 +112,8 @@ class Job:
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        return self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        parser = self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        return with_custom_calls(parser, tools)
 
 
 async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:

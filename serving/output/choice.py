@@ -20,6 +20,7 @@ from serving.core.events import (
     TextDelta,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.core.logprobs import Token, without_spaces
 from serving.core.request import Repetition
@@ -28,6 +29,7 @@ from serving.output.detokenize import Decoder
 from serving.output.pieces import (
     CallArgs,
     CallEnded,
+    CallInput,
     CallStarted,
     Parser,
     Piece,
@@ -210,12 +212,15 @@ class ChoiceReader:
                 if self._tokens is not None:
                     self._tokens.take(text)
                 return None if self._hides_reasoning else ReasoningDelta(self._choice, text)
-            case CallStarted(name):
+            case CallStarted():
                 self._drop_tokens()
-                return self._start_call(name)
+                return self._start_call(piece)
             case CallArgs(text):
                 self._drop_tokens()
                 return ToolArgsDelta(self._choice, self._num_calls - 1, text)
+            case CallInput(text):
+                self._drop_tokens()
+                return ToolInputDelta(self._choice, self._num_calls - 1, text)
             case CallEnded():
                 self._drop_tokens()
                 self._has_open_call = False
@@ -228,11 +233,12 @@ class ChoiceReader:
         if self._tokens is not None:
             self._tokens.drop()
 
-    def _start_call(self, name: str) -> ToolCallStarted:
+    def _start_call(self, call: CallStarted) -> ToolCallStarted:
         index = self._num_calls
         self._num_calls += 1
         self._has_open_call = True
-        return ToolCallStarted(self._choice, index, self._new_call_id(index), name)
+        call_id = self._new_call_id(index)
+        return ToolCallStarted(self._choice, index, call_id, call.name, call.is_custom)
 
     @property
     def _cause(self) -> str | int | None:
@@ -271,5 +277,7 @@ def _merge(last: Event, event: Event) -> Event | None:
             return ReasoningDelta(choice, before + after)
         case ToolArgsDelta(choice, index, before), ToolArgsDelta(_, same, after) if index == same:
             return ToolArgsDelta(choice, index, before + after)
+        case ToolInputDelta(choice, index, before), ToolInputDelta(_, same, after) if index == same:
+            return ToolInputDelta(choice, index, before + after)
         case _:
             return None

@@ -23,6 +23,7 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.core.ids import Head
 from serving.core.logprobs import Token
@@ -46,7 +47,7 @@ from serving.protocols.tools import (
     WireFunction,
     WireToolChoice,
     WireTools,
-    function_tools,
+    clients_tools,
     refuse_hosted,
     settled_choice,
 )
@@ -109,7 +110,7 @@ class ChatBody(PromptFields, GenerationBody):
         tools = self.tools or self.functions or ()
         self._refuse_mixture()
         refuse_hosted(tools)
-        functions = function_tools(tools)
+        functions = clients_tools(tools)
         messages, token_ids = self._turns_and_ids()
         return Conversation(
             messages=messages,
@@ -286,6 +287,8 @@ class ChatEncoder:
                 return self._delta(event.choice, _reasoning(json_text(event.text)))
             case ToolArgsDelta():
                 return self._delta(event.choice, self._calls.arguments(event))
+            case ToolInputDelta():
+                return self._delta(event.choice, self._calls.input(event))
             case ToolCallStarted():
                 return self._delta(event.choice, self._calls.start(event))
             case Started():

@@ -28,10 +28,11 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.core.ids import Head
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts, ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, Result, TextItem
+from serving.core.result import ChoiceResult, CustomCall, Item, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
 from serving.protocols.chunks import ChunkFrames, usage_object
@@ -211,8 +212,14 @@ def _tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
     return {**token_members.of_answer(token_ids, text), "token_ids": list(token_ids)}
 
 
-def _shown(item: ReasoningItem | TextItem | ToolCall) -> str:
-    return item.arguments if isinstance(item, ToolCall) else item.text
+def _shown(item: Item) -> str:
+    match item:
+        case ToolCall():
+            return item.arguments
+        case CustomCall():
+            return item.input
+        case _:
+            return item.text
 
 
 def _finish_reason(reason: FinishReason) -> str:
@@ -239,7 +246,7 @@ class CompletionsEncoder:
                 return (
                     self._opens[event.choice] + json_text(event.text) + finish + self._frames.close
                 )
-            case TextDelta() | ReasoningDelta() | ToolArgsDelta():
+            case TextDelta() | ReasoningDelta() | ToolArgsDelta() | ToolInputDelta():
                 text = json_text(event.text)
                 return self._opens[event.choice] + text + _NO_FINISH + self._frames.close
             case Started():

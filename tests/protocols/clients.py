@@ -101,11 +101,14 @@ def _add_call(calls: dict[int, Any], call: Any) -> None:
     index = call["index"]
     if index not in calls:
         assert index == len(calls), "clients index a list with it"
-        calls[index] = {"id": call["id"], "type": call["type"], "function": call["function"]}
+        kind = call["type"]
+        calls[index] = {"id": call["id"], "type": kind, kind: call[kind]}
     else:
-        assert call.keys() == {"index", "function"}, "clients would join the strings"
-        assert call["function"].keys() == {"arguments"}
-        calls[index]["function"]["arguments"] += call["function"]["arguments"]
+        kind = calls[index]["type"]
+        member = "input" if kind == "custom" else "arguments"
+        assert call.keys() == {"index", kind}, "clients would join the strings"
+        assert call[kind].keys() == {member}
+        calls[index][kind][member] += call[kind][member]
 
 
 def _add_function_call(message: dict[str, Any], call: Any) -> None:
@@ -200,6 +203,10 @@ def _tell(item: Any, event: Any) -> None:
             item["arguments"] += delta
         case {"type": "response.function_call_arguments.done", "name": name}:
             assert (name, event["arguments"]) == (item["name"], item["arguments"])
+        case {"type": "response.custom_tool_call_input.delta", "delta": delta}:
+            item["input"] += delta
+        case {"type": "response.custom_tool_call_input.done", "input": text}:
+            assert text == item["input"]
         case {"type": "response.output_item.done", "item": done}:
             assert done["status"] in ("completed", "incomplete")
             # These two are known only at the end.
@@ -215,6 +222,8 @@ def item_text(item: Any) -> Any:
     match item["type"]:
         case "function_call":
             return item["arguments"]
+        case "custom_tool_call":
+            return item["input"]
         case "reasoning":
             return "".join(part["text"] for part in item["summary"])
         case _:

@@ -17,6 +17,7 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token, TokenChance
@@ -45,12 +46,16 @@ NO_TOKENS: st.SearchStrategy[tuple[Token, ...]] = st.just(())
 
 @st.composite
 def stretches(
-    draw: st.DrawFn, choice: int, tokens: st.SearchStrategy[tuple[Token, ...]]
+    draw: st.DrawFn,
+    choice: int,
+    tokens: st.SearchStrategy[tuple[Token, ...]],
+    *,
+    only_functions: bool,
 ) -> list[Delta]:
     """The deltas of one choice. A call's arguments follow it at once."""
     deltas: list[Delta] = []
     num_calls = 0
-    for kind in draw(st.lists(st.sampled_from(["think", "say", "call"]), max_size=5)):
+    for kind in draw(st.lists(st.sampled_from(["think", "say", "call", "custom"]), max_size=5)):
         pieces = draw(st.lists(TEXTS, max_size=3))
         match kind:
             case "think":
@@ -58,9 +63,11 @@ def stretches(
             case "say":
                 deltas += [TextDelta(choice, piece, draw(tokens)) for piece in pieces]
             case _:
+                is_custom = kind == "custom" and not only_functions
+                more = ToolInputDelta if is_custom else ToolArgsDelta
                 call_id = f"call_{choice}_{num_calls}"
-                deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES)))
-                deltas += [ToolArgsDelta(choice, num_calls, piece) for piece in pieces]
+                deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES), is_custom))
+                deltas += [more(choice, num_calls, piece) for piece in pieces]
                 num_calls += 1
     return deltas
 
@@ -80,13 +87,17 @@ def event_streams(
     num_choices: int,
     *,
     tells_tokens: bool = False,
+    only_functions: bool = False,
     num_told_prompts: int = 0,
 ) -> list[Event]:
     """A stream that ends well, its choices interleaved at random. With `num_told_prompts`
     it tells of the ids of all tokens."""
     tokens = st.lists(TOKENS, max_size=2).map(tuple) if tells_tokens else NO_TOKENS
     tracks: list[list[Event]] = [
-        [*draw(stretches(choice, tokens)), Finished(choice, *draw(ENDS))]
+        [
+            *draw(stretches(choice, tokens, only_functions=only_functions)),
+            Finished(choice, *draw(ENDS)),
+        ]
         for choice in range(num_choices)
     ]
     if num_told_prompts:

@@ -27,6 +27,7 @@ from serving.core.request import Endpoint
 from serving.core.result import fold
 
 from .exchanges import (
+    CUSTOM_CALL,
     HEAD,
     PLAIN,
     THOUGHTFUL,
@@ -86,6 +87,17 @@ EVERY_FIELD: dict[str, Any] = {
     "prompt_cache_retention": "24h",
     "prompt_cache_options": {"mode": "explicit"},
 }
+RUN: dict[str, Any] = {
+    "tools": [
+        {
+            "type": "custom",
+            "name": "run",
+            "description": "Run code",
+            "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"},
+        }
+    ],
+    "tool_choice": {"type": "custom", "name": "run"},
+}
 BROKEN = Failed(EngineLost("The engine ended while it ran this request. Try again."))
 COUNTED: list[Event] = [
     *PLAIN[:1],
@@ -111,6 +123,7 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "chat_running_usage": (Endpoint.CHAT, V1, RUNNING, COUNTED),
     "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, THOUGHTFUL),
     "chat_two_calls": (Endpoint.CHAT, V1, {"stream": True}, TWO_CALLS),
+    "chat_custom_call": (Endpoint.CHAT, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "chat_two_choices": (Endpoint.CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
     "chat_token_ids": (Endpoint.CHAT, V1, {"stream": True, **WITH_IDS}, MADE),
     "chat_failure": (Endpoint.CHAT, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
@@ -121,6 +134,7 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "responses_plain": (Endpoint.RESPONSES, V1, {"stream": True}, PLAIN),
     "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, THOUGHTFUL),
     "responses_two_calls": (Endpoint.RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
+    "responses_custom_call": (Endpoint.RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "responses_every_field": (
         Endpoint.RESPONSES,
         V1,
@@ -140,11 +154,13 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "chat_two_calls": (Endpoint.CHAT, V1, {}, TWO_CALLS),
     "chat_token_ids": (Endpoint.CHAT, V1, WITH_IDS, MADE),
     "completions_token_ids": (Endpoint.COMPLETIONS, V1, WITH_IDS, MADE),
+    "chat_custom_call": (Endpoint.CHAT, V1, RUN, CUSTOM_CALL),
     "completions_two_choices": (Endpoint.COMPLETIONS, V1, {"n": 2}, TWO_CHOICES),
     "responses_plain": (Endpoint.RESPONSES, V1, {}, PLAIN),
     "responses_every_field": (Endpoint.RESPONSES, V1, EVERY_FIELD, THOUGHTFUL_TWICE),
     "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, THOUGHTFUL),
     "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
+    "responses_custom_call": (Endpoint.RESPONSES, V1, RUN, CUSTOM_CALL),
 }
 
 

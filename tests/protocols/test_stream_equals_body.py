@@ -148,7 +148,7 @@ def test_choices_of_a_response_are_told_in_their_order(data: st.DataObject) -> N
 def test_padded_deltas_have_few_sizes_and_say_the_same(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
 ) -> None:
-    events = data.draw(event_streams(2))
+    events = data.draw(event_streams(2, only_functions="functions" in asked))
 
     plain, padded = (
         streamed(exchange(endpoint, n=2, **asked, **fields), events)

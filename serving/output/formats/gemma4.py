@@ -52,6 +52,7 @@ _SPELLING: Final = Spelling(
     value=_value,
     has_bare_keys=True,
     quote=_QUOTE,
+    has_escapes=False,
     rules={
         "char": "char ::= [^<]",
         # Anything but the mark that ends it.

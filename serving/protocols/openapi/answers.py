@@ -217,12 +217,30 @@ class CalledFunction(Answer):
     arguments: str
 
 
-class ToolCall(Answer):
-    """A call of a tool."""
+class FunctionToolCall(Answer):
+    """A call of a function."""
 
     id: str
     type: Literal["function"]
     function: CalledFunction
+
+
+class CalledCustomTool(Answer):
+    """A custom tool and its input."""
+
+    name: str
+    input: str
+
+
+class CustomToolCall(Answer):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustomTool
+
+
+ToolCall = FunctionToolCall | CustomToolCall
 
 
 class ChatMessage(Answer):
@@ -276,13 +294,21 @@ class CalledFunctionDelta(Answer):
     arguments: str
 
 
+class CalledCustomToolDelta(Answer):
+    """More of a call: its name first, then its input piece by piece."""
+
+    name: str = ABSENT
+    input: str
+
+
 class ToolCallDelta(Answer):
     """More of a call. Its id and type come once."""
 
     index: int
     id: str = ABSENT
-    type: Literal["function"] = ABSENT
-    function: CalledFunctionDelta
+    type: Literal["function", "custom"] = ABSENT
+    function: CalledFunctionDelta = ABSENT
+    custom: CalledCustomToolDelta = ABSENT
 
 
 class ChatDelta(Answer):
@@ -415,10 +441,23 @@ class OutputCall(Answer):
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str = ABSENT
     arguments: str
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(Answer):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    status: ItemStatus
+    call_id: str
+    name: str
+    namespace: str = ABSENT
+    input: str
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 
 
 class InputDetails(Answer):
@@ -459,7 +498,24 @@ class IncompleteDetails(Answer):
     reason: Literal["max_output_tokens", "max_tokens"]
 
 
-class EchoedTool(Answer):
+class EchoedInputFormat(Answer):
+    """The `format` of a custom tool, repeated. A grammar comes with its members."""
+
+    type: Literal["text", "grammar"]
+    syntax: Literal["lark", "regex"] = ABSENT
+    definition: str = ABSENT
+
+
+class EchoedCustomTool(Answer):
+    """A custom tool, in the flat form."""
+
+    type: Literal["custom"]
+    name: str
+    description: str | None
+    format: EchoedInputFormat
+
+
+class EchoedFunction(Answer):
     """A function, in the flat form."""
 
     type: Literal["function"]
@@ -467,6 +523,18 @@ class EchoedTool(Answer):
     description: str | None
     parameters: dict[str, Any] | None
     strict: bool | None
+
+
+class EchoedNamespace(Answer):
+    """A namespace with its tools."""
+
+    type: Literal["namespace"]
+    name: str
+    description: str
+    tools: list[EchoedFunction | EchoedCustomTool]
+
+
+EchoedTool = EchoedFunction | EchoedCustomTool | EchoedNamespace
 
 
 class EchoedReasoning(Answer):
@@ -560,6 +628,8 @@ class ResponseEvent(Answer):
         "response.reasoning_text.done",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
         "response.completed",
         "response.incomplete",
         "response.failed",
@@ -578,7 +648,9 @@ class ResponseEvent(Answer):
     logprobs: list[TokenLogprob] = ABSENT
     call_id: str = ABSENT
     name: str = ABSENT
+    namespace: str = ABSENT
     arguments: str = ABSENT
+    input: str = ABSENT
     obfuscation: str = ABSENT
     code: str | None = Field(default=ABSENT, description="Of the event `error`.")
     message: str = ABSENT

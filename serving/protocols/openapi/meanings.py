@@ -139,10 +139,13 @@ _FORMS = {
 }
 
 _TOOLS = {
-    "tools": "Functions, in the nested form of chats or the flat form of Responses. Tools that "
-    "OpenAI hosts are left out by Responses and refused in chats; custom tools are refused.",
-    "tool_choice": "`none`, `auto`, `required`, a function, or `allowed_tools`. Calls that are "
-    "demanded are enforced by a grammar in every output format.",
+    "tools": "Functions and custom tools, in the nested form of chats or the flat form of "
+    "Responses. The input of a custom tool is held to its `format`, a regular expression or a "
+    "Lark grammar, whether or not its call was demanded. In Responses a `namespace` may hold "
+    "some of them; its description is told with its first tool. Tools that OpenAI hosts are "
+    "left out by Responses and refused in chats.",
+    "tool_choice": "`none`, `auto`, `required`, a function or custom tool, or `allowed_tools`. "
+    "Calls that are demanded are enforced by a grammar in every output format.",
     "parallel_tool_calls": "False allows one call.",
     "functions": "The deprecated form of `tools`; answered with `function_call`.",
     "function_call": "The deprecated form of `tool_choice`.",

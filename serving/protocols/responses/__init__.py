@@ -19,6 +19,7 @@ from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.responses.echo import echo
 from serving.protocols.responses.encoder import ResponsesEncoder
 from serving.protocols.responses.items import output_items
+from serving.protocols.responses.names import Names, names_of
 from serving.protocols.responses.order import InOrder
 from serving.protocols.sse import json_bytes
 
@@ -38,6 +39,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools),
+        names_of(conversation.tools),
         packs_thoughts=wire.packs_thoughts,
         is_obfuscated=wire.is_obfuscated,
     )
@@ -45,10 +47,12 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 
 @dataclass(frozen=True, slots=True)
 class ResponsesExchange:
-    """A Responses request, and how to answer it. `echo` is what the answer repeats."""
+    """A Responses request, and how to answer it. `echo` is what the answer repeats, `names`
+    what the tools of namespaces are called."""
 
     request: GenerationRequest
     echo: Mapping[str, object]
+    names: Names
     packs_thoughts: bool = False
     is_obfuscated: bool = False
 
@@ -59,10 +63,11 @@ class ResponsesExchange:
 
     def body(self, head: Head, result: Result) -> bytes:
         choices = result.choices
-        items = output_items(head, choices, packs_thoughts=self.packs_thoughts)
+        items = output_items(head, choices, self.names, packs_thoughts=self.packs_thoughts)
         is_cut = any(choice.finish_reason is FinishReason.LENGTH for choice in choices)
         answer = self._answer(head)
         return json_bytes(answer.finished(items, result.usage, result.completed_at, is_cut=is_cut))
 
     def _answer(self, head: Head) -> Answer:
-        return Answer(head, self.echo, self.request.dialect.cut_reason, self.packs_thoughts)
+        reason = self.request.dialect.cut_reason
+        return Answer(head, self.echo, reason, self.names, self.packs_thoughts)
