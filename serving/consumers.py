@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -53,7 +54,7 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
+class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     """Answers `POST` with a JSON body and a key."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -89,9 +90,9 @@ class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         except KeyRefused as refused:
             raise InvalidKey(refused.message) from None
 
+    @abstractmethod
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer. Cancelled when the client leaves. Raises `ServingError`."""
-        raise NotImplementedError
 
 
 class GenerationConsumer(JsonConsumer):
