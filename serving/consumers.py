@@ -33,7 +33,8 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint
 from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.flow.attempt import Job
-from serving.flow.generate import prepare, stream, whole
+from serving.flow.generate import stream, whole
+from serving.flow.preparing import prepare
 from serving.protocols import parse
 from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
