@@ -11,7 +11,7 @@ from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED
 from serving.core import errors
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
-from serving.protocols.fields import REFUSED, refusal
+from serving.protocols.refused import REFUSED, refusal
 
 _INTRODUCTION = """\
 # Errors

@@ -32,13 +32,14 @@ from serving.protocols.base import Encoder
 from serving.protocols.call_forms import FUNCTION_CALL, TOOL_CALLS, CallForm
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import Effort, TokenIds, refuse_unhonoured
+from serving.protocols.fields import Effort, TokenIds
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import content_logprobs, prompt_logprobs
 from serving.protocols.messages import Content, WireMessage
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.prompting import PromptFields
 from serving.protocols.reading import Wire, read_model, read_object
+from serving.protocols.refused import refuse_unhonoured
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 from serving.protocols.tools import (

@@ -34,11 +34,12 @@ from serving.core.result import ChoiceResult, ReasoningItem, Result, TextItem
 from serving.protocols.base import Encoder
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import TokenId, refuse_unhonoured
+from serving.protocols.fields import TokenId
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import TextLogprobs, prompt_logprobs
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.reading import invalid, read_model, read_object
+from serving.protocols.refused import refuse_unhonoured
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 

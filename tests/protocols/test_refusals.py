@@ -13,7 +13,7 @@ from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED
 from serving.core.dialect import DIALECTS, V1, V3, Dialect
 from serving.core.errors import InvalidRequest
 from serving.core.request import Endpoint
-from serving.protocols.fields import REFUSED, refusal
+from serving.protocols.refused import REFUSED, refusal
 
 from .exchanges import exchange
 

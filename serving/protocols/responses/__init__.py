@@ -11,9 +11,9 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.base import Encoder
-from serving.protocols.fields import refuse_unhonoured
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.reading import read_model, read_object
+from serving.protocols.refused import refuse_unhonoured
 from serving.protocols.responses.answer import Answer
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.responses.echo import echo

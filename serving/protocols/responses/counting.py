@@ -5,8 +5,8 @@ from __future__ import annotations
 from serving.core.dialect import Dialect
 from serving.core.errors import MissingParameter
 from serving.core.request import Endpoint, GenerationRequest
-from serving.protocols.fields import refuse_unhonoured
 from serving.protocols.reading import read_model, read_object
+from serving.protocols.refused import refuse_unhonoured
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.sse import json_bytes
 
