@@ -38,8 +38,8 @@ from serving.protocols.logprobs import content_logprobs, prompt_logprobs
 from serving.protocols.messages import Content, WireMessage
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.prompting import PromptFields
-from serving.protocols.reading import Wire, read_model, read_object
-from serving.protocols.refused import refuse_unhonoured
+from serving.protocols.reading import Wire
+from serving.protocols.refused import read_body
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 from serving.protocols.tools import (
@@ -147,9 +147,7 @@ class ChatBody(PromptFields, GenerationBody):
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
     """Read a chat completion request. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.CHAT, members)
-    wire = read_model(ChatBody, members)
+    wire = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)

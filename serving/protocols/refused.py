@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Endpoint
+from serving.protocols.reading import Wire, read_model, read_object
+
+WireT = TypeVar("WireT", bound=Wire)
 
 # Field names, each with the values that ask for nothing special. Null always does.
 _Refusals = Mapping[str, tuple[object, ...]]
@@ -120,9 +123,15 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-def refuse_unhonoured(endpoint: Endpoint, members: Mapping[str, Any]) -> None:
-    """Raises `UnsupportedParameter` for the first field of `REFUSED` that asks for
-    something."""
+def read_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> WireT:
+    """`body` as `model`. Raises `InvalidRequest`: before anything else about the first field
+    of `REFUSED` that asks for something."""
+    members = read_object(body)
+    _refuse_unhonoured(endpoint, members)
+    return read_model(model, members)
+
+
+def _refuse_unhonoured(endpoint: Endpoint, members: Mapping[str, Any]) -> None:
     refused = REFUSED[endpoint]
     for name, value in members.items():
         if value is None or name not in refused:
