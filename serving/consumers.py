@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -32,7 +33,8 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint
 from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.flow.attempt import Job
-from serving.flow.generate import prepare, stream, whole
+from serving.flow.generate import stream, whole
+from serving.flow.preparing import prepare
 from serving.protocols import parse
 from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
@@ -53,7 +55,7 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
+class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     """Answers `POST` with a JSON body and a key."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -96,9 +98,9 @@ class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
     def _miss(self, caller: Caller, error: ServingError | None) -> None:
         """The body was not read: it was refused, or the client left in the middle of it."""
 
+    @abstractmethod
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer. Cancelled when the client leaves. Raises `ServingError`."""
-        raise NotImplementedError
 
 
 class GenerationConsumer(JsonConsumer):

@@ -148,6 +148,11 @@ class ToolChoice:
         if self.allowed == ():
             raise ValueError("where no tool is allowed, the mode is NONE")
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether a tool must be called."""
+        return self.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+
     def allows(self, name: str) -> bool:
         """Whether the tool of this name may be called."""
         match self.mode:
@@ -374,6 +379,11 @@ class GenerationRequest:
     # Special tokens are part of the text, and nothing in it is read as syntax.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer must be tool calls, and nothing else."""
+        return isinstance(self.prompt, Conversation) and self.prompt.tool_choice.is_forced
 
     @property
     def num_prompts(self) -> int:

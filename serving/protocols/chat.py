@@ -34,13 +34,14 @@ from serving.protocols.base import Encoder
 from serving.protocols.call_forms import FUNCTION_CALL, TOOL_CALLS, CallForm
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import Effort, TokenIds, refuse_unhonoured
+from serving.protocols.fields import Effort, TokenIds
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import content_logprobs, prompt_logprobs
 from serving.protocols.messages import Content, WireMessage
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.prompting import PromptFields
-from serving.protocols.reading import Wire, read_model, read_object
+from serving.protocols.reading import Wire
+from serving.protocols.refused import read_body
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 from serving.protocols.tools import (
@@ -148,9 +149,7 @@ class ChatBody(PromptFields, GenerationBody):
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
     """Read a chat completion request. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.CHAT, members)
-    wire = read_model(ChatBody, members)
+    wire = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)

@@ -37,11 +37,12 @@ from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import TokenId, refuse_unhonoured
+from serving.protocols.fields import TokenId
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import TextLogprobs, prompt_logprobs
 from serving.protocols.obfuscation import obfuscated
-from serving.protocols.reading import invalid, read_model, read_object
+from serving.protocols.reading import invalid
+from serving.protocols.refused import read_body
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 
@@ -140,9 +141,7 @@ class CompletionsBody(GenerationBody):
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
     """Read a completion request. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.COMPLETIONS, members)
-    wire = read_model(CompletionsBody, members)
+    wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
     wire.refuse_contradictions()
     limit = dialect.completions_max_tokens
     request = wire.request(

@@ -10,12 +10,11 @@ import httpx
 import openai
 import pytest
 
+from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
-PARIS = "The capital of France is Paris."
-PROMPT = "<|im_start|>user\ncount to 9<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+PROMPT = prompt_of("count to 9")
 
 
 def ids_of(raw: httpx.Client, text: str) -> list[int]:

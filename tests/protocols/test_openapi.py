@@ -20,11 +20,11 @@ from serving.core.errors import EngineLost, InvalidRequest
 from serving.core.events import Failed, Started, TextDelta
 from serving.core.request import Endpoint
 from serving.protocols import error_body, openapi
-from serving.protocols.fields import REFUSED
 from serving.protocols.openapi import answers
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.meanings import ECHOED, MEANINGS, TOKENIZER_MEANINGS
 from serving.protocols.openapi.schema import PREFIX, paths
+from serving.protocols.refused import REFUSED
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges

@@ -82,6 +82,17 @@ def json_call_tag(
     }
 
 
+def json_array_shape(
+    tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, trigger: str, begin: str
+) -> Shape:
+    """All calls of an answer as the objects of one JSON array. `begin` ends with its bracket
+    and starts with `trigger`, which begins calls in free text."""
+    tags = [json_call_tag(tool, choice) for tool in tools]
+    return wrapped_calls_shape(
+        tags, choice, trigger=trigger, parallel=parallel, begin=begin, separator=", ", end="]"
+    )
+
+
 def calls_shape(
     tags: Sequence[Shape],
     choice: ToolChoice,

@@ -2,7 +2,7 @@
 
 Read by whoever describes the API: the OpenAPI document and `docs/parameters.md`. Names of
 members of an object follow the object's own, as in `stream_options.include_usage`. Fields
-that are refused have their reasons in `serving.protocols.fields`.
+that are refused have their reasons in `serving.protocols.refused`.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.base import Encoder
-from serving.protocols.fields import refuse_unhonoured
 from serving.protocols.obfuscation import obfuscated
-from serving.protocols.reading import read_model, read_object
+from serving.protocols.refused import read_body
 from serving.protocols.responses.answer import Answer
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.responses.echo import echo
@@ -29,9 +28,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 
     `fingerprint` is for the other protocols: this one has no place for it.
     """
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.RESPONSES, members)
-    wire = read_model(ResponsesBody, members)
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire.require_input()
     wire.refuse_contradictions()
     conversation = wire.conversation()
