@@ -66,7 +66,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Renew:
-    pass
+    every: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ steps = st.lists(
         acquires,
         st.builds(Extend, which, few_tokens),
         st.builds(Settle, which, share, share, st.integers(0, 1)),
-        st.builds(Renew),
+        st.builds(Renew, st.integers(1, 3)),
         st.builds(Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, 29.999, 3600.0, 90_000.0])),
     ),
     max_size=40,
@@ -144,8 +144,9 @@ class World:
             case Settle() if self.held:
                 return await self.settle(self.held[step.which % len(self.held)], step)
             case Renew():
-                await self.limiter.renew([held.lease for held in self.held])
-                for held in self.held:
+                renewed = self.held[:: step.every]
+                await self.limiter.renew([held.lease for held in renewed])
+                for held in renewed:
                     if self.is_open(held):
                         held.renewed_at_s = self.clock()
             case Pass():

@@ -417,6 +417,18 @@ async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
     assert await used(limiter, place) == [0]
 
 
+async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S / 2)
+    await limiter.renew([kept])
+    clock.pass_s(LEASE_TTL_S / 2)
+
+    assert await used(limiter, place) == [1]
+
+
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:
     place = places(1)
     lease = await granted(limiter, claim(place))
