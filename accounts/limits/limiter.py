@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from accounts.errors import AccountsError
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.rules import Claim, Rule, Spent
 
@@ -21,13 +22,16 @@ from accounts.limits.rules import Claim, Rule, Spent
 LEASE_TTL_S = 30.0
 # How often to renew: two heartbeats may be lost.
 RENEW_INTERVAL_S = 10.0
+# How long to wait for a store outside of this process: far more than it needs, because a busy
+# event loop looks like a slow store.
+STORE_DEADLINE_S = 1.0
 
 
 class LeaseExists(ValueError):
     """A lease with this id is open already: ids must be unique."""
 
 
-class LimitsAway(Exception):
+class LimitsAway(AccountsError):
     """The store of the limits does not answer, and requests are to be refused without it."""
 
 

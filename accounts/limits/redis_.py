@@ -35,7 +35,7 @@ from accounts.limits.leases import (
     denials_of,
     grant_of,
 )
-from accounts.limits.limiter import LEASE_TTL_S, LeaseExists, LimitsAway
+from accounts.limits.limiter import LEASE_TTL_S, STORE_DEADLINE_S, LeaseExists, LimitsAway
 from accounts.limits.rules import GRAINS, Claim, Costs, Kind, Rule, Spent
 
 DEFAULT_PREFIX = "vinery:limits:"
@@ -50,7 +50,7 @@ _FREE: Costs = (0, 0, 0, 0, 0, 0)
 _Tab = tuple[str, int, int, bool, int, int, int, int, int]
 
 
-def connect(url: str, *, deadline_s: float = 0.25, max_connections: int = 16) -> Redis:
+def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
     """A client made for limits: few connections, short waits, and nothing sent twice."""
     pool = BlockingConnectionPool.from_url(
         url,

@@ -142,7 +142,8 @@ class Claim:
 
     `lease_id` is the request's id, unique for ever. No rule may stand in `rules` twice.
     Cached and image tokens are part of the input, and none is both. Claim as cached only
-    what certainly is: what turns out dearer than claimed is owed, not refused.
+    what certainly is: what turns out dearer than claimed is owed, not refused. `owner` says
+    whose turn it is where requests wait in line (`lines.QueueingLimiter`).
     """
 
     lease_id: str
@@ -152,6 +153,7 @@ class Claim:
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
     weights: Weights = EQUAL_WEIGHTS
+    owner: str = ""
 
     def __post_init__(self) -> None:
         _check_counts(

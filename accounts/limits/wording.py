@@ -1,16 +1,14 @@
 """What clients are told about limits, in OpenAI's words: headers, durations, refusals.
 
-Pure functions from levels and denials to plain values. Clients live by these: openai-python
+Pure functions from readings and denials to plain values. Clients live by these: openai-python
 waits for `retry-after-ms`, and many more read "Please try again in 1.146s".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 
-from accounts.limits.leases import Denial, Level
+from accounts.limits.leases import Denial, Level, Reading, level_of
 from accounts.limits.rules import Metric, Rule, Window
 
 _US_PER_MS = 1000
@@ -46,29 +44,28 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{s}{fraction}s" if minutes else f"{s}{fraction}s"
 
 
-def headers_of(levels: Iterable[Level]) -> dict[str, str]:
+def headers_of(reading: Reading) -> dict[str, str]:
     """The `x-ratelimit-*` headers of an answer.
 
     Of several rules on requests, or on tokens, the one with the least share left is told.
     A rule on a project's tokens is told under its own names as well. Shadow rules are not.
     """
-    told = [level for level in levels if not level.rule.is_shadow]
-    tokens = [level for level in told if level.rule.metric in _TOKENS]
-    groups = {
-        "requests": [level for level in told if level.rule.metric is Metric.REQUESTS],
-        "tokens": tokens,
-        "project-tokens": [level for level in tokens if level.rule.scope.startswith("project:")],
-    }
+    # Whole levels are made of those that are told only: every answer comes through here.
+    least: dict[str, tuple[float, Rule, int]] = {}
+    for rule, used in zip(reading.rules, reading.used, strict=True):
+        for name in _names(rule):
+            share_used = used / rule.capacity if rule.capacity else 1.0
+            if name not in least or share_used > least[name][0]:
+                least[name] = share_used, rule, used
     headers: dict[str, str] = {}
-    for name, group in groups.items():
-        if group:
-            headers |= _headers(name, min(group, key=_share_left))
+    for name, (_, rule, used) in least.items():
+        headers |= _headers(name, level_of(rule, used, reading.now_ms))
     return headers
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
     """What a client is told whose request to a model was denied."""
-    headers = headers_of(denial.reading.levels)
+    headers = headers_of(denial.reading)
     if denial.is_too_large:
         return Refusal(
             _too_large(denial, model),
@@ -161,6 +158,17 @@ def _type(rule: Rule) -> str:
     return "tokens" if rule.metric.is_of_tokens else "requests"
 
 
+def _names(rule: Rule) -> tuple[str, ...]:
+    """Under which names a rule may be told."""
+    if rule.is_shadow:
+        return ()
+    if rule.metric is Metric.REQUESTS:
+        return ("requests",)
+    if rule.metric not in _TOKENS:
+        return ()
+    return ("tokens", "project-tokens") if rule.scope.startswith("project:") else ("tokens",)
+
+
 def _headers(name: str, level: Level) -> dict[str, str]:
     headers = {
         f"x-ratelimit-limit-{name}": str(level.rule.amount),
@@ -169,10 +177,6 @@ def _headers(name: str, level: Level) -> dict[str, str]:
     if level.reset_s is not None:
         headers[f"x-ratelimit-reset-{name}"] = duration(level.reset_s)
     return headers
-
-
-def _share_left(level: Level) -> Fraction:
-    return Fraction(level.num_remaining, level.rule.amount) if level.rule.amount else Fraction(0)
 
 
 def _whole_us(seconds: float) -> int:

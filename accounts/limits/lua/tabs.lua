@@ -57,10 +57,11 @@ local function read(tab)
     return used, 0
 end
 
--- Buckets are forgotten when they are full again, quotas after their window, budgets never.
+-- Buckets are forgotten when they are full again, quotas after their window. A budget has no
+-- end, because forgetting it would give it away again.
 local function write(tab, used, window)
     local key, kind, amount = tab[1], tab[2], tab[3]
-    if used <= 0 and kind ~= TOTAL then
+    if used <= 0 then
         redis.call('DEL', key)
     elseif kind == BUCKET then
         redis.call('HSET', key, 'used', used, 'at', now)

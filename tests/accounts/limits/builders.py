@@ -34,6 +34,7 @@ def claim(
     num_cached_tokens: int = 0,
     num_image_tokens: int = 0,
     weights: Weights = EQUAL_WEIGHTS,
+    owner: str = "",
 ) -> Claim:
     return Claim(
         f"req-{next(_ids)}",
@@ -43,6 +44,7 @@ def claim(
         num_cached_tokens,
         num_image_tokens,
         weights,
+        owner,
     )
 
 

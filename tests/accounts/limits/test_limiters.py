@@ -227,7 +227,10 @@ async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
     second = await granted(limiter, claim(tokens))
     await limiter.settle(first, Spent(150))
 
-    assert (await limiter.extend(second, 1)).num_output_tokens == 0
+    grant = await limiter.extend(second, 1)
+
+    assert (grant.num_output_tokens, grant.is_lost) == (0, False)
+    assert grant.denial is not None
     assert await used(limiter, tokens) == [151]
 
 
@@ -320,6 +323,21 @@ async def test_what_is_made_after_midnight_counts_after_midnight(
     assert await used(limiter, tokens) == [10]
 
 
+async def test_no_more_is_given_back_than_was_reserved_after_midnight(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+    await limiter.extend(lease, 10)
+
+    await limiter.settle(lease, Spent(num_input_tokens=20))
+
+    assert await used(limiter, tokens) == [30]
+
+
 async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: Clock) -> None:
     budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
     lease = await granted(limiter, claim(budget, num_input_tokens=99))
@@ -341,6 +359,8 @@ async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock:
     clock.pass_s(10.0)
 
     assert await used(limiter, *rules) == [300, 400]
+    clock.pass_s(86_400.0 - 10.0)
+    assert await used(limiter, *rules) == [0, 400]
 
 
 def go_to_midnight(clock: Clock) -> None:
@@ -395,6 +415,18 @@ async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
     assert await used(limiter, place) == [1]
     await limiter.settle(kept, Spent())
     assert await used(limiter, place) == [0]
+
+
+async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S / 2)
+    await limiter.renew([kept])
+    clock.pass_s(LEASE_TTL_S / 2)
+
+    assert await used(limiter, place) == [1]
 
 
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:

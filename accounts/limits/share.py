@@ -1,0 +1,69 @@
+"""A limiter that has only its share of every amount: one of several web processes.
+
+For processes that have no store in common. Together they never grant more than there is;
+one alone cannot use what the others leave. An amount smaller than their number is still one
+for each of them, or nobody could use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
+from accounts.limits.limiter import Limiter
+from accounts.limits.rules import Claim, Rule, Spent
+
+
+class ShareLimiter:
+    """`Limiter` in front of another one. Its answers tell the shared amounts."""
+
+    def __init__(self, limiter: Limiter, num_processes: int) -> None:
+        """Raises ValueError when there are no processes to share between."""
+        if num_processes < 1:
+            raise ValueError("num_processes must be at least 1")
+        self._limiter = limiter
+        self._num_processes = num_processes
+
+    async def acquire(self, claim: Claim) -> Lease | Denial:
+        """See `Limiter`."""
+        return await self._limiter.acquire(replace(claim, rules=self._shares(claim.rules)))
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """See `Limiter`."""
+        return await self._limiter.extend(lease, num_output_tokens)
+
+    async def settle(self, lease: Lease, spent: Spent) -> None:
+        """See `Limiter`."""
+        await self._limiter.settle(lease, spent)
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        """See `Limiter`."""
+        await self._limiter.renew(leases)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        """See `Limiter`: of the shares."""
+        return await self._limiter.levels(self._shares(rules))
+
+    async def restore(self, floors: Sequence[Floor]) -> None:
+        """See `Limiter`: everybody takes over a share of what is used."""
+        await self._limiter.restore(
+            [
+                replace(
+                    floor,
+                    rule=share_of(floor.rule, self._num_processes),
+                    num_used=-(-floor.num_used // self._num_processes),
+                )
+                for floor in floors
+            ]
+        )
+
+    def _shares(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+        return tuple(share_of(rule, self._num_processes) for rule in rules)
+
+
+@lru_cache(maxsize=65_536)
+def share_of(rule: Rule, num_processes: int) -> Rule:
+    """The same rule with an equal share of its amount."""
+    return replace(rule, amount=max(min(1, rule.amount), rule.amount // num_processes))

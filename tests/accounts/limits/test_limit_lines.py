@@ -1,0 +1,244 @@
+"""A short wait in line, instead of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from accounts.limits import leases
+from accounts.limits.leases import Denial, Lease
+from accounts.limits.limiter import LeaseExists
+from accounts.limits.lines import QueueingLimiter
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.rules import Claim, Rule, Spent, Window
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+
+Queue = Callable[..., QueueingLimiter]
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[Queue]:
+    """Makes limiters with lines, on a real clock: who waits for it must not wait for ever."""
+    made: list[QueueingLimiter] = []
+
+    def make(**more: float) -> QueueingLimiter:
+        settings = {"max_wait_s": 60.0, **more}
+        made.append(QueueingLimiter(MemoryLimiter(), **settings))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for limiter in made:
+        await limiter.close()
+
+
+async def in_line(limiter: QueueingLimiter, asked: Claim) -> asyncio.Task[Lease | Denial]:
+    """Somebody who waits."""
+    before = limiter.num_waiting
+    task = asyncio.create_task(limiter.acquire(asked))
+    while limiter.num_waiting == before:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return task
+
+
+async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
+    answer = await asyncio.wait_for(task, 60)
+    assert isinstance(answer, Lease)
+    return answer
+
+
+async def test_who_fits_does_not_wait(queue: Queue) -> None:
+    limiter = queue()
+    lease = await granted(limiter, claim(places(1)))
+
+    assert (await limiter.extend(lease, 7)).num_output_tokens == 7
+    await limiter.renew([lease])
+    assert limiter.num_waiting == 0
+
+
+async def test_a_place_goes_to_who_waits_for_it(queue: Queue) -> None:
+    limiter, place = queue(), places(1)
+    first = await granted(limiter, claim(place))
+    waiting = await in_line(limiter, claim(place))
+
+    await limiter.settle(first, Spent())
+
+    await lease_of(waiting)
+    assert limiter.num_waiting == 0
+    assert await used(limiter, place) == [1]
+
+
+async def test_a_bucket_is_waited_for(queue: Queue) -> None:
+    limiter = queue()
+    # A thousand a millisecond.
+    bucket = rule(window=Window.MINUTE, amount=60_000_000)
+    await granted(limiter, claim(bucket, num_input_tokens=59_999_999))
+
+    await granted(limiter, claim(bucket, num_input_tokens=5_000))
+
+
+async def test_a_bucket_does_not_wait_for_a_place_of_somebody_else(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "PLACE_WAIT_S", 3600.0)
+    limiter, place = queue(), places(1)
+    bucket = rule(window=Window.MINUTE, amount=60_000_000)
+    await granted(limiter, claim(bucket, place, num_input_tokens=59_999_999))
+    await in_line(limiter, claim(place, owner="patient"))
+
+    # Whoever looks again only when the place may be free finds the time over.
+    await granted(limiter, claim(bucket, num_input_tokens=5_000, owner="quick"))
+
+
+async def test_what_does_not_pass_in_a_moment_is_refused_at_once(queue: Queue) -> None:
+    limiter = queue(max_wait_s=10.0)
+    day = rule(amount=10)
+    slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
+    await granted(limiter, claim(day, slow, num_input_tokens=9))
+
+    assert (await denied(limiter, claim(day))).is_quota
+    assert (await denied(limiter, claim(small, num_input_tokens=5))).is_too_large
+    assert (await denied(limiter, claim(slow, num_input_tokens=8))).wait_s is not None
+
+
+async def test_after_its_time_a_wait_is_a_refusal(queue: Queue) -> None:
+    limiter, place = queue(max_wait_s=0.02), places(1)
+    lease = await granted(limiter, claim(place))
+
+    denial = await denied(limiter, claim(place))
+
+    assert denial.rule == place
+    assert limiter.num_waiting == 0
+    await limiter.settle(lease, Spent())
+    await granted(limiter, claim(place))
+
+
+async def test_nobody_overtakes_in_a_line(queue: Queue) -> None:
+    limiter, place = queue(), places(1)
+    lease = await granted(limiter, claim(place))
+    waiting = [await in_line(limiter, claim(place, owner="one")) for _ in range(5)]
+
+    for task in waiting:
+        assert not any(other.done() for other in waiting[waiting.index(task) :])
+        await limiter.settle(lease, Spent())
+        lease = await lease_of(task)
+
+
+async def test_owners_take_turns(queue: Queue) -> None:
+    limiter, place = queue(), places(1)
+    lease = await granted(limiter, claim(place))
+    greedy = [await in_line(limiter, claim(place, owner="greedy")) for _ in range(4)]
+    modest = await in_line(limiter, claim(place, owner="modest"))
+
+    served = []
+    for _ in range(5):
+        await limiter.settle(lease, Spent())
+        await asyncio.wait(
+            [t for t in (*greedy, modest) if t not in served], return_when="FIRST_COMPLETED"
+        )
+        (task,) = [task for task in (*greedy, modest) if task.done() and task not in served]
+        served.append(task)
+        lease = await lease_of(task)
+
+    assert served.index(modest) == 1
+
+
+async def test_newcomers_do_not_take_what_somebody_waits_for(queue: Queue) -> None:
+    limiter, place, other = queue(), places(1), places(1)
+    lease = await granted(limiter, claim(place))
+    waiting = await in_line(limiter, claim(place, owner="one"))
+
+    async def newcomer() -> Lease | Denial:
+        await limiter.settle(lease, Spent())
+        return await limiter.acquire(claim(place, owner="two"))
+
+    late = asyncio.create_task(newcomer())
+    won = await lease_of(waiting)
+    assert not late.done()
+    # Who wants something else is let in.
+    await granted(limiter, claim(other, owner="three"))
+    await limiter.settle(won, Spent())
+    await lease_of(late)
+
+
+async def test_one_owner_who_is_stuck_does_not_hold_up_another(queue: Queue) -> None:
+    limiter, mine, yours = queue(), places(1), places(1)
+    await granted(limiter, claim(mine))
+    lease = await granted(limiter, claim(yours))
+    stuck = await in_line(limiter, claim(mine, owner="me"))
+    waiting = await in_line(limiter, claim(yours, owner="you"))
+
+    await limiter.settle(lease, Spent())
+
+    await lease_of(waiting)
+    assert not stuck.done()
+
+
+async def test_lines_are_bounded(queue: Queue) -> None:
+    limiter, place = queue(max_waiting=3, max_waiting_per_owner=2), places(1)
+    await granted(limiter, claim(place))
+    for owner in ("one", "one", "two"):
+        await in_line(limiter, claim(place, owner=owner))
+
+    await denied(limiter, claim(place, owner="one"))
+    await denied(limiter, claim(place, owner="three"))
+
+    assert limiter.num_waiting == 3
+
+
+async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:
+    limiter, place, tokens = queue(), places(1), rule()
+    lease = await granted(limiter, claim(place))
+    early = await in_line(limiter, claim(place, tokens))
+    late = await in_line(limiter, claim(place, tokens))
+
+    early.cancel()
+    await asyncio.wait([early])
+    # It is given its place in the very moment in which it leaves.
+    await limiter.settle(lease, Spent())
+    while await used(limiter, tokens) == [0]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    late.cancel()
+    await asyncio.wait([late])
+
+    assert late.cancelled()
+    assert await used(limiter, place, tokens) == [0, 0]
+    assert limiter.num_waiting == 0
+
+
+async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
+    limiter, place = queue(), places(1)
+    held = claim(place)
+    lease = await granted(limiter, held)
+    first = await in_line(limiter, claim(place, owner="one"))
+    twice = await in_line(limiter, held)
+
+    with pytest.raises(LeaseExists):
+        await asyncio.wait_for(twice, 60)
+    await limiter.settle(lease, Spent())
+    await lease_of(first)
+
+
+@pytest.mark.parametrize("num_owners", [1, 20])
+async def test_lines_do_not_leak(queue: Queue, num_owners: int) -> None:
+    limiter = queue()
+    place: Rule = places(2)
+    num_running = 0
+
+    async def request(number: int) -> None:
+        nonlocal num_running
+        lease = await limiter.acquire(claim(place, owner=f"o{number % num_owners}"))
+        assert isinstance(lease, Lease)
+        num_running += 1
+        assert num_running <= 2
+        await asyncio.sleep(0)
+        num_running -= 1
+        await limiter.settle(lease, Spent())
+
+    await asyncio.gather(*(request(number) for number in range(90)))
+
+    assert limiter.num_waiting == 0
+    assert await used(limiter, place) == [0]
+    assert not limiter._lines
+    assert not limiter._awaited

@@ -1,0 +1,387 @@
+"""The store of the limits goes away, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from accounts.limits.away import GuardedLimiter, WhenAway
+from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
+from accounts.limits.limiter import Limiter, LimitsAway
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.redis_ import RedisLimiter, connect
+from accounts.limits.rules import NOTHING, Claim, Rule, Spent
+from accounts.limits.share import ShareLimiter
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.conftest import Clock, OwnRedis
+
+
+class Store:
+    """A limiter that can go away: it then fails at once, or never answers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.inner = MemoryLimiter(clock=clock)
+        self.is_away = False
+        self.hangs = False
+        self.loses_answers = False
+        self.num_calls = 0
+
+    async def answer(self) -> None:
+        self.num_calls += 1
+        await asyncio.sleep(0)
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.is_away:
+            raise LimitsAway("gone")
+
+    async def acquire(self, claim: Claim) -> Lease | Denial:
+        await self.answer()
+        answer = await self.inner.acquire(claim)
+        if self.loses_answers:
+            await asyncio.Event().wait()
+        return answer
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        await self.answer()
+        return await self.inner.extend(lease, num_output_tokens)
+
+    async def settle(self, lease: Lease, spent: Spent) -> None:
+        await self.answer()
+        await self.inner.settle(lease, spent)
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        await self.answer()
+        await self.inner.renew(leases)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        await self.answer()
+        return await self.inner.levels(rules)
+
+    async def restore(self, floors: Sequence[Floor]) -> None:
+        await self.answer()
+        await self.inner.restore(floors)
+
+
+Guard = Callable[..., GuardedLimiter]
+
+
+@pytest.fixture
+def store(clock: Clock) -> Store:
+    return Store(clock)
+
+
+@pytest.fixture
+async def guard(clock: Clock) -> AsyncIterator[Guard]:
+    """Puts a guard before a store, and ends it afterwards."""
+    made: list[GuardedLimiter] = []
+
+    def make(store: Limiter, when_away: WhenAway, **more: float) -> GuardedLimiter:
+        local = ShareLimiter(MemoryLimiter(clock=clock), 4)
+        waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
+        made.append(GuardedLimiter(store, local, when_away, clock=clock, **waits))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for guarded in made:
+        await guarded.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Fails when it does not come true."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+async def come_back(store: Store, guarded: GuardedLimiter) -> None:
+    store.is_away = store.hangs = False
+    await until(lambda: not guarded.state.is_degraded and not guarded.state.num_waiting)
+
+
+# -- Away -------------------------------------------------------------------------------------
+
+
+async def test_while_it_answers_nothing_is_different(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    tokens = rule(amount=100)
+
+    lease = await granted(guarded, claim(tokens, num_input_tokens=9))
+    assert (await guarded.extend(lease, 1000)).num_output_tokens == 90
+    await guarded.renew([lease])
+    await denied(guarded, claim(tokens))
+    await guarded.settle(lease, Spent(9, 1))
+
+    assert await used(guarded, tokens) == [10]
+    assert not guarded.state.is_degraded
+    assert not lease.is_local
+
+
+async def test_a_store_that_hangs_is_away_after_the_deadline(
+    store: Store, guard: Guard, clock: Clock
+) -> None:
+    guarded = guard(store, WhenAway.REFUSE, deadline_s=0.01)
+    store.hangs = True
+
+    with pytest.raises(LimitsAway):
+        await guarded.acquire(claim(rule()))
+
+    assert guarded.state.is_degraded
+    assert guarded.state.away_since_s == clock()
+
+
+async def test_nobody_waits_for_a_store_that_is_known_to_be_away(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.REFUSE, probe_interval_s=3600.0)
+    store.is_away = True
+    num_calls = 1
+
+    for _ in range(10):
+        with pytest.raises(LimitsAway):
+            await guarded.acquire(claim(rule()))
+
+    assert store.num_calls == num_calls
+
+
+async def test_refuse_lets_nothing_run_that_is_not_counted(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    tokens = rule()
+    lease = await granted(guarded, claim(tokens))
+    store.is_away = True
+
+    assert (await guarded.extend(lease, 9)).num_output_tokens == 0
+    with pytest.raises(LimitsAway):
+        await guarded.acquire(claim(tokens))
+    with pytest.raises(LimitsAway):
+        await guarded.levels([tokens])
+    with pytest.raises(LimitsAway):
+        await guarded.restore([Floor(tokens, 1)])
+
+
+async def test_allow_lets_everything_run_and_says_how_much_was_not_counted(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.ALLOW)
+    tokens = rule(amount=10)
+    before = await granted(guarded, claim(tokens))
+    store.is_away = True
+
+    leases = [await granted(guarded, claim(tokens, num_input_tokens=1000)) for _ in range(5)]
+    grants = [await guarded.extend(lease, 100) for lease in (before, *leases)]
+    for lease in leases:
+        await guarded.settle(lease, Spent(1000))
+
+    assert all(lease.is_uncounted for lease in leases)
+    assert [grant.num_output_tokens for grant in grants] == [100] * 6
+    assert guarded.state.num_uncounted == 5
+    with pytest.raises(LimitsAway):
+        await guarded.levels([tokens])
+
+
+async def test_share_counts_a_share_in_this_process(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    tokens, place = rule(amount=100), places(8)
+    store.is_away = True
+
+    lease = await granted(guarded, claim(tokens, place, num_input_tokens=19))
+    assert lease.is_local
+    assert (await guarded.extend(lease, 10)).num_output_tokens == 5
+    await granted(guarded, claim(place))
+    await denied(guarded, claim(place))
+    levels = await guarded.levels([tokens])
+    assert [(level.num_used, level.num_remaining) for level in levels] == [(25, 0)]
+    await guarded.settle(lease, Spent(19, 1))
+
+    assert await used(guarded, tokens) == [20]
+
+
+async def test_answers_that_are_half_done_go_on_within_the_share(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    tokens, requests, place = rule(amount=100), rule(amount=100), places(1)
+    lease = await granted(guarded, claim(tokens, requests, place, num_input_tokens=49))
+    store.is_away = True
+
+    grants = [(await guarded.extend(lease, 10)).num_output_tokens for _ in range(4)]
+    assert grants == [10, 10, 5, 0]
+    await guarded.settle(lease, Spent(49, 26))
+
+    await come_back(store, guarded)
+    # The store knew of 50, and learns that it were 75.
+    assert await used(guarded, tokens, place) == [75, 0]
+
+
+# -- And back ---------------------------------------------------------------------------------
+
+
+async def test_it_is_back_by_itself(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    store.is_away = True
+    with pytest.raises(LimitsAway):
+        await guarded.acquire(claim(rule()))
+
+    await come_back(store, guarded)
+
+    lease = await granted(guarded, claim(rule()))
+    assert not lease.is_local
+    assert guarded.state.away_since_s is None
+
+
+async def test_settlements_wait_until_it_is_back(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    tokens, place = rule(amount=100), places(9)
+    leases = [await granted(guarded, claim(tokens, place, num_input_tokens=9)) for _ in range(5)]
+    store.is_away = True
+    for lease in leases:
+        await guarded.settle(lease, Spent(9, 0))
+    assert guarded.state.num_waiting == 5
+
+    await come_back(store, guarded)
+
+    assert await used(guarded, tokens, place) == [45, 0]
+
+
+async def test_no_more_settlements_wait_than_there_is_room_for(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE, max_waiting=3)
+    tokens, place = rule(amount=100), places(9)
+    leases = [await granted(guarded, claim(tokens, place, num_input_tokens=9)) for _ in range(5)]
+    store.is_away = True
+    for lease in leases:
+        await guarded.settle(lease, NOTHING)
+
+    assert (guarded.state.num_waiting, guarded.state.num_dropped) == (3, 2)
+    await come_back(store, guarded)
+
+    # What two of them had reserved counts as used, and their places end with their leases.
+    assert await used(guarded, tokens, place) == [20, 2]
+
+
+async def test_a_reservation_whose_answer_is_lost_is_taken_back(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE, deadline_s=0.01)
+    tokens, place = rule(), places(1)
+    store.loses_answers = True
+
+    with pytest.raises(LimitsAway):
+        await guarded.acquire(claim(tokens, place))
+    assert await used(store.inner, tokens, place) == [1, 1]
+    await come_back(store, guarded)
+
+    assert await used(store.inner, tokens, place) == [0, 0]
+
+
+async def test_a_caller_who_leaves_in_the_middle_leaves_nothing_behind(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    tokens, place = rule(), places(1)
+    store.loses_answers = True
+    caller = asyncio.create_task(guarded.acquire(claim(tokens, place)))
+    while await used(store.inner, place) == [0]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert not guarded.state.is_degraded
+    await come_back(store, guarded)
+
+    assert await used(store.inner, tokens, place) == [0, 0]
+
+
+async def test_a_settlement_that_is_interrupted_still_arrives(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    tokens, place = rule(), places(1)
+    lease = await granted(guarded, claim(tokens, place))
+    store.hangs = True
+    settling = asyncio.create_task(guarded.settle(lease, NOTHING))
+    await asyncio.sleep(0.01)
+
+    settling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await settling
+    await come_back(store, guarded)
+
+    assert await used(store.inner, tokens, place) == [0, 0]
+
+
+async def test_a_store_that_has_lost_a_lease_is_as_good_as_away(store: Store, guard: Guard) -> None:
+    tokens = rule(amount=100)
+    for when_away, granted_on in ((WhenAway.REFUSE, 0), (WhenAway.ALLOW, 9), (WhenAway.SHARE, 9)):
+        guarded = guard(store, when_away)
+        lease = await granted(guarded, claim(tokens))
+        await store.inner.settle(lease, NOTHING)
+
+        assert (await guarded.extend(lease, 9)).num_output_tokens == granted_on
+
+
+# -- A real server -------------------------------------------------------------------------------
+
+
+async def test_a_redis_server_that_is_killed_and_started_again(
+    tmp_path: Path, guard: Guard
+) -> None:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    server = OwnRedis(program, tmp_path)
+    with server:
+        client = connect(server.url)
+        guarded = guard(RedisLimiter(client), WhenAway.SHARE, deadline_s=1.0)
+        tokens = rule(amount=100)
+        lease = await granted(guarded, claim(tokens, num_input_tokens=9))
+
+        server.stop()
+        meanwhile = await granted(guarded, claim(tokens))
+        assert meanwhile.is_local
+        assert guarded.state.is_degraded
+        assert (await guarded.extend(lease, 9)).num_output_tokens == 9
+        await guarded.settle(lease, Spent(9, 9))
+
+        server.start()
+        await until(lambda: not guarded.state.is_degraded)
+        assert not (await granted(guarded, claim(tokens))).is_local
+        await guarded.settle(meanwhile, Spent(0, 1))
+        await client.aclose()
+
+
+# -- Shares --------------------------------------------------------------------------------------
+
+
+async def test_shares_together_are_no_more_than_the_whole(clock: Clock) -> None:
+    tokens = rule(amount=103)
+    processes = [ShareLimiter(MemoryLimiter(clock=clock), 4) for _ in range(4)]
+    num_granted = 0
+
+    for process in processes:
+        while isinstance(await process.acquire(claim(tokens)), Lease):
+            num_granted += 1
+
+    assert num_granted == 100
+
+
+async def test_everybody_has_at_least_one_unless_there_is_none(clock: Clock) -> None:
+    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
+
+    await granted(process, claim(places(2)))
+    await denied(process, claim(places(0)))
+
+
+async def test_the_books_are_shared_too(clock: Clock) -> None:
+    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
+    budget = rule(amount=100)
+    (level,) = await process.levels([budget])
+    today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
+
+    await process.restore([Floor(budget, 41, since_ms=today_ms)])
+
+    assert await used(process, budget) == [11]
+
+
+def test_there_is_nothing_to_share_between_nobody() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        ShareLimiter(MemoryLimiter(), 0)

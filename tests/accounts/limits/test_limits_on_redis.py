@@ -1,0 +1,171 @@
+"""What is Redis's own: one round trip, the server's clock, keys that end, scripts that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from accounts.limits import calendar
+from accounts.limits.limiter import LimitsAway
+from accounts.limits.redis_ import RedisLimiter
+from accounts.limits.rules import NOTHING, Metric, Spent, Window
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+
+ALL_KINDS = (
+    rule(Metric.TOKENS, Window.MINUTE, 6_000),
+    rule(Metric.TOKENS, Window.DAY),
+    rule(Metric.TOKENS, Window.MONTH, time_zone="Asia/Tokyo"),
+    rule(Metric.WEIGHTED_TOKENS, Window.NONE),
+    places(5),
+)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"test:{uuid.uuid4().hex}:"
+
+
+@pytest.fixture
+def limiter(redis_client: Redis, prefix: str) -> RedisLimiter:
+    return RedisLimiter(redis_client, prefix=prefix)
+
+
+@pytest.fixture
+def skewed(redis_client: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Makes limiters of processes whose clocks are wrong."""
+
+    def make(by_s: float) -> RedisLimiter:
+        limiter = RedisLimiter(redis_client, prefix=prefix)
+        monkeypatch.setattr(limiter, "_caller_ms", lambda: int((time.time() + by_s) * 1000))
+        return limiter
+
+    return make
+
+
+async def test_every_call_is_one_round_trip(
+    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await limiter.levels(ALL_KINDS)
+    commands: list[str] = []
+    execute = redis_client.execute_command
+
+    async def counted(*words: Any, **options: Any) -> Any:
+        commands.append(words[0])
+        return await execute(*words, **options)
+
+    lease = await granted(limiter, claim(*ALL_KINDS))
+    await limiter.extend(lease, 0)
+    await limiter.renew([lease])
+    await limiter.settle(lease, Spent())
+    monkeypatch.setattr(redis_client, "execute_command", counted)
+    lease = await granted(limiter, claim(*ALL_KINDS))
+    await limiter.extend(lease, 1)
+    await limiter.renew([lease] * 9)
+    await limiter.renew([])
+    await limiter.settle(lease, Spent())
+    await limiter.levels(ALL_KINDS)
+
+    assert commands == ["EVALSHA"] * 5
+
+
+async def test_a_server_that_has_lost_the_scripts_gets_them_again(
+    limiter: RedisLimiter, redis_client: Redis
+) -> None:
+    tokens = rule()
+    lease = await granted(limiter, claim(tokens))
+    await redis_client.script_flush()
+
+    assert (await limiter.extend(lease, 7)).num_output_tokens == 7
+    assert await used(limiter, tokens) == [8]
+
+
+async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    await limiter.extend(lease, 1)
+
+    ends = {key.decode(): await redis_client.pttl(key) async for key in redis_client.scan_iter()}
+    ours = {key.removeprefix(prefix): ms for key, ms in ends.items() if key.startswith(prefix)}
+
+    assert set(ours) == {f"lease:{lease.id}", *(f"rule:{one.key}" for one in ALL_KINDS)}
+    without_end = [key for key, ms in ours.items() if ms < 0]
+    assert without_end == [f"rule:{ALL_KINDS[3].key}"]
+    # Full again in 0.62 s, and a margin of a minute.
+    assert ours[f"rule:{ALL_KINDS[0].key}"] <= 61_000
+
+
+async def test_nothing_is_left_of_a_request_that_did_not_happen(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    await limiter.settle(lease, NOTHING)
+
+    assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
+
+
+async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
+    redis_client: Redis, prefix: str
+) -> None:
+    limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
+    # A hundred a millisecond.
+    bucket, place = rule(window=Window.MINUTE, amount=6_000_000), places(1)
+    await granted(limiter, claim(bucket, place, num_input_tokens=5_999))
+
+    before = time.monotonic()
+    while await used(limiter, bucket, place) != [0, 0]:
+        assert time.monotonic() - before < 60
+        await asyncio.sleep(0.005)
+
+    await granted(limiter, claim(place))
+
+
+@pytest.mark.parametrize("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
+async def test_clocks_of_web_processes_may_differ_by_a_day(
+    limiter: RedisLimiter, skewed: Callable[..., RedisLimiter], by_s: float
+) -> None:
+    rules = rule(amount=100), rule(window=Window.MINUTE, amount=1), rule(window=Window.MONTH)
+    await granted(limiter, claim(*rules))
+    wrong = skewed(by_s)
+
+    lease = await granted(wrong, claim(rules[0], rules[2], num_input_tokens=9))
+    assert await used(limiter, rules[0], rules[2]) == [11, 11]
+    assert await used(wrong, rules[0], rules[2]) == [11, 11]
+    await denied(wrong, claim(*rules))
+    await wrong.settle(lease, Spent(9, 0))
+
+    assert await used(limiter, rules[0], rules[2]) == [10, 10]
+
+
+async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
+    tokyo, apia = rule(time_zone="Asia/Tokyo"), rule(time_zone="Pacific/Pago_Pago")
+    lease = await granted(limiter, claim(tokyo, apia))
+
+    resets = [level.reset_s for level in lease.reading.levels]
+
+    now_ms = lease.reading.now_ms
+    assert abs(now_ms / 1000 - datetime.now(UTC).timestamp()) < 60
+    assert resets == [
+        (calendar.window_at(Window.DAY, zone, now_ms)[1] - now_ms) / 1000
+        for zone in ("Asia/Tokyo", "Pacific/Pago_Pago")
+    ]
+
+
+async def test_a_server_that_is_not_there_is_told_as_such(
+    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise RedisConnectionError("nobody listens")
+
+    monkeypatch.setattr(redis_client, "execute_command", away)
+
+    with pytest.raises(LimitsAway, match="nobody listens"):
+        await limiter.acquire(claim(rule()))
