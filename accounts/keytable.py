@@ -69,6 +69,7 @@ class KeyTable:
         self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
+        self._open_ids: set[int] = set()
         self._fingerprint: Fingerprint | None = None
         self._changed_at_s = 0.0
         self._read_at_s = 0.0
@@ -95,6 +96,10 @@ class KeyTable:
                 raise KeyRefused(Refusal.EXPIRED)
         return entry.caller
 
+    def is_open(self, key_id: int) -> bool:
+        """Whether the key still opens the door, its expiry aside."""
+        return key_id in self._open_ids
+
     def refresh(self) -> None:
         """Follow the database: one query when nothing changed in the last half minute.
 
@@ -118,15 +123,16 @@ class KeyTable:
             return
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s, now_s) - OVERLAP_S
-        _put(self._entries, rows_since(datetime.fromtimestamp(since_s, UTC)))
+        _put(self._entries, self._open_ids, rows_since(datetime.fromtimestamp(since_s, UTC)))
         # Rows that vanished, or were changed behind Django's back, left no stamp.
         if self._counts() != fingerprint.counts:
             self._load()
 
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}
-        _put(entries, all_rows())
-        self._entries = entries
+        open_ids: set[int] = set()
+        _put(entries, open_ids, all_rows())
+        self._entries, self._open_ids = entries, open_ids
 
     def _counts(self) -> Counts:
         refusals = Counter(entry.refusal for entry in self._entries.values())
@@ -161,9 +167,13 @@ def _key_in(authorization: bytes | str | None) -> bytes:
     return secret
 
 
-def _put(entries: dict[bytes, _Entry], rows: Iterable[KeyRow]) -> None:
+def _put(entries: dict[bytes, _Entry], open_ids: set[int], rows: Iterable[KeyRow]) -> None:
     for row in rows:
-        entries[bytes.fromhex(row.digest)] = _entry(row)
+        entry = entries[bytes.fromhex(row.digest)] = _entry(row)
+        if entry.refusal is None:
+            open_ids.add(row.key_id)
+        else:
+            open_ids.discard(row.key_id)
 
 
 def _entry(row: KeyRow) -> _Entry:

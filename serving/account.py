@@ -23,12 +23,23 @@ class Account:
     """`admit`, then exactly one of `succeed`, `fail` and `leave`; later ones do nothing."""
 
     def __init__(
-        self, runtime: Runtime, caller: Caller, *, request_id: str, endpoint: Endpoint, dialect: str
+        self,
+        runtime: Runtime,
+        caller: Caller,
+        *,
+        request_id: str,
+        endpoint: Endpoint,
+        dialect: str,
+        address: str | None = None,
+        client_request_id: str = "",
+        num_request_bytes: int = 0,
     ) -> None:
         self._runtime = runtime
         self._is_settled = False
         self.meter = Meter()
-        self.live = LiveRequest(request_id, self.meter, asyncio.current_task())
+        self.quota = runtime.limits.quota(caller, request_id)
+        self.num_response_bytes = 0
+        self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,
             user_id=caller.user_id,
@@ -40,11 +51,20 @@ class Account:
             dialect=dialect,
             is_streamed=False,
             started_at=datetime.now(UTC),
+            project_id=caller.project_id,
+            project_name=caller.project_name,
+            organization_id=caller.organization_id,
+            organization_name=caller.organization_name,
+            ip=address,
+            client_request_id=client_request_id,
+            num_request_bytes=num_request_bytes,
         )
 
     def admit(self, *, model: str, is_streamed: bool) -> None:
         """From here on there will be a row, even if this process is killed."""
-        self._admission = structs.replace(self._admission, model=model, is_streamed=is_streamed)
+        self._admission = structs.replace(
+            self._admission, model=model, asked_model=model, is_streamed=is_streamed
+        )
         self._runtime.ledger.admit(self._admission)
         self._runtime.live.add(self.live)
 
@@ -71,6 +91,7 @@ class Account:
         self._is_settled = True
         self._runtime.live.remove(self.live)
         meter = self.meter
+        self.quota.settle(meter, is_our_fault=outcome is Outcome.FAILED)
         log.info(
             "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
             "cached=%d output=%d first_token_ms=%s total_ms=%s",
@@ -92,7 +113,7 @@ class Account:
                 admission=self._admission,
                 outcome=outcome,
                 http_status=http_status,
-                num_prompt_tokens=meter.num_prompt_tokens,
+                num_prompt_tokens=meter.num_billed_prompt_tokens,
                 num_cached_tokens=meter.num_cached_tokens,
                 num_output_tokens=meter.num_output_tokens,
                 num_reasoning_tokens=meter.num_reasoning_tokens,
@@ -100,6 +121,11 @@ class Account:
                 first_token_ms=_ms(meter.first_token_s),
                 total_ms=_ms(meter.total_s),
                 error_code=error_code,
+                finish_reason=meter.finish_reason,
+                inter_token_ms=_ms(meter.inter_token_s),
+                num_response_bytes=self.num_response_bytes,
+                weighted_tokens=self.quota.weighted_tokens(meter),
+                bound_limits=self.quota.bound_limits,
             )
         )
 

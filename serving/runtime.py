@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +21,13 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
+from accounts.limits.floors import read_floors
+from accounts.limits.leases import Floor
 from accounts.usage.ledger import UsageLedger
+from accounts.usage.recovery import recover_orphans
 from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
+from serving.limits import Limits
 from serving.live import LiveRequests
 from serving.snapshot import read_models
 from serving.transport.messages import EngineStats
@@ -62,6 +67,7 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
         self.live = LiveRequests(self.ledger)
+        self.limits = Limits(settings.VINERY_LIMITS)
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
@@ -83,6 +89,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.directory.close()
+        await self.limits.close()
         await asyncio.to_thread(self.ledger.stop)
         self._database.shutdown(wait=False)
 
@@ -99,6 +106,7 @@ class Runtime:
         self.ledger.start()
         await self._refresh_keys()
         await self._refresh_models()
+        await self._restore_quotas()
         settle_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
         # key must not work meanwhile.
@@ -109,7 +117,27 @@ class Runtime:
         ]
 
     async def _refresh_keys(self) -> None:
-        await self._in_database_thread(self.keys.refresh)
+        await self._in_database_thread(self._read_accounts)
+        if self.is_auth_on:
+            self.live.end_of_keys(self.keys.is_open)
+
+    def _read_accounts(self) -> None:
+        self.keys.refresh()
+        self.limits.book.refresh()
+
+    async def _restore_quotas(self) -> None:
+        """What was used before this process began is in the books, once those that died
+        before it have been closed."""
+        floors = await self._in_database_thread(self._read_floors)
+        if floors:
+            await self.limits.restore(floors)
+
+    def _read_floors(self) -> list[Floor]:
+        rules = [rule for rule in self.limits.book.rules if rule.is_quota]
+        if not rules:
+            return []
+        recover_orphans(Path(settings.VINERY_USAGE_DIR))
+        return read_floors(rules, time.time())
 
     async def _refresh_models(self) -> None:
         entries, failing = await self._in_database_thread(read_models)
@@ -117,6 +145,7 @@ class Runtime:
 
     async def _tick(self) -> None:
         self.live.tick()
+        await self.limits.tick()
 
     async def _in_database_thread(self, work: Callable[[], ResultT]) -> ResultT:
         loop = asyncio.get_running_loop()

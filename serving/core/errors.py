@@ -7,11 +7,13 @@
      │   ├─ InvalidGrammar
      │   └─ ContextTooLong
      ├─ InvalidKey 401
+     ├─ NotPermitted 403
      ├─ NotFound 404
      │   └─ ModelNotFound
      ├─ MethodNotAllowed 405
      ├─ BodyTooLarge 413
      ├─ UnsupportedMediaType 415
+     ├─ LimitReached 429        a limit or a quota says no
      ├─ EngineFailure 500       the engine broke under this request
      │   ├─ EngineLost
      │   └─ DeadlineExceeded
@@ -24,6 +26,8 @@ message is all that a client's user sees: it says what to change.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class ServingError(Exception):
@@ -97,6 +101,27 @@ class InvalidKey(ServingError):
     status = 401
     type = "invalid_request_error"
     code = "invalid_api_key"
+
+
+class NotPermitted(ServingError):
+    """The API key is good, but not for this."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "permission_denied"
+    should_retry = False
+
+
+class LimitReached(ServingError):
+    """A limit on requests or tokens, or a quota, leaves no room for this one."""
+
+    status = 429
+
+    def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
+        """`headers` tell how full the limits are, and when to come again."""
+        super().__init__(message, code=code)
+        self.type = type_
+        self.headers = headers
 
 
 class NotFound(ServingError):

@@ -18,6 +18,7 @@ from serving.core.logprobs import Token
 
 # A choice's `Finished.cause`, in vLLM's word.
 REPETITION: Final = "repetition_detected"
+QUOTA: Final = "quota_exceeded"
 
 
 class FinishReason(StrEnum):
@@ -142,7 +143,8 @@ class Finished:
     """A choice is complete.
 
     `cause`: what of the request ended it, a stop string or a stop token's id, or `REPETITION`
-    where its tokens did. None: the model's own end, or the limit.
+    where its tokens did, or `QUOTA` where nothing was left to use. None: the model's own end,
+    or the limit.
     """
 
     choice: int

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from serving.core.errors import ServingError, error_from_code
 from serving.core.events import (
+    QUOTA,
     Completed,
     Event,
     Finished,
@@ -23,6 +24,7 @@ from serving.core.events import (
 )
 from serving.core.ids import tool_call_id
 from serving.core.request import GenerationRequest, RawPrompts, ToolMode
+from serving.flow.allowance import Allowance, shares
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
@@ -61,6 +63,7 @@ class Job:
     # One for each choice, or none when nothing is to be made; ids are given when submitted.
     submits: tuple[Submit, ...]
     num_returned: int  # of the request's `n` choices for each prompt, the likeliest
+    allowance: Allowance | None = None  # None: nobody counts
 
     def reader(self, choice: int) -> ChoiceReader:
         """A new reader for the tokens of a choice."""
@@ -120,6 +123,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
     `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
     if not job.submits:
+        job.meter.is_accepted = True
         yield _nothing_made(job)
         return
     hello = await job.engine.wait()
@@ -135,6 +139,8 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
         told_at = time.monotonic()
         while not reading.is_complete:
             events = reading.take(await run.next(SILENCE_S))
+            if job.allowance is not None:
+                await reading.stay_within(job.allowance)
             now = time.monotonic()
             # Tokens that tell a client nothing, such as hidden thoughts, are silence too.
             if events or now - told_at >= SILENCE_S:
@@ -152,6 +158,12 @@ def _continues_text(request: GenerationRequest) -> bool:
     if isinstance(prompt, RawPrompts):
         return True
     return prompt.rendering.continues_last or not prompt.rendering.uses_template
+
+
+def _reason(finished: Event) -> str:
+    if not isinstance(finished, Finished):
+        return ""
+    return QUOTA if finished.cause == QUOTA else finished.reason.value
 
 
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
@@ -199,12 +211,28 @@ class _Reading:
         self._raw = {id_: job.raw_decoder() for id_ in ids if job.request.wants_token_ids}
         is_paced = job.request.is_streamed and handling.stream_interval > 1
         self._paces = {id_: Pace(handling.stream_interval) for id_ in ids} if is_paced else {}
+        self._is_capped = False
+        job.meter.num_answers = len(ids)
         self.failure: ServingError | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether every choice has finished."""
         return not self._open
+
+    async def stay_within(self, allowance: Allowance) -> None:
+        """Ask for more tokens ahead of need; when there are none, let the answers end where
+        their last ones are."""
+        num_made = self._job.meter.num_output_tokens
+        if self._is_capped or num_made < allowance.ask_at or not self._open:
+            return
+        num_allowed = await allowance.extend(num_made)
+        if num_allowed is None:
+            return
+        self._is_capped = True
+        made = {id_: self._readers[id_].num_output_tokens for id_ in self._open}
+        for id_, cap in shares(num_allowed - num_made, made).items():
+            self._run.cap(id_, cap)
 
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes.
@@ -220,6 +248,7 @@ class _Reading:
                     self._read(each, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
+                    self._job.meter.is_accepted = True
                     if self._num_to_accept == 0:
                         events.append(_started(self._job))
                 case Rejected(code=code, message=message):
@@ -271,8 +300,11 @@ class _Reading:
             finish = FINISH_STOP
         if finish is not None:
             *last, finished = reader.finish(cast(Literal["stop", "length"], finish))
-            events += [*last, *self._unfinished(output.id), self._rated(finished, output.id)]
+            finished = self._explained(self._rated(finished, output.id), output.id)
+            meter.finish_reason = _reason(finished)
+            events += [*last, *self._unfinished(output.id), finished]
             self._open.discard(output.id)
+            meter.last_token_s = meter.total_s
         if self._paces:
             events = self._paces[output.id].take(events, num_read)
         deltas += events
@@ -305,6 +337,16 @@ class _Reading:
             return finished
         total, num_tokens = self._sums[id_]
         return replace(finished, mean_logprob=total / num_tokens)
+
+    def _explained(self, finished: Event, id_: int) -> Event:
+        """An answer that ends before its own limit has used up a quota."""
+        if not self._is_capped or not isinstance(finished, Finished):
+            return finished
+        limit = self._job.submits[self._choices[id_]].max_new_tokens
+        is_cut = self._readers[id_].num_output_tokens < limit
+        if finished.reason is FinishReason.LENGTH and is_cut:
+            return replace(finished, cause=QUOTA)
+        return finished
 
     def _scored(self, choice: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
         """The tokens of a prompt, for its first choice; and for each its echo."""

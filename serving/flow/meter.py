@@ -21,6 +21,23 @@ class Meter:
     num_accepted_tokens: int = 0
     queue_s: float | None = None
     first_token_s: float | None = None
+    last_token_s: float | None = None
+    num_answers: int = 1  # that are written side by side
+    finish_reason: str = ""  # of the answer that ended last
+    is_accepted: bool = False  # by an engine: before that, nothing costs anything
+
+    @property
+    def num_billed_prompt_tokens(self) -> int:
+        """The prompt's tokens, once somebody has begun to read them."""
+        return self.num_prompt_tokens if self.is_accepted else 0
+
+    @property
+    def inter_token_s(self) -> float | None:
+        """The mean time between two tokens of an answer; None for fewer than two."""
+        num_gaps = self.num_output_tokens / self.num_answers - 1
+        if self.first_token_s is None or self.last_token_s is None or num_gaps < 1:
+            return None
+        return (self.last_token_s - self.first_token_s) / num_gaps
 
     @property
     def usage(self) -> Usage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.core.errors import InvalidKey, MethodNotAllowed, ServingError
+from serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
 from serving.protocols.sse import json_bytes
 
 
@@ -30,6 +30,8 @@ def error_headers(error: ServingError) -> dict[str, str]:
         headers["Allow"] = error.allowed
     if isinstance(error, InvalidKey):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, LimitReached):
+        headers |= error.headers
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.should_retry is not None:

@@ -61,9 +61,9 @@ class ResponsesExchange:
     def body(self, head: Head, result: Result) -> bytes:
         choices = result.choices
         items = output_items(head, choices, self.names, packs_thoughts=self.packs_thoughts)
-        is_cut = any(choice.finish_reason is FinishReason.LENGTH for choice in choices)
+        cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
         answer = self._answer(head)
-        return json_bytes(answer.finished(items, result.usage, result.completed_at, is_cut=is_cut))
+        return json_bytes(answer.finished(items, result.usage, result.completed_at, cuts=cuts))
 
     def _answer(self, head: Head) -> Answer:
         reason = self.request.dialect.cut_reason

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.core.errors import ServingError
-from serving.core.events import Usage
+from serving.core.events import QUOTA, Usage
 from serving.core.ids import Head
 from serving.protocols.chunks import prediction_details
 from serving.protocols.responses.items import Item
 from serving.protocols.responses.names import Names
 
 ResponseObject = dict[str, object]
+Cause = str | int | None  # see `core.events.Finished`
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,17 @@ class Answer:
         return self._object("in_progress", ())
 
     def finished(
-        self, items: Sequence[Item], usage: Usage, completed_at: int, *, is_cut: bool
+        self, items: Sequence[Item], usage: Usage, completed_at: int, *, cuts: Collection[Cause]
     ) -> ResponseObject:
-        """All generated: whole, or a choice cut by the token limit. Only the whole is
-        completed."""
+        """All generated: whole, or some choices cut by a limit. Only the whole is completed.
+
+        `cuts`: the causes of those that were cut. A quota is told as chats tell it.
+        """
         counts = _usage_object(usage)
-        if is_cut:
+        if cuts:
             details = {"reason": self.cut_reason}
+            if QUOTA in cuts:
+                details["stop_reason"] = QUOTA
             return self._object("incomplete", items, usage=counts, incomplete_details=details)
         return self._object("completed", items, usage=counts, completed_at=completed_at)
 

@@ -25,7 +25,7 @@ from serving.core.events import (
     ToolCallStarted,
     ToolInputDelta,
 )
-from serving.protocols.responses.answer import Answer
+from serving.protocols.responses.answer import Answer, Cause
 from serving.protocols.responses.items import (
     COMPLETED,
     INCOMPLETE,
@@ -47,7 +47,7 @@ class ResponsesEncoder:
         self._sequence_number = 0
         self._items: list[Item] = []
         self._open: OpenItem | None = None
-        self._is_cut = False
+        self._cuts: list[Cause] = []
 
     def feed(self, event: Event) -> bytes:
         match event:
@@ -69,7 +69,7 @@ class ResponsesEncoder:
             case Started():
                 return self._start()
             case Finished():
-                return self._finish(event.reason)
+                return self._finish(event)
             case Progress() | PromptScored() | TokensMade():
                 return b""
             case Completed():
@@ -136,13 +136,14 @@ class ResponsesEncoder:
         self._items.append(item.item(status))
         return b"".join([self._event(name, members) for name, members in item.closing(status)])
 
-    def _finish(self, reason: FinishReason) -> bytes:
-        is_cut = reason is FinishReason.LENGTH
-        self._is_cut |= is_cut
-        return self._close(INCOMPLETE if is_cut else COMPLETED)
+    def _finish(self, finished: Finished) -> bytes:
+        if finished.reason is not FinishReason.LENGTH:
+            return self._close(COMPLETED)
+        self._cuts.append(finished.cause)
+        return self._close(INCOMPLETE)
 
     def _complete(self, event: Completed) -> bytes:
-        response = self._answer.finished(self._items, event.usage, event.at, is_cut=self._is_cut)
+        response = self._answer.finished(self._items, event.usage, event.at, cuts=self._cuts)
         return self._event(f"response.{response['status']}", {"response": response}) + DONE
 
     def _fail(self, error: ServingError) -> bytes:

@@ -119,6 +119,9 @@ class IncompleteDetails(Answer):
     """`max_output_tokens` on /v1, `max_tokens` on /v3."""
 
     reason: Literal["max_output_tokens", "max_tokens"]
+    stop_reason: Literal["quota_exceeded"] = Field(
+        default=ABSENT, description="A quota of the caller was used up before that limit."
+    )
 
 
 class EchoedInputFormat(Answer):
