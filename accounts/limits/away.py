@@ -32,7 +32,7 @@ class WhenAway(StrEnum):
 
     REFUSE = "refuse"  # nothing runs that is not counted
     ALLOW = "allow"  # everything runs, and is not counted
-    SHARE = "share"  # every web process counts its own share
+    SHARE = "share"  # every web process counts its own share, beginning with nothing used
 
 
 @dataclass(frozen=True, slots=True)

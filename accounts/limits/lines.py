@@ -1,7 +1,7 @@
 """A short wait instead of a refusal: one line for each owner, served in turn.
 
-For limits that pass in a moment, a place or a bucket. Within a line nobody overtakes, and
-nobody outside of the lines takes what somebody in them waits for. Lines are bounded in length
+For limits that pass in a moment, a place or a bucket. Within a line nobody overtakes, and no
+newcomer takes what somebody in a line waits for. Lines are bounded in length
 and in time; after that the refusal is told as it stands.
 """
 
@@ -111,8 +111,6 @@ class QueueingLimiter:
         """Why somebody waits who must be served before this claim."""
         if not self._num_waiting:
             return None
-        if line := self._lines.get(claim.owner):
-            return line[-1].denial
         keys = {rule.key for rule in claim.rules}
         if not any(self._awaited[key] for key in keys):
             return None

@@ -86,6 +86,8 @@ async def test_a_bucket_does_not_wait_for_a_place_of_somebody_else(
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
     await granted(limiter, claim(bucket, place, num_input_tokens=59_999_999))
     await in_line(limiter, claim(place, owner="patient"))
+    for _ in range(10):  # the line is looked at, and left alone for an hour
+        await asyncio.sleep(0)
 
     # Whoever looks again only when the place may be free finds the time over.
     await granted(limiter, claim(bucket, num_input_tokens=5_000, owner="quick"))
@@ -144,20 +146,21 @@ async def test_owners_take_turns(queue: Queue) -> None:
     assert served.index(modest) == 1
 
 
-async def test_newcomers_do_not_take_what_somebody_waits_for(queue: Queue) -> None:
+@pytest.mark.parametrize("owner", ["one", "two"])
+async def test_newcomers_do_not_take_what_somebody_waits_for(queue: Queue, owner: str) -> None:
     limiter, place, other = queue(), places(1), places(1)
     lease = await granted(limiter, claim(place))
     waiting = await in_line(limiter, claim(place, owner="one"))
 
     async def newcomer() -> Lease | Denial:
         await limiter.settle(lease, Spent())
-        return await limiter.acquire(claim(place, owner="two"))
+        return await limiter.acquire(claim(place, owner=owner))
 
     late = asyncio.create_task(newcomer())
     won = await lease_of(waiting)
     assert not late.done()
     # Who wants something else is let in.
-    await granted(limiter, claim(other, owner="three"))
+    await granted(limiter, claim(other, owner=owner))
     await limiter.settle(won, Spent())
     await lease_of(late)
 
@@ -205,6 +208,33 @@ async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:
     assert late.cancelled()
     assert await used(limiter, place, tokens) == [0, 0]
     assert limiter.num_waiting == 0
+
+
+async def test_a_lease_that_comes_when_the_time_is_over_goes_back(queue: Queue) -> None:
+    class Slow(MemoryLimiter):
+        may_answer = asyncio.Event()
+
+        async def acquire(self, claim: Claim) -> Lease | Denial:
+            answer = await super().acquire(claim)
+            if isinstance(answer, Lease):
+                await self.may_answer.wait()
+            return answer
+
+    slow, place = Slow(lease_ttl_s=3600.0), places(1)
+    slow.may_answer.set()
+    limiter = QueueingLimiter(slow, max_wait_s=0.05)
+    lease = await granted(limiter, claim(place))
+    waiting = await in_line(limiter, claim(place))
+    slow.may_answer.clear()
+    await limiter.settle(lease, Spent())
+
+    assert isinstance(await waiting, Denial)
+    assert await used(limiter, place) == [1]
+    slow.may_answer.set()
+    async with asyncio.timeout(60):
+        while await used(limiter, place) == [1]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await limiter.close()
 
 
 async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:

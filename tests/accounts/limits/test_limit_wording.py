@@ -221,7 +221,9 @@ def test_a_budget_that_is_used_up() -> None:
 def test_nobody_is_told_to_come_too_early(wait_s: float) -> None:
     told = retry_after(wait_s)
 
-    assert 0 <= int(told["retry-after-ms"]) / 1000 - wait_s < 0.0011 or wait_s < 1e-6
+    # To the microsecond: limiters look at clocks no closer than a millisecond.
+    early_s = wait_s - int(told["retry-after-ms"]) / 1000
+    assert -0.001_001 < early_s < 0.000_001
     assert int(told["retry-after"]) == -(-int(told["retry-after-ms"]) // 1000)
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -15,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from accounts.limits import calendar
 from accounts.limits.limiter import LimitsAway
-from accounts.limits.redis_ import RedisLimiter
+from accounts.limits.redis_ import RedisLimiter, connect
 from accounts.limits.rules import NOTHING, Metric, Spent, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 
@@ -169,3 +170,36 @@ async def test_a_server_that_is_not_there_is_told_as_such(
 
     with pytest.raises(LimitsAway, match="nobody listens"):
         await limiter.acquire(claim(rule()))
+
+
+async def test_what_may_have_been_done_is_not_sent_again(
+    limiter: RedisLimiter, redis_url: str, prefix: str
+) -> None:
+    tokens = rule()
+    await granted(limiter, claim(tokens))
+    address = urlsplit(redis_url)
+    num_sent = 0
+
+    async def lose_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass everything on, until there is a script: of that the answer is lost."""
+        nonlocal num_sent
+        upstream_reader, upstream = await asyncio.open_connection(address.hostname, address.port)
+        while sent := await reader.read(65_536):
+            upstream.write(sent)
+            answer = await upstream_reader.read(65_536)
+            if b"EVALSHA" in sent:
+                num_sent += 1
+                break
+            writer.write(answer)
+        upstream.close()
+        writer.close()
+
+    async with await asyncio.start_server(lose_answers, "127.0.0.1", 0) as lossy:
+        port = lossy.sockets[0].getsockname()[1]
+        client = connect(f"redis://127.0.0.1:{port}{address.path}", deadline_s=60.0)
+        with pytest.raises(LimitsAway):
+            await RedisLimiter(client, prefix=prefix).acquire(claim(tokens))
+        await client.aclose()
+
+    assert num_sent == 1
+    assert await used(limiter, tokens) == [2]
