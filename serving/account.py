@@ -91,7 +91,7 @@ class Account:
         self._is_settled = True
         self._runtime.live.remove(self.live)
         meter = self.meter
-        self.quota.settle(meter, is_our_fault=outcome is Outcome.FAILED)
+        self.quota.settle(meter)
         log.info(
             "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
             "cached=%d output=%d first_token_ms=%s total_ms=%s",

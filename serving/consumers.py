@@ -11,18 +11,20 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
 from django.conf import settings
 
-from accounts.errors import KeyRefused
-from accounts.keytable import ANONYMOUS, Caller
+from accounts.keytable import Caller
+from accounts.models import Scope as KeyScope
 from serving.account import Account
+from serving.callers import address_of, as_errors, authenticate
 from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
-    InvalidKey,
     InvalidRequest,
     MethodNotAllowed,
     ServingError,
@@ -33,6 +35,7 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint
 from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.flow.attempt import Job
+from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
 from serving.flow.preparing import prepare
 from serving.protocols import parse
@@ -69,7 +72,8 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
             raise MethodNotAllowed(scope["method"], allowed="POST")
         caller = self._authenticate()
         try:
-            _refuse_other_media(_header(scope, b"content-type"))
+            self._check_grants(caller)
+            _refuse_other_media(header(scope, b"content-type"))
             body = await _read_body(receive)
         except ClientGone:
             self._miss(caller, None)
@@ -88,12 +92,20 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
                 await answer
 
     def _authenticate(self) -> Caller:
-        if not self._runtime.is_auth_on:
-            return ANONYMOUS
-        try:
-            return self._runtime.keys.authenticate(_header(self.scope, b"authorization"))
-        except KeyRefused as refused:
-            raise InvalidKey(refused.message) from None
+        return authenticate(self._runtime, header(self.scope, b"authorization"))
+
+    def _check_grants(self, caller: Caller) -> None:
+        """Raises `NotPermitted` for a key that is not for this."""
+        with as_errors():
+            caller.grants.check_scope(KeyScope.INFERENCE)
+            caller.grants.check_address(address_of(self.scope))
+
+    def _engine(self, caller: Caller, model: str | None) -> Engine:
+        """The engine of a model, if the key is for it. Raises `ServingError`."""
+        engine = self._runtime.directory.find(model)
+        with as_errors():
+            caller.grants.check_model(engine.entry.name)
+        return engine
 
     def _miss(self, caller: Caller, error: ServingError | None) -> None:
         """The body was not read: it was refused, or the client left in the middle of it."""
@@ -109,6 +121,12 @@ class GenerationConsumer(JsonConsumer):
     def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
         super().__init__(runtime)
         self._endpoint = endpoint
+        self._has_started = False  # the stream has
+
+    def _check_grants(self, caller: Caller) -> None:
+        super()._check_grants(caller)
+        with as_errors():
+            caller.grants.check_endpoint(self._endpoint)
 
     def _miss(self, caller: Caller, error: ServingError | None) -> None:
         """Who has a key has a row, also for what nobody read."""
@@ -121,10 +139,16 @@ class GenerationConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and record exactly one usage row of it, whatever happens."""
-        account = self._account(caller)
+        account = self._account(caller, len(body))
         try:
             exchange = _parse(account, self._endpoint, body, self._tree)
-            await self._run(account, exchange)
+            await self._run(account, caller, exchange)
+        except asyncio.CancelledError:
+            if account.live.ending is None:
+                raise
+            account.fail(account.live.ending)
+            if not self._has_started:
+                raise account.live.ending from None
         except ServingError as error:
             account.fail(error)
             raise
@@ -134,13 +158,16 @@ class GenerationConsumer(JsonConsumer):
         finally:
             account.leave()  # changes nothing unless this task was cancelled
 
-    def _account(self, caller: Caller) -> Account:
+    def _account(self, caller: Caller, num_request_bytes: int = 0) -> Account:
         return Account(
             self._runtime,
             caller,
             request_id=self.scope[REQUEST_ID],
             endpoint=self._endpoint,
             dialect=self._tree,
+            address=address_of(self.scope),
+            client_request_id=_text(header(self.scope, b"x-client-request-id")),
+            num_request_bytes=num_request_bytes,
         )
 
     @property
@@ -148,36 +175,57 @@ class GenerationConsumer(JsonConsumer):
         tree: str = self.scope["url_route"]["kwargs"]["tree"]
         return tree
 
-    async def _run(self, account: Account, exchange: Exchange) -> None:
+    async def _run(self, account: Account, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
-        engine = self._runtime.directory.find(request.model)
+        engine = self._engine(caller, request.model)
         account.name_model(engine.entry.name)
         head = Head.new(engine.entry.name, given_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
         job = await prepare(request, engine, account.meter, token=head.token, deadline_s=deadline_s)
+        await account.quota.reserve(job)
+        if account.quota.is_counted:
+            job = replace(job, allowance=account.quota)
         if request.is_streamed:
             await self._stream(account, exchange.encoder(head), job)
         else:
             body = exchange.body(head, await whole(job))
+            account.num_response_bytes = len(body)
+            headers = [*JSON, *account.quota.headers]
             account.succeed()
-            await send_whole(self.base_send, 200, JSON, body)
+            await send_whole(self.base_send, 200, headers, body)
 
     async def _stream(self, account: Account, encoder: Encoder, job: Job) -> None:
-        has_started = False
-        async with contextlib.aclosing(stream(job)) as batches:
+        async with contextlib.aclosing(_told(account, stream(job))) as batches:
             async for events in batches:
-                if not has_started:
+                if not self._has_started:
                     if not events:
                         continue  # still unknown whether the status will be 200
-                    await self.send_headers(status=200, headers=_STREAM)
-                    has_started = True
+                    await self.send_headers(status=200, headers=[*_STREAM, *account.quota.headers])
+                    self._has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
                 if events and not frames:
                     continue
+                account.num_response_bytes += len(frames)
                 is_last = bool(events) and _settle(account, events[-1])
                 account.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
                 account.live.sending_since = None
+
+
+async def _told(
+    account: Account, batches: AsyncGenerator[list[Event], None]
+) -> AsyncGenerator[list[Event], None]:
+    """The same; and when the request is ended although its client waits, a last word."""
+    has_begun = False
+    try:
+        async with contextlib.aclosing(batches):
+            async for events in batches:
+                has_begun = has_begun or bool(events)
+                yield events
+    except asyncio.CancelledError:
+        if account.live.ending is None or not has_begun:
+            raise
+        yield [Failed(account.live.ending)]
 
 
 def _settle(account: Account, event: Event) -> bool:
@@ -214,7 +262,12 @@ def _refuse_other_media(content_type: bytes | None) -> None:
         )
 
 
-def _header(scope: Scope, name: bytes) -> bytes | None:
+def _text(header: bytes | None) -> str:
+    return (header or b"").decode("ascii", "ignore")
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of this name, which is in lower case."""
     return next((value for key, value in scope["headers"] if key == name), None)
 
 

@@ -19,10 +19,11 @@ from accounts.keytable import Caller
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
 from accounts.limits.leases import Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
+from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
 from accounts.limits.rulebook import RuleBook
-from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Spent, Weights
+from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Rule, Spent, Weights
 from accounts.limits.share import ShareLimiter
 from accounts.limits.wording import headers_of, refusal_of
 from accounts.usage.entries import BoundLimit
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 # So many tokens of each answer are reserved at a time. More would keep tokens from others
 # that may never be used; fewer would ask too often.
 _GRANT_PER_ANSWER: Final = 64
+_RESTORE_ALL_S: Final = 600.0
 _NEVER: Final = 1 << 62
 _WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
 
@@ -47,6 +49,7 @@ class LimitSettings:
     redis_url: str = ""
     when_away: WhenAway = WhenAway.SHARE
     num_processes: int = 1
+    queue_s: float = 0.0  # how long a request may wait in its key's line instead of a refusal
 
 
 class Limits:
@@ -54,15 +57,22 @@ class Limits:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        self._limiter = _limiter(settings)
+        self._guard = _guard(settings)
+        self._queue: QueueingLimiter | None = None
+        self._limiter: Limiter = self._guard or _local(settings)
+        if settings.queue_s:
+            self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
+            self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
+        self._restored: dict[str, None] = {}  # quotas, by the keys of their rules
+        self._next_restore_at = 0.0
 
     @property
     def state(self) -> StoreState | None:
         """How it stands with the store; None: it is this process."""
-        return self._limiter.state if isinstance(self._limiter, GuardedLimiter) else None
+        return None if self._guard is None else self._guard.state
 
     @property
     def num_leases(self) -> int:
@@ -98,10 +108,22 @@ class Limits:
         self._settling.add(task)
         task.add_done_callback(self._settled)
 
-    async def restore(self, floors: Sequence[Floor]) -> None:
-        """Count what was used before. A store that is away has its own memory."""
+    def due_for_restoring(self) -> list[Rule]:
+        """Quotas that are new here; and all of them now and then where they are counted in a
+        store, which may have lost its memory."""
+        now = time.monotonic()
+        if self._guard is not None and now >= self._next_restore_at:
+            self._next_restore_at = now + _RESTORE_ALL_S
+            self._restored = {}
+        return [
+            rule for rule in self.book.rules if rule.is_quota and rule.key not in self._restored
+        ]
+
+    async def restore(self, rules: Iterable[Rule], floors: Sequence[Floor]) -> None:
+        """Count what these rules' floors say was used before."""
         with contextlib.suppress(LimitsAway):
             await self._limiter.restore(floors)
+            self._restored |= {rule.key: None for rule in rules}
 
     async def tick(self) -> None:
         """Renew what is reserved. Call it about once a second."""
@@ -113,8 +135,9 @@ class Limits:
     async def close(self) -> None:
         """Wait for what is being settled."""
         await asyncio.gather(*self._settling, return_exceptions=True)
-        if isinstance(self._limiter, GuardedLimiter):
-            await self._limiter.close()
+        for outer in (self._queue, self._guard):
+            if outer is not None:
+                await outer.close()
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._settling.discard(task)
@@ -153,7 +176,7 @@ class Quota:
         """How full its limits are."""
         if self._lease is None:
             return []
-        told = headers_of(self._lease.reading.levels)
+        told = headers_of(self._lease.reading)
         return [(name.encode(), value.encode()) for name, value in told.items()]
 
     async def reserve(self, job: Job) -> None:
@@ -172,6 +195,7 @@ class Quota:
             num_input_tokens=job.meter.num_prompt_tokens,
             num_output_tokens=self._first_grant(job),
             weights=self._weights,
+            owner=str(self._caller.key_id),
         )
         answer = await self._limits.reserve(claim)
         least = min(self._num_answers, self._num_wanted)
@@ -209,14 +233,12 @@ class Quota:
         self._is_exhausted = True
         return self._num_granted
 
-    def settle(self, meter: Meter, *, is_our_fault: bool) -> None:
-        """Give back what was not used. A request that failed before it cost anything, and by
-        no fault of the client's, counts as none."""
+    def settle(self, meter: Meter) -> None:
+        """Give back what was not used. A request that no engine took counts as none."""
         lease, self._lease = self._lease, None
         if lease is None:
             return
-        is_none = is_our_fault and not meter.is_accepted
-        self._limits.settle(lease, NOTHING if is_none else _spent(meter))
+        self._limits.settle(lease, _spent(meter) if meter.is_accepted else NOTHING)
 
     def weighted_tokens(self, meter: Meter) -> float:
         """What budgets are charged."""
@@ -250,14 +272,17 @@ class Quota:
             )
 
 
-def _limiter(settings: LimitSettings) -> Limiter:
+def _local(settings: LimitSettings) -> Limiter:
     memory = MemoryLimiter()
     is_alone = settings.num_processes == 1
-    local: Limiter = memory if is_alone else ShareLimiter(memory, settings.num_processes)
+    return memory if is_alone else ShareLimiter(memory, settings.num_processes)
+
+
+def _guard(settings: LimitSettings) -> GuardedLimiter | None:
     if not settings.redis_url:
-        return local
+        return None
     store = RedisLimiter(connect(settings.redis_url))
-    return GuardedLimiter(store, local, settings.when_away)
+    return GuardedLimiter(store, _local(settings), settings.when_away)
 
 
 def _is_search(job: Job) -> bool:

@@ -17,6 +17,7 @@ from serving.token_consumers import (
     InputTokensConsumer,
     TokenizeConsumer,
 )
+from serving.usage_me import UsageOfKey
 
 
 def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
@@ -37,6 +38,7 @@ def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
         r"^(?P<tree>v1|v3)/responses/input_tokens/?$",
         InputTokensConsumer.as_asgi(runtime=runtime),
     )
+    usage = re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", UsageOfKey(runtime)))
     documents = [
         re_path(r"^version/?$", cast("Any", Document(version))),
         re_path(r"^openapi\.json$", cast("Any", Document(openapi))),
@@ -44,4 +46,4 @@ def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
     # Channels routes to ASGI applications by Django's own patterns, whose type knows only
     # views.
     rest = re_path(r"", cast("Any", otherwise))
-    return ApiEdge(URLRouter([*doors, *tokenizers, counting, *documents, rest]))
+    return ApiEdge(URLRouter([*doors, *tokenizers, counting, usage, *documents, rest]))

@@ -21,13 +21,13 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
+from accounts.limits.away import WhenAway
 from accounts.limits.floors import read_floors
-from accounts.limits.leases import Floor
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
-from serving.limits import Limits
+from serving.limits import Limits, LimitSettings
 from serving.live import LiveRequests
 from serving.snapshot import read_models
 from serving.transport.messages import EngineStats
@@ -40,6 +40,8 @@ ResultT = TypeVar("ResultT")
 # Changes of keys and models are seen within a second, with room for a slow query.
 _REFRESH_INTERVAL_S: Final = 0.4
 _TICK_INTERVAL_S: Final = 1.0
+# What a limiter has forgotten, or never knew of a new limit, it learns from the books.
+_RESTORE_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
 # An idle engine makes a token every 10 s; one that has made none for longer is not ready.
 _READY_TOKEN_AGE_S: Final = 30.0
@@ -67,7 +69,14 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
         self.live = LiveRequests(self.ledger)
-        self.limits = Limits(settings.VINERY_LIMITS)
+        self.limits = Limits(
+            LimitSettings(
+                redis_url=settings.VINERY_REDIS_URL,
+                when_away=WhenAway(settings.VINERY_LIMITS_WHEN_AWAY),
+                num_processes=settings.VINERY_WEB_WORKERS,
+                queue_s=settings.VINERY_LIMITS_QUEUE_S,
+            )
+        )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
@@ -106,6 +115,7 @@ class Runtime:
         self.ledger.start()
         await self._refresh_keys()
         await self._refresh_models()
+        await self._in_database_thread(self._recover_books)
         await self._restore_quotas()
         settle_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
@@ -114,6 +124,9 @@ class Runtime:
             asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
             asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
+            asyncio.create_task(
+                _repeat(self._restore_quotas, _RESTORE_INTERVAL_S), name="restore-quotas"
+            ),
         ]
 
     async def _refresh_keys(self) -> None:
@@ -125,19 +138,19 @@ class Runtime:
         self.keys.refresh()
         self.limits.book.refresh()
 
-    async def _restore_quotas(self) -> None:
-        """What was used before this process began is in the books, once those that died
-        before it have been closed."""
-        floors = await self._in_database_thread(self._read_floors)
-        if floors:
-            await self.limits.restore(floors)
+    def _recover_books(self) -> None:
+        """Of processes that died: what they had let in is used, too."""
+        try:
+            recover_orphans(Path(settings.VINERY_USAGE_DIR))
+        except DatabaseError as error:
+            log.warning("the books of dead processes wait: %s", error)
 
-    def _read_floors(self) -> list[Floor]:
-        rules = [rule for rule in self.limits.book.rules if rule.is_quota]
+    async def _restore_quotas(self) -> None:
+        rules = self.limits.due_for_restoring()
         if not rules:
-            return []
-        recover_orphans(Path(settings.VINERY_USAGE_DIR))
-        return read_floors(rules, time.time())
+            return
+        floors = await self._in_database_thread(lambda: read_floors(rules, time.time()))
+        await self.limits.restore(rules, floors)
 
     async def _refresh_models(self) -> None:
         entries, failing = await self._in_database_thread(read_models)

@@ -17,7 +17,7 @@ class TokenizeConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         exchange = parse_tokenize(body)
-        engine = self._runtime.directory.find(exchange.request.model)
+        engine = self._engine(caller, exchange.request.model)
         tokenized = await tokenize(exchange.request, engine)
         num_tokens = sum(map(len, tokenized.token_ids))
         answer = await off_loop(lambda: exchange.body(tokenized), num_tokens)
@@ -29,7 +29,7 @@ class DetokenizeConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         exchange = parse_detokenize(body)
-        engine = self._runtime.directory.find(exchange.model)
+        engine = self._engine(caller, exchange.model)
         text = await detokenize(exchange.token_ids, engine)
         answer = await off_loop(lambda: exchange.body(text), len(text))
         await send_whole(self.base_send, 200, JSON, answer)
@@ -41,5 +41,5 @@ class InputTokensConsumer(JsonConsumer):
     async def _answer(self, caller: Caller, body: bytes) -> None:
         dialect = DIALECTS[self.scope["url_route"]["kwargs"]["tree"]]
         request = parse_count(body, dialect)
-        num_tokens = await count(request, self._runtime.directory.find(request.model))
+        num_tokens = await count(request, self._engine(caller, request.model))
         await send_whole(self.base_send, 200, JSON, count_body(num_tokens))

@@ -9,8 +9,9 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts.errors import KeyRefused
-from serving.core.errors import InvalidKey, MethodNotAllowed, ModelNotFound, NotFound, ServingError
+from accounts.keytable import Caller
+from serving.callers import as_errors, authenticate
+from serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
 from serving.flow.directory import ModelEntry
 from serving.prompting.folder import TOKEN_KEYS
 from serving.protocols.errors import error_headers, error_object
@@ -31,7 +32,7 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
         try:
             if request.method not in allowed:
                 raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            await _authenticate(request)
+            _caller(request)
             response: JsonResponse = await view(request, *args, **kwargs)
             return response
         except ServingError as error:
@@ -47,16 +48,19 @@ def error_response(error: ServingError) -> JsonResponse:
 
 @for_clients
 async def list_models(request: HttpRequest, tree: str) -> JsonResponse:
-    """All served models, loaded or not: `{"object": "list", "data": [...]}`."""
+    """All served models that the key may use, loaded or not: `{"object": "list", "data":
+    [...]}`."""
+    grants = _caller(request).grants
     entries = runtime().directory.entries.values()
-    return JsonResponse({"object": "list", "data": [_body(entry) for entry in entries]})
+    bodies = [_body(entry) for entry in entries if grants.allows_model(entry.name)]
+    return JsonResponse({"object": "list", "data": bodies})
 
 
 @for_clients
 async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResponse:
     """One served model."""
     entry = runtime().directory.entries.get(name)
-    if entry is None:
+    if entry is None or not _caller(request).grants.allows_model(name):
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
     return JsonResponse(_body(entry))
 
@@ -69,7 +73,10 @@ async def tokenizer_info(request: HttpRequest) -> JsonResponse:
     vLLM has a switch for it, as it shows the chat template. Here a key is needed, and who has
     one may see what the template makes of any message (`return_prompt_text`).
     """
-    folder = runtime().directory.find(request.GET.get("model")).kit.folder
+    engine = runtime().directory.find(request.GET.get("model"))
+    with as_errors():
+        _caller(request).grants.check_model(engine.entry.name)
+    folder = engine.kit.folder
     templates = folder.templates
     return JsonResponse(
         {
@@ -88,13 +95,12 @@ async def no_response(request: HttpRequest, tree: str, response_id: str) -> Json
     raise NotFound(f"Response with id '{response_id[:128]}' not found.")
 
 
-async def _authenticate(request: HttpRequest) -> None:
-    if not runtime().is_auth_on:
-        return
-    try:
-        runtime().keys.authenticate(request.headers.get("authorization"))
-    except KeyRefused as refused:
-        raise InvalidKey(refused.message) from None
+def _caller(request: HttpRequest) -> Caller:
+    """Raises `ServingError` for who has no key, or none for this place."""
+    caller = authenticate(runtime(), request.headers.get("authorization"))
+    with as_errors():
+        caller.grants.check_address(request.META.get("REMOTE_ADDR"))
+    return caller
 
 
 def _body(entry: ModelEntry) -> dict[str, object]:
@@ -114,7 +120,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
         NotFound(
             f"There is nothing at {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
-            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models and "
-            f"/{tree}/tokenizer_info.",
+            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/tokenizer_info and /{tree}/usage/me.",
         )
     )

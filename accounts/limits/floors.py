@@ -48,8 +48,8 @@ def read_floors(rules: Iterable[Rule], now_s: float) -> list[Floor]:
 
 def _floors_of(group: _Group, rules: Sequence[Rule]) -> Iterable[Floor]:
     kind, metric, since_ms = group
-    # A request that a limit refused, or that failed before it began, was not counted.
-    rows = UsageRecord.objects.exclude(http_status=429).order_by()
+    # What no engine took has no tokens, and was not counted.
+    rows = UsageRecord.objects.filter(num_prompt_tokens__gt=0).order_by()
     if since_ms:
         rows = rows.filter(created_at__gte=datetime.fromtimestamp(since_ms / 1000, UTC))
     column = _COLUMNS.get(kind)

@@ -53,8 +53,14 @@ class RuleBook:
         if not by_scope:
             return _NONE
         return tuple(
-            rule for scope in scopes_of(caller, model) for rule in by_scope.get(scope, _NONE)
+            rule
+            for scope in (*scopes_of(caller), f"model:{model}")
+            for rule in by_scope.get(scope, _NONE)
         )
+
+    def rules_in(self, scope: str) -> tuple[Rule, ...]:
+        """Those of one scope."""
+        return self._snapshot.rules.get(scope, _NONE)
 
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
@@ -69,8 +75,9 @@ class RuleBook:
             self._fingerprint = fingerprint
 
 
-def scopes_of(caller: Caller, model: str) -> tuple[str, ...]:
-    """Everybody for whom a request is counted. What belongs to nobody has no scope."""
+def scopes_of(caller: Caller) -> tuple[str, ...]:
+    """Everybody for whom a caller's requests are counted. What belongs to nobody has no
+    scope."""
     owned = (
         (LimitScope.ORGANIZATION.value, caller.organization_id),
         (LimitScope.PROJECT.value, caller.project_id),
@@ -78,7 +85,7 @@ def scopes_of(caller: Caller, model: str) -> tuple[str, ...]:
         (LimitScope.KEY.value, caller.key_id),
     )
     ids = tuple(f"{kind}:{id_}" for kind, id_ in owned if id_ is not None)
-    return (PLATFORM, *ids, f"model:{model}")
+    return (PLATFORM, *ids)
 
 
 def rule_of(limit: Limit) -> Rule:

@@ -156,6 +156,15 @@ def _channel_layer() -> dict[str, Any]:
 
 CHANNEL_LAYERS = {"default": _channel_layer()}
 
+# -- Limits -------------------------------------------------------------------------------
+
+# Without a Redis, each of several web processes counts its own share.
+VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
+VINERY_LIMITS_WHEN_AWAY = env.choice(
+    "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
+)
+VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
+
 # -- Static files -------------------------------------------------------------------------
 
 STATIC_URL = "/static/"

@@ -1,0 +1,329 @@
+"""Limits and quotas of a running platform, with real clients and the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.system.books import rows
+
+pytestmark = pytest.mark.system
+
+MODEL = "tiny-chat"
+# Two refreshes of the snapshot and a little.
+SEEN_S = 1.2
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with run_platform(tmp_path_factory.mktemp("limits") / "home") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_limits(platform: Running) -> Iterator[None]:
+    yield
+    execute(platform, "DELETE FROM accounts_limit")
+    time.sleep(SEEN_S)
+
+
+def execute(platform: Running, sql: str, *values: object) -> list[Any]:
+    """One statement in the platform's database."""
+    file = platform.home / "vinery.sqlite3"
+    with closing(sqlite3.connect(file, timeout=30)) as connection, connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def limit(
+    platform: Running,
+    metric: str,
+    window: str,
+    amount: int,
+    scope: str = "platform",
+    *,
+    scope_id: int = 0,
+    is_shadow: bool = False,
+) -> None:
+    now = "2026-01-01 00:00:00"
+    execute(
+        platform,
+        "INSERT INTO accounts_limit (scope, scope_id, model, metric, window, amount, time_zone,"
+        " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
+        *(scope, scope_id, metric, window, amount, is_shadow, now, now),
+    )
+    time.sleep(SEEN_S)
+
+
+def client(platform: Running, **changes: Any) -> openai.OpenAI:
+    settings = {"max_retries": 0, "timeout": 60, "_strict_response_validation": True}
+    base_url = f"{platform.base_url}/v1"
+    return openai.OpenAI(base_url=base_url, api_key=platform.api_key, **{**settings, **changes})
+
+
+def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Count to 100."}],
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+    }
+    return httpx.post(
+        f"{platform.base_url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json={**body, **changes},
+        timeout=60,
+    )
+
+
+def num_tokens(platform: Running, since: int = 0) -> int:
+    """What the books say, of the rows after the first `since`."""
+    return sum(row.num_prompt_tokens + row.num_output_tokens for row in rows(platform)[since:])
+
+
+def num_output_tokens(platform: Running) -> int:
+    """Of all answers so far, according to the books."""
+    time.sleep(SEEN_S)
+    return sum(row.num_output_tokens for row in rows(platform))
+
+
+def settled_rows(platform: Running, num: int) -> int:
+    """Waits until there are so many rows, and all that was settled before is among them."""
+    time.sleep(SEEN_S)
+    until(lambda: len(rows(platform)) >= num)
+    return len(rows(platform))
+
+
+def test_without_a_limit_nothing_is_told(platform: Running) -> None:
+    assert not [name for name in ask(platform).headers if name.startswith("x-ratelimit")]
+
+
+def test_how_full_the_limits_are_is_told_with_every_answer(platform: Running) -> None:
+    limit(platform, "requests", "minute", 60)
+    limit(platform, "tokens", "minute", 6000)
+    unary = ask(platform).headers
+    streamed = ask(platform, stream=True).headers
+    for headers in (unary, streamed):
+        assert headers["x-ratelimit-limit-requests"] == "60"
+        assert headers["x-ratelimit-limit-tokens"] == "6000"
+        assert 5800 < int(headers["x-ratelimit-remaining-tokens"]) < 6000
+        assert headers["x-ratelimit-reset-requests"].endswith("s")
+    assert int(streamed["x-ratelimit-remaining-requests"]) <= 58
+
+
+def test_a_client_waits_as_long_as_a_limit_needs(platform: Running) -> None:
+    limit(platform, "requests", "minute", 30)
+    patient = client(platform, max_retries=1)
+    started_at = time.monotonic()
+    for _ in range(31):
+        patient.completions.create(model=MODEL, prompt="one", max_tokens=1)
+    # The first thirty at once; the last after the two seconds in which one place refills.
+    assert time.monotonic() - started_at < 30
+    refused = [row for row in rows(platform) if row.http_status == 429]
+    assert len(refused) <= 1
+
+
+def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running) -> None:
+    limit(platform, "tokens", "day", 3)
+    before = settled_rows(platform, 0)
+    with pytest.raises(openai.RateLimitError) as refused:
+        client(platform, max_retries=5).completions.create(model=MODEL, prompt="a b c d e f g")
+    assert refused.value.code in ("insufficient_quota", "rate_limit_exceeded")
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert settled_rows(platform, before + 1) == before + 1
+    assert rows(platform)[-1].num_prompt_tokens == 0
+
+
+def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:
+    limit(platform, "output_tokens", "day", num_output_tokens(platform) + 100)
+    answer = client(platform).chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Count to 100."}],
+        max_tokens=400,
+        extra_body={"ignore_eos": True},
+    )
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 100
+    assert answer.choices[0].finish_reason == "length"
+    assert (answer.choices[0].model_extra or {})["stop_reason"] == "quota_exceeded"
+    with pytest.raises(openai.RateLimitError) as refused:
+        client(platform).completions.create(model=MODEL, prompt="hello", max_tokens=1)
+    assert refused.value.code == "insufficient_quota"
+
+
+def test_responses_tell_of_a_quota_too(platform: Running) -> None:
+    limit(platform, "tokens", "minute", 150)
+    answer = client(platform).responses.create(
+        model=MODEL, input="Count to 100.", extra_body={"ignore_eos": True}, max_output_tokens=500
+    )
+    assert answer.status == "incomplete"
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.incomplete_details.model_extra == {"stop_reason": "quota_exceeded"}
+
+
+def test_five_hundred_at_once_use_a_quota_up_and_no_more(platform: Running) -> None:
+    before = settled_rows(platform, 0)
+    limit(platform, "tokens", "day", num_tokens(platform) + 10_000)
+
+    async def everybody() -> list[int]:
+        limits = httpx.Limits(max_connections=500)
+        async with httpx.AsyncClient(limits=limits, timeout=250) as http:
+            return await asyncio.gather(*(one(http, number) for number in range(500)))
+
+    async def one(http: httpx.AsyncClient, number: int) -> int:
+        body = {"model": MODEL, "prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
+        response = await http.post(
+            f"{platform.base_url}/v1/completions",
+            headers={"authorization": f"Bearer {platform.api_key}"},
+            json=body,
+        )
+        return response.status_code
+
+    statuses = asyncio.run(everybody())
+    settled_rows(platform, before + 500)
+    assert set(statuses) <= {200, 429, 503}
+    used = num_tokens(platform, before)
+    assert 9_500 < used <= 10_000, used
+
+
+def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
+    limit(platform, "concurrency", "none", 2)
+    # Its types know no chunk of a completion without an end.
+    with client(platform, _strict_response_validation=False) as openai_client:
+        streams = [long_stream(openai_client) for _ in range(2)]
+        assert ask(platform).status_code == 429
+        streams[0].close()
+        until(lambda: ask(platform).status_code == 200)
+        streams[1].close()
+
+
+def test_what_a_shadow_limit_would_have_refused_is_remembered(platform: Running) -> None:
+    limit(platform, "tokens", "day", 1, is_shadow=True)
+    assert ask(platform).status_code == 200
+    stored = until(
+        lambda: execute(platform, "SELECT * FROM accounts_refusedrequest WHERE is_shadow")
+    )
+    assert len(stored) >= 1
+
+
+def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
+    limit(platform, "tokens", "minute", 6000)
+    limit(platform, "requests", "month", 1_000_000)
+    ask(platform)
+    told = httpx.get(
+        f"{platform.base_url}/v1/usage/me",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        timeout=60,
+    ).json()
+    by_window = {each["window"]: each for each in told["limits"]}
+    assert by_window["minute"]["limit"] == 6000
+    assert by_window["minute"]["used"] + by_window["minute"]["remaining"] == 6000
+    assert by_window["month"]["resets_in_s"] > 0
+    assert told["project"]["name"] == "default"
+
+
+def test_a_quota_survives_the_process_that_counts_it(platform: Running) -> None:
+    limit(platform, "output_tokens", "day", num_output_tokens(platform) + 60)
+    assert ask(platform, 50).status_code == 200
+    (web,) = platform.pids("web")
+    os.kill(web, signal.SIGKILL)
+    until(lambda: platform.pids("web") not in ([], [web]) and is_up(platform))
+    answer = ask(platform, 50)
+    assert answer.status_code == 200
+    choice = answer.json()["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "quota_exceeded")
+    assert answer.json()["usage"]["completion_tokens"] == 10
+
+
+def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
+    execute(platform, "UPDATE accounts_apikey SET paused_at = NULL")
+    with httpx.stream(
+        "POST",
+        f"{platform.base_url}/v1/completions",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json={
+            "model": MODEL,
+            "prompt": "Count:",
+            "max_tokens": 1900,
+            "ignore_eos": True,
+            "stream": True,
+            "temperature": 0,
+        },
+        timeout=60,
+    ) as response:
+        lines = response.iter_lines()
+        next(lines)
+        execute(
+            platform,
+            "UPDATE accounts_apikey SET paused_at = '2026-01-01', updated_at = ?",
+            time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+        )
+        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert told[-1]["error"]["code"] == "invalid_api_key"
+    assert ask(platform).status_code == 401
+    execute(
+        platform,
+        "UPDATE accounts_apikey SET paused_at = NULL, updated_at = ?",
+        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+    )
+    until(lambda: ask(platform).status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "code"),
+    [
+        ("scopes", ["usage"], "missing_scope"),
+        ("allowed_models", ["other"], "model_not_allowed"),
+        ("allowed_endpoints", ["responses"], "endpoint_not_allowed"),
+        ("allowed_networks", ["10.0.0.0/8"], "address_not_allowed"),
+    ],
+)
+def test_a_key_is_only_for_what_it_was_made_for(
+    platform: Running, column: str, value: list[str], code: str
+) -> None:
+    (usual,) = execute(platform, f"SELECT {column} FROM accounts_apikey")[0]
+
+    def set_to(text: str) -> None:
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        execute(platform, f"UPDATE accounts_apikey SET {column} = ?, updated_at = ?", text, now)
+
+    before = len(rows(platform))
+    set_to(json.dumps(value))
+    try:
+        until(lambda: ask(platform).status_code == 403)
+        assert ask(platform).json()["error"]["code"] == code
+    finally:
+        set_to(usual)
+    until(lambda: ask(platform).status_code == 200)
+    assert len(rows(platform)) > before
+
+
+def long_stream(openai_client: openai.OpenAI) -> Any:
+    stream = openai_client.completions.create(
+        model=MODEL,
+        prompt="Count:",
+        max_tokens=1900,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    next(iter(stream))
+    return stream
+
+
+def is_up(platform: Running) -> bool:
+    try:
+        return httpx.get(f"{platform.base_url}/readyz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
