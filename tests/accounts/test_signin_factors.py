@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
+from asgiref.sync import sync_to_async
 from django.db import connection
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.test.client import ClientHandler
 from django.urls import reverse
 from signin_helpers import (
@@ -279,3 +280,17 @@ def test_the_api_is_not_asked_for_it(required: Any) -> None:
     client = required("all")
 
     assert client.get("/v1/models").status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_it_is_demanded_in_the_server_s_asynchronous_way_too(settings: Any) -> None:
+    settings.VINERY_REQUIRE_2FA = "all"
+    client = AsyncClient()
+    await client.aforce_login(await sync_to_async(person)("alice"))
+
+    held = await client.get("/admin/")
+    page = await client.get(reverse("account_overview"))
+
+    assert held.url == reverse("mfa_activate_totp")
+    assert page.status_code == 200
+    assert page.headers["Cache-Control"] == "no-store, private"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -379,6 +380,18 @@ def test_a_discovery_document_of_another_issuer_is_refused(
     issuer.lie_in_discovery = {"issuer": _NOBODY}
 
     assert refused(begin(client))
+
+
+def test_the_name_of_an_issuer_may_end_in_a_slash(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
+    name = f"{issuer.url}/"
+    settings.VINERY_OIDC = replace(issuer.settings(makes_accounts=True), url=name)
+    assert refused(begin(client))
+
+    issuer.lie_in_discovery, issuer.lie_in_token = {"issuer": name}, {"iss": name}
+    come_through(client)
+    assert who(client) == "ada"
 
 
 def test_an_issuer_that_is_away_is_told_at_both_ends(client: Client, issuer: TestIssuer) -> None:

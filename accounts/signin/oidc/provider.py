@@ -48,7 +48,8 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     def openid_config(self) -> dict[str, Any]:
         """The discovery document. Raises `IssuerFailed`."""
         if not hasattr(self, "_document"):
-            document = self._get_json(f"{self._issuer.url}/.well-known/openid-configuration")
+            place = self._issuer.url.rstrip("/")
+            document = self._get_json(f"{place}/.well-known/openid-configuration")
             if document.get("issuer") != self._issuer.url:
                 raise IssuerFailed("The discovery document names another issuer.")
             self._document = document

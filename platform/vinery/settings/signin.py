@@ -36,7 +36,6 @@ def issuer_from_env() -> Issuer | None:
             "to the claim that lists a person's groups, such as groups."
         )
     return Issuer(
-        # As its discovery document spells it, but for a last slash, which is not in its path.
         url=url,
         client_id=client_id,
         client_secret=client_secret,
