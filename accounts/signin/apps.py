@@ -12,9 +12,6 @@ class AccountConfig(AllauthAccountConfig):  # type: ignore[misc]
     of the API are none of its business.
     """
 
-    # Django would otherwise ask which of the two configurations in this module is meant.
-    default = True
-
     def ready(self) -> None:
         """Register allauth's checks of its settings."""
         from allauth.account import checks  # noqa: F401

@@ -27,7 +27,13 @@ settings are environment variables:
   VINERY_ALLOWED_HOSTS  names that browsers may use, with commas (default: as it listens)
   VINERY_REQUIRE_2FA  off, staff or all: who must have a second factor (default: off)
   VINERY_OIDC_ISSUER, VINERY_OIDC_CLIENT_ID, VINERY_OIDC_CLIENT_SECRET
-                      sign-in through an OpenID Connect issuer; the README lists the rest
+                      sign-in through an OpenID Connect issuer
+  VINERY_OIDC_NAME, VINERY_OIDC_SCOPES
+                      how its button calls it, and what it is asked for
+  VINERY_OIDC_SIGN_UP, VINERY_OIDC_LINK_BY_EMAIL
+                      on: it makes accounts; a verified address opens its account
+  VINERY_OIDC_GROUPS_CLAIM, VINERY_OIDC_ADMIN_GROUP, VINERY_OIDC_ROLES, VINERY_OIDC_ORGANIZATION
+                      superusers, and group=role pairs in an organisation, by its groups
   VINERY_EMAIL_URL, VINERY_EMAIL_FROM
                       smtp://user:password@host for STARTTLS, smtps:// for TLS
   VINERY_MAX_BODY_MB  largest request body (default: 64)
