@@ -6,7 +6,7 @@ from allauth.account import views as account
 from allauth.socialaccount import views as social
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import include, path, re_path
 from django.views.generic import TemplateView
 
@@ -34,6 +34,15 @@ def _reset(request: HttpRequest) -> HttpResponse:
     return TemplateView.as_view(template_name="account/password_reset_by_hand.html")(request)
 
 
+def _connections(request: HttpRequest) -> HttpResponse:
+    """With the issuer, while there is one. Raises `Http404`."""
+    if settings.VINERY_OIDC is None:
+        raise Http404
+    response: HttpResponse = social.connections(request)
+    return response
+
+
+_taken = TemplateView.as_view(template_name="socialaccount/address_taken.html")
 _no_password = login_required(TemplateView.as_view(template_name="account/no_password.html"))
 
 urlpatterns = [
@@ -61,5 +70,7 @@ urlpatterns = [
     path("oidc/login/", _to_issuer, name="openid_connect_login"),
     path("oidc/login/callback/", _from_issuer, name="openid_connect_callback"),
     path("oidc/cancelled/", social.login_cancelled, name="socialaccount_login_cancelled"),
-    path("oidc/", social.connections, name="socialaccount_connections"),
+    # Where allauth would let somebody choose another address: ours is the issuer's, or none.
+    path("oidc/taken/", _taken, name="socialaccount_signup"),
+    path("oidc/", _connections, name="socialaccount_connections"),
 ]

@@ -142,6 +142,22 @@ def test_an_address_of_two_accounts_opens_neither(
     assert not SocialAccount.objects.exists()
 
 
+def test_an_address_that_was_somebody_s_before_opens_nothing(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
+    """Companies give the address of who left to who comes next."""
+    settings.VINERY_OIDC = issuer.settings(links_by_email=True, makes_accounts=True)
+    come_through(Client())
+    User.objects.update(email="ada@private.example")
+    issuer.claims |= {"sub": "5678", "preferred_username": "successor"}
+
+    response = client.get(come_through(client).url)
+
+    assert "This address has an account already" in response.content.decode()
+    assert who(client) == ""
+    assert User.objects.count() == 1
+
+
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
 def test_an_account_that_may_not_sign_in_is_neither_linked_nor_opened(
     client: Client, issuer: TestIssuer, settings: Any, fields: dict[str, bool]
@@ -301,6 +317,7 @@ def test_the_way_back_is_under_the_public_url(
 def test_without_an_issuer_there_is_no_such_page(client: Client) -> None:
     assert begin(client).status_code == 404
     assert client.get(reverse("openid_connect_callback")).status_code == 404
+    assert client.get(reverse("socialaccount_connections")).status_code == 404
     assert "Log in with" not in client.get(reverse("account_login")).content.decode()
 
 
