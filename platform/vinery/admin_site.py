@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.contrib.admin import AdminSite
-from django.http import HttpRequest
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 # What is looked at daily comes first. What is not named here comes last, by name.
 _ORDER: Final = ("ServedModel", "UsageRecord", "ApiKey", "User", "Group")
@@ -26,6 +29,22 @@ class VineryAdminSite(AdminSite):
         for app in apps:
             app["models"].sort(key=_place)
         return sorted(apps, key=lambda app: min(map(_place, app["models"])))
+
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """To the one page where people sign in: the admin's own knows no second factor."""
+        if self.has_permission(request):
+            return HttpResponseRedirect(reverse("admin:index"))
+        if request.user.is_authenticated:
+            raise PermissionDenied
+        return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+
+    def password_change(  # type: ignore[override]  # the stubs promise a template
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """To the page that everybody has."""
+        return HttpResponseRedirect(reverse("account_change_password"))
 
 
 def _place(model: dict[str, Any]) -> int:

@@ -22,7 +22,7 @@ from vinery.health import HealthApplication  # noqa: E402
 
 # What browsers show to people. All the rest is for programs, and gets their headers:
 # a base URL without its `/v1` has to be readable in a browser's client too.
-_FOR_PEOPLE = ("/admin", "/console", "/static/", "/api/")
+_FOR_PEOPLE = ("/admin", "/accounts", "/console", "/static/", "/api/")
 
 
 class Application:

@@ -1,6 +1,6 @@
 """What Django answers when a URL is wrong or a view breaks: JSON, for programs and people.
 
-Only the admin keeps Django's own pages: a person is looking at it.
+Only pages for people keep Django's own: a person is looking at them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.views import defaults
 from serving.core.errors import InvalidRequest, NotFound, ServingError
 from serving.views import error_response
 
-_FOR_PEOPLE = ("/admin/", "/console/")
+_FOR_PEOPLE = ("/admin/", "/accounts/", "/console/")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -9,6 +9,7 @@ from vinery import errors
 urlpatterns = [
     path("", RedirectView.as_view(url="/admin/", permanent=False)),
     path("admin/", admin.site.urls),
+    path("accounts/", include("accounts.signin.urls")),
     path("", include("serving.urls")),
 ]
 

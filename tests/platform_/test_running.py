@@ -89,11 +89,11 @@ def test_static_files_of_the_admin_site_are_served(running: Running) -> None:
 
 def test_the_administrator_can_log_in(running: Running) -> None:
     with httpx.Client(base_url=running.base_url, follow_redirects=True) as browser:
-        browser.get("/admin/login/")
+        browser.get("/admin/")
         page = browser.post(
-            "/admin/login/?next=/admin/",
+            "/accounts/login/?next=/admin/",
             data={
-                "username": running.admin_user,
+                "login": running.admin_user,
                 "password": running.admin_password,
                 "csrfmiddlewaretoken": browser.cookies["csrftoken"],
             },

@@ -91,6 +91,20 @@ def test_an_administrator_may_name_the_hosts(home: str) -> None:
     assert values["ALLOWED_HOSTS"] == ["a.example", "b.example"]
 
 
+def test_passwords_are_reset_by_mail_only_to_a_name_that_is_known(home: str) -> None:
+    def is_offered(**environment: str) -> bool:
+        return bool(
+            settings_with("VINERY_PASSWORD_RESET", VINERY_HOME=home, **environment).popitem()[1]
+        )
+
+    mail = {"VINERY_EMAIL_URL": "smtp://mail.example"}
+    anywhere = {"VINERY_HOST": "0.0.0.0"}
+    assert not is_offered()
+    assert is_offered(**mail)
+    assert not is_offered(**mail, **anywhere)
+    assert is_offered(**mail, **anywhere, VINERY_PUBLIC_URL="https://vinery.example")
+
+
 def test_postgresql_gets_a_pool(home: str) -> None:
     values = settings_with(
         "DATABASES", VINERY_HOME=home, DATABASE_URL="postgres://u:p@db:5433/vinery?sslmode=require"

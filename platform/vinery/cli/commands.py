@@ -25,6 +25,17 @@ settings are environment variables:
   VINERY_AUTH         on, or off to serve this machine without keys (default: on)
   VINERY_PUBLIC_URL   URL that clients use, if a proxy is in front; https hardens cookies
   VINERY_ALLOWED_HOSTS  names that browsers may use, with commas (default: as it listens)
+  VINERY_REQUIRE_2FA  off, staff or all: who must have a second factor (default: off)
+  VINERY_OIDC_ISSUER, VINERY_OIDC_CLIENT_ID, VINERY_OIDC_CLIENT_SECRET
+                      sign-in through an OpenID Connect issuer
+  VINERY_OIDC_NAME, VINERY_OIDC_SCOPES
+                      how its button calls it, and what it is asked for
+  VINERY_OIDC_SIGN_UP, VINERY_OIDC_LINK_BY_EMAIL
+                      on: it makes accounts; a verified address opens its account
+  VINERY_OIDC_GROUPS_CLAIM, VINERY_OIDC_ADMIN_GROUP, VINERY_OIDC_ROLES, VINERY_OIDC_ORGANIZATION
+                      superusers, and group=role pairs in an organisation, by its groups
+  VINERY_EMAIL_URL, VINERY_EMAIL_FROM
+                      smtp://user:password@host for STARTTLS, smtps:// for TLS
   VINERY_MAX_BODY_MB  largest request body (default: 64)
   VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
@@ -33,7 +44,7 @@ settings are environment variables:
   REDIS_URL           Redis instead of files and memory, for several hosts
   VINERY_SECRET_KEY, VINERY_KEY_PEPPER_1
                       secrets for hosts that share a database (default: made in the home)
-The last four may also be files: add _FILE to the name.
+Those with secrets in them may also be files: add _FILE to the name.
 """
 
 

@@ -61,6 +61,8 @@ def _migrate() -> None:
     # With nothing to apply, the command still spends half a second on permissions.
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", interactive=False, verbosity=0)
+    # Counts of failed sign-ins are no model's, so that migrations do not make their table.
+    call_command("createcachetable", verbosity=0)
 
 
 def _make_first_credentials() -> None:

@@ -13,6 +13,7 @@ from vinery import __version__, env, logs, secret_files
 from vinery.home import REPOSITORY, Home
 from vinery.listening import Address, server_from_env
 from vinery.settings.database import database
+from vinery.settings.signin import issuer_from_env, mail_server_from_env
 
 # -- Places ---------------------------------------------------------------------------
 
@@ -89,6 +90,11 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "channels",
+    "allauth",
+    "accounts.signin.apps.AccountConfig",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.usersessions",
     "accounts",
     "serving",
 ]
@@ -100,6 +106,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "accounts.signin.required.second_factor_required",
+    "accounts.signin.pages.sign_in_pages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
@@ -136,13 +144,63 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-LOGIN_URL = "admin:login"
+# A session's user is asked for again at each request: see `accounts/signin/people.py`.
+AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staff", "all"))
+VINERY_OIDC = issuer_from_env()
+
+# What django-allauth reads. Nobody signs up by themselves: administrators make accounts.
+ACCOUNT_ADAPTER = "accounts.signin.account.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = {"login_failed": "10/m/ip,5/5m/key"}
+SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc.adapter.IssuerAdapter"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+MFA_ADAPTER = "accounts.signin.factors.FactorAdapter"
+MFA_FORMS = {
+    "authenticate": "accounts.signin.factors.AuthenticateForm",
+    "reauthenticate": "accounts.signin.factors.ReauthenticateForm",
+}
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Vinery"
+# Phones' clocks may be half a minute off, and people type slowly.
+MFA_TOTP_TOLERANCE = 1
+
+# -- E-mail -----------------------------------------------------------------------------
+
+_MAIL = mail_server_from_env()
+VINERY_HAS_EMAIL = _MAIL is not None
+# A link in a mail must lead here, so the host of the request that asks for it must be known.
+VINERY_PASSWORD_RESET = VINERY_HAS_EMAIL and (bool(VINERY_PUBLIC_URL) or "*" not in ALLOWED_HOSTS)
+EMAIL_TIMEOUT = 10
+if _MAIL is None:
+    EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+else:
+    EMAIL_HOST, EMAIL_PORT = _MAIL.host, _MAIL.port
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _MAIL.user, _MAIL.password
+    EMAIL_USE_SSL, EMAIL_USE_TLS = _MAIL.is_tls, _MAIL.is_starttls
+DEFAULT_FROM_EMAIL = env.text("VINERY_EMAIL_FROM", f"vinery@{_PUBLIC.hostname or 'localhost'}")
 
 # -- Data -------------------------------------------------------------------------------
 
 DATABASES = {"default": database(HOME)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 VINERY_REDIS_URL = env.secret_url("REDIS_URL", schemes=("redis", "rediss", "unix"))
+# Counts failed sign-ins and used codes, for all processes together; nothing that is asked for
+# often. In the database because that is there in every installation, and is where sign-in
+# already depends on.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "vinery_cache",
+        # Whoever tries many names should not push out the counts of others.
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
 
 
 def _channel_layer() -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""Second factors: their secrets are encrypted in the database, and a code works once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Final
+
+from allauth.mfa import app_settings
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
+from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.core.cache import cache
+from django.utils.encoding import force_bytes
+
+from accounts.models import User
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+_PURPOSE: Final = b"vinery second factors"
+
+
+def has_second_factor(user: User) -> bool:
+    """Whether a password alone does not let this person in."""
+    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
+
+
+class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """What `MFA_ADAPTER` names: a dump of the database opens no account."""
+
+    def encrypt(self, text: str) -> str:
+        """For the database."""
+        return _cipher().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """From the database. Raises `cryptography.fernet.InvalidToken` after a change of
+        Django's key without SECRET_KEY_FALLBACKS."""
+        return _cipher().decrypt(encrypted_text.encode()).decode()
+
+
+def _cipher() -> MultiFernet:
+    # Imported here because only a sign-in with a second factor needs it.
+    from cryptography.fernet import Fernet, MultiFernet
+
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    return MultiFernet([Fernet(_derived(key)) for key in keys])
+
+
+def _derived(key: str | bytes) -> bytes:
+    """One of 256 bits for this purpose alone; Django's key is long and random, so that one
+    hash will do."""
+    return base64.urlsafe_b64encode(hmac.digest(force_bytes(key), _PURPOSE, hashlib.sha256))
+
+
+class _OneUse:
+    """Remembers codes as long as they are good.
+
+    Allauth remembers them for one period only, and with its tolerance a code is good for three.
+    """
+
+    user: User
+
+    def clean_code(self) -> str:
+        """The code. Raises `ValidationError` for one that is wrong or was used before."""
+        code: str = super().clean_code()  # type: ignore[misc]
+        # However it is typed: people part the digits.
+        plain = "".join(filter(str.isalnum, code)).upper()
+        num_periods = 2 * app_settings.TOTP_TOLERANCE + 1
+        is_new = cache.add(
+            f"vinery.factor.used:{self.user.pk}:{plain}",
+            1,
+            timeout=num_periods * app_settings.TOTP_PERIOD,
+        )
+        if not is_new:
+            raise FactorAdapter().validation_error("incorrect_code")
+        return code
+
+
+class AuthenticateForm(_OneUse, AllauthAuthenticateForm):  # type: ignore[misc]
+    """The code at sign-in."""
+
+
+class ReauthenticateForm(_OneUse, AllauthReauthenticateForm):  # type: ignore[misc]
+    """The code before something that a stolen session should not do."""
+
+
+def forget_factors(user: User) -> int:
+    """Delete the second factor and its recovery codes; returns how many rows that were."""
+    num_deleted: int
+    num_deleted, _ = Authenticator.objects.filter(user=user).delete()
+    return num_deleted

@@ -1,0 +1,119 @@
+"""Who vouches for people, and how mail is sent: what the variables say, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from accounts.signin.oidc.issuer import Issuer
+from vinery import env
+from vinery.env import SettingError
+
+_ROLES: Final = ("owner", "admin", "member", "viewer")
+_SCOPES: Final = ("openid", "profile", "email")
+
+
+def issuer_from_env() -> Issuer | None:
+    """The OpenID Connect issuer, or None. Raises `SettingError`."""
+    url = env.text("VINERY_OIDC_ISSUER")
+    if not url:
+        return None
+    _refuse_open_wire(url)
+    client_id = env.text("VINERY_OIDC_CLIENT_ID")
+    client_secret = env.secret("VINERY_OIDC_CLIENT_SECRET")
+    if not client_id or not client_secret:
+        raise SettingError(
+            "VINERY_OIDC_ISSUER needs a client: set VINERY_OIDC_CLIENT_ID and "
+            "VINERY_OIDC_CLIENT_SECRET (or VINERY_OIDC_CLIENT_SECRET_FILE)."
+        )
+    roles = _roles()
+    groups_claim = env.text("VINERY_OIDC_GROUPS_CLAIM")
+    admin_group = env.text("VINERY_OIDC_ADMIN_GROUP")
+    if (roles or admin_group) and not groups_claim:
+        raise SettingError(
+            "VINERY_OIDC_ADMIN_GROUP and VINERY_OIDC_ROLES need VINERY_OIDC_GROUPS_CLAIM: set it "
+            "to the claim that lists a person's groups, such as groups."
+        )
+    return Issuer(
+        url=url,
+        client_id=client_id,
+        client_secret=client_secret,
+        name=env.text("VINERY_OIDC_NAME", "single sign-on"),
+        scopes=_scopes(),
+        makes_accounts=env.on_off("VINERY_OIDC_SIGN_UP", default=False),
+        links_by_email=env.on_off("VINERY_OIDC_LINK_BY_EMAIL", default=False),
+        organization=env.text("VINERY_OIDC_ORGANIZATION"),
+        groups_claim=groups_claim,
+        admin_group=admin_group,
+        roles=roles,
+    )
+
+
+def _refuse_open_wire(url: str) -> None:
+    """The client's secret and people's tokens go there."""
+    parts = urlsplit(url)
+    is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
+        raise SettingError(
+            "VINERY_OIDC_ISSUER is not a URL that can be used here. Start it with https://"
+        )
+
+
+def _scopes() -> tuple[str, ...]:
+    named = tuple(env.words("VINERY_OIDC_SCOPES")) or _SCOPES
+    return named if "openid" in named else ("openid", *named)
+
+
+def _roles() -> dict[str, str]:
+    """`group=role` pairs. Raises `SettingError`."""
+    roles = {}
+    for pair in env.words("VINERY_OIDC_ROLES"):
+        group, _, role = pair.rpartition("=")
+        if not group or role not in _ROLES:
+            raise SettingError(
+                f"VINERY_OIDC_ROLES: {pair!r} is not a group and its role. Write group=role, "
+                f"with {', '.join(_ROLES)} as roles, and commas between pairs."
+            )
+        roles[group] = role
+    return roles
+
+
+@dataclass(frozen=True)
+class MailServer:
+    """Where mail is handed in."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    is_tls: bool
+    """From the first byte, on port 465."""
+    is_starttls: bool
+    """After a greeting, on port 587."""
+
+
+_PORTS: Final = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
+
+
+def mail_server_from_env() -> MailServer | None:
+    """`smtp://` upgrades to TLS, `smtps://` begins with it, `smtp+plain://` does without, for a
+    relay on this machine. Raises `SettingError`."""
+    address = env.secret_url("VINERY_EMAIL_URL", schemes=tuple(_PORTS))
+    if not address:
+        return None
+    parts = urlsplit(address)
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        raise SettingError("VINERY_EMAIL_URL has a port that is no number.") from None
+    if not parts.hostname:
+        raise SettingError("VINERY_EMAIL_URL names no host. Write smtp://user:password@host")
+    return MailServer(
+        host=parts.hostname,
+        port=port,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        is_tls=parts.scheme == "smtps",
+        is_starttls=parts.scheme == "smtp",
+    )

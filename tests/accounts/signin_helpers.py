@@ -1,0 +1,64 @@
+"""What tests of sign-in share: people with passwords, and codes as a phone would show them."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import struct
+import time
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import User
+
+PASSWORD = "correct horse battery"
+
+
+def code_of(secret: str, *, periods_from_now: int = 0) -> str:
+    """The TOTP code of RFC 6238, computed without the library that is tested."""
+    counter = int(time.time()) // 30 + periods_from_now
+    digest = hmac.digest(base64.b32decode(secret), struct.pack(">Q", counter), "sha1")
+    offset = digest[-1] & 0xF
+    number = struct.unpack(">I", digest[offset : offset + 4])[0] & 0x7FFFFFFF
+    return f"{number % 10**6:06}"
+
+
+def person(username: str = "alice", **fields: Any) -> User:
+    """Somebody who knows `PASSWORD`."""
+    return User.objects.create_user(username, password=PASSWORD, **fields)
+
+
+def give_factor(user: User) -> str:
+    """A second factor with recovery codes; returns its secret."""
+    secret = generate_totp_secret()
+    TOTP.activate(user, secret)
+    RecoveryCodes.activate(user)
+    return secret
+
+
+def recovery_codes(user: User) -> list[str]:
+    row = Authenticator.objects.get(user=user, type=Authenticator.Type.RECOVERY_CODES)
+    return RecoveryCodes(row).get_unused_codes()
+
+
+def sign_in(
+    client: Client, username: str, password: str = PASSWORD, next: str = "", **extra: Any
+) -> Any:
+    """Post the form of the sign-in page, as a browser does."""
+    form = {"login": username, "password": password} | ({"next": next} if next else {})
+    return client.post(reverse("account_login"), form, **extra)
+
+
+def enter_code(client: Client, code: str) -> Any:
+    return client.post(reverse("mfa_authenticate"), {"code": code})
+
+
+def who(client: Client) -> str:
+    """The name of the session's user; empty for nobody."""
+    response = client.get(reverse("account_overview"))
+    return response.wsgi_request.user.get_username() if response.status_code == 200 else ""

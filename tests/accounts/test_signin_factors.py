@@ -1,0 +1,298 @@
+"""The second factor: set up, used, recovered, demanded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
+from django.test import AsyncClient, Client
+from django.test.client import ClientHandler
+from django.urls import reverse
+from signin_helpers import (
+    PASSWORD,
+    code_of,
+    enter_code,
+    give_factor,
+    person,
+    recovery_codes,
+    sign_in,
+    who,
+)
+
+from accounts.models import User
+from accounts.signin.factors import has_second_factor
+from accounts.signin.recovery import reset_second_factor
+
+pytestmark = pytest.mark.django_db
+
+
+def _confirm(client: Client) -> None:
+    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
+
+
+# -- Setting up
+
+
+def test_setting_up_takes_the_password_again_and_a_code_and_gives_recovery_codes(
+    client: Client,
+) -> None:
+    alice = person("alice")
+    sign_in(client, "alice")
+    page = client.get(reverse("mfa_activate_totp"), follow=True)
+    assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
+    _confirm(client)
+
+    page = client.get(reverse("mfa_activate_totp"))
+    secret = page.context["form"].secret
+    assert page.context["totp_svg_data_uri"].startswith("data:image/svg+xml;base64,")
+    done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}, follow=True)
+
+    assert has_second_factor(alice)
+    shown = re.search(r'<pre id="recovery-codes">([^<]*)</pre>', done.content.decode())
+    assert shown is not None
+    assert shown[1].split() == recovery_codes(alice)
+    assert len(recovery_codes(alice)) == 10
+
+
+def test_a_wrong_code_sets_nothing_up(client: Client) -> None:
+    alice = person("alice")
+    sign_in(client, "alice")
+    _confirm(client)
+    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
+
+    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret, periods_from_now=9)})
+
+    assert not has_second_factor(alice)
+
+
+def test_secrets_are_encrypted_in_the_database() -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT data FROM mfa_authenticator")
+        stored = " ".join(str(row[0]) for row in cursor.fetchall())
+
+    assert secret not in stored
+    assert not set(recovery_codes(alice)) & set(re.findall(r"\w+", stored))
+
+
+def test_an_old_key_of_django_still_opens_secrets(settings: Any) -> None:
+    alice = person("alice")
+    give_factor(alice)
+    codes = recovery_codes(alice)
+
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "a new one, made today"
+
+    assert recovery_codes(alice) == codes
+
+
+def test_turning_it_off_takes_a_confirmation_and_the_recovery_codes_with_it(client: Client) -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+    sign_in(client, "alice")
+    enter_code(client, code_of(secret))
+
+    client.post(reverse("mfa_deactivate_totp"))
+    assert has_second_factor(alice)
+    _confirm(client)
+    client.post(reverse("mfa_deactivate_totp"))
+
+    assert not Authenticator.objects.filter(user=alice).exists()
+
+
+# -- Signing in
+
+
+def test_the_password_alone_opens_nothing(client: Client) -> None:
+    give_factor(person("root", is_staff=True, is_superuser=True))
+
+    response = sign_in(client, "root", next="/admin/")
+
+    assert response.url.startswith(reverse("mfa_authenticate"))
+    assert who(client) == ""
+    assert client.get("/admin/").status_code == 302
+
+
+def test_the_code_opens_the_page_that_was_wanted(client: Client) -> None:
+    secret = give_factor(person("root", is_staff=True, is_superuser=True))
+    sign_in(client, "root", next="/admin/")
+    half_way = client.session.session_key
+
+    response = enter_code(client, code_of(secret))
+
+    assert response.url == "/admin/"
+    assert client.get("/admin/").status_code == 200
+    assert client.session.session_key != half_way
+
+
+@pytest.mark.parametrize("periods", [-1, 0, 1])
+def test_a_phone_may_be_half_a_minute_off(client: Client, periods: int) -> None:
+    secret = give_factor(person("alice"))
+    sign_in(client, "alice")
+
+    enter_code(client, code_of(secret, periods_from_now=periods))
+
+    assert who(client) == "alice"
+
+
+@pytest.mark.parametrize("periods", [-1, 0, 1])
+def test_a_code_works_once_as_long_as_it_is_good(
+    client: Client, periods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = give_factor(person("alice"))
+    code = code_of(secret, periods_from_now=periods)
+    sign_in(client, "alice")
+    enter_code(client, code)
+    # Allauth forgets it after one period, when it may still be good.
+    from django.core.cache import cache
+
+    cache.delete(f"allauth.mfa.totp.used?user={User.objects.get().pk}&code={code}")
+
+    thief = Client()
+    sign_in(thief, "alice")
+    response = enter_code(thief, f"{code[:3]} {code[3:]}")
+
+    assert "Incorrect code" in response.content.decode()
+    assert who(thief) == ""
+
+
+def test_a_recovery_code_works_in_its_place_and_once(client: Client) -> None:
+    alice = person("alice")
+    give_factor(alice)
+    code = recovery_codes(alice)[3]
+    sign_in(client, "alice")
+    enter_code(client, code)
+    assert who(client) == "alice"
+
+    thief = Client()
+    sign_in(thief, "alice")
+    enter_code(thief, code)
+
+    assert who(thief) == ""
+    assert len(recovery_codes(alice)) == 9
+
+
+def test_codes_cannot_be_guessed(client: Client) -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+    sign_in(client, "alice")
+    for _ in range(5):
+        enter_code(client, code_of(secret, periods_from_now=9))
+
+    response = enter_code(client, code_of(secret))
+
+    assert "Too many failed login attempts" in response.content.decode()
+    assert who(client) == ""
+
+
+def test_an_account_that_is_closed_between_password_and_code_stays_closed(client: Client) -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+    sign_in(client, "alice")
+
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    enter_code(client, code_of(secret))
+
+    assert who(client) == ""
+
+
+# -- Recovery
+
+
+def test_after_a_reset_the_password_is_enough_again(client: Client) -> None:
+    alice = person("alice")
+    give_factor(alice)
+
+    assert reset_second_factor(alice)
+    assert not reset_second_factor(alice)
+
+    sign_in(client, "alice")
+    assert who(client) == "alice"
+
+
+def test_administrators_reset_it_in_the_admin(client: Client) -> None:
+    alice = person("alice")
+    give_factor(alice)
+    client.force_login(person("root", is_staff=True, is_superuser=True))
+
+    response = client.post(
+        reverse("admin:accounts_user_changelist"),
+        {"action": "reset_second_factors", "_selected_action": [alice.pk]},
+        follow=True,
+    )
+
+    assert "Reset for alice." in response.content.decode()
+    assert not has_second_factor(alice)
+
+
+# -- Demanded
+
+
+@pytest.fixture
+def required(settings: Any) -> Iterator[Any]:
+    """Says of whom it is demanded. Middleware reads that once, when the server starts."""
+
+    def demand(of: str) -> Client:
+        settings.VINERY_REQUIRE_2FA = of
+        client = Client()
+        client.handler = ClientHandler(enforce_csrf_checks=False)
+        return client
+
+    yield demand
+
+
+def test_whoever_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> None:
+    client = required("staff")
+    root = person("root", is_staff=True, is_superuser=True)
+    sign_in(client, "root")
+
+    assert client.get("/admin/").url == reverse("mfa_activate_totp")
+    refused = client.get("/api/anything")
+    assert refused.status_code == 403
+    assert refused.json()["error"]["code"] == "second_factor_required"
+
+    _confirm(client)
+    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
+    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    assert has_second_factor(root)
+    assert client.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize(("of", "is_held"), [("off", False), ("staff", False), ("all", True)])
+def test_of_whom_it_is_demanded(required: Any, of: str, is_held: bool) -> None:
+    client = required(of)
+    person("alice")
+    sign_in(client, "alice")
+
+    response = client.get("/")
+
+    assert (response.url == reverse("mfa_activate_totp")) == is_held
+
+
+def test_the_api_is_not_asked_for_it(required: Any) -> None:
+    client = required("all")
+
+    assert client.get("/v1/models").status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_it_is_demanded_in_the_server_s_asynchronous_way_too(settings: Any) -> None:
+    settings.VINERY_REQUIRE_2FA = "all"
+    client = AsyncClient()
+    await client.aforce_login(await sync_to_async(person)("alice"))
+
+    held = await client.get("/admin/")
+    page = await client.get(reverse("account_overview"))
+    # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
+    await sync_to_async(connections.close_all)()
+
+    assert held.url == reverse("mfa_activate_totp")
+    assert page.status_code == 200
+    assert page.headers["Cache-Control"] == "no-store, private"

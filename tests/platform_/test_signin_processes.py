@@ -1,0 +1,31 @@
+"""Failed sign-ins are counted over all processes, and over a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.platform_ import scripts
+
+_TRY = """
+import sys
+from vinery.cli.shape import start_django
+start_django()
+from django.test import Client
+for _ in range(3):
+    page = Client().post(
+        "/accounts/login/", {"login": "admin", "password": "wrong"}, headers={"host": "localhost"}
+    )
+    print("closed" if "Too many failed" in page.content.decode() else "wrong")
+"""
+
+
+def test_wrong_passwords_in_one_process_close_the_door_in_another(tmp_path: Path) -> None:
+    home = {"VINERY_HOME": str(tmp_path / "home")}
+    assert scripts.vinery("prepare", environment=home).returncode == 0
+
+    told = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]
+
+    assert [each.stdout.split() for each in told] == [
+        ["wrong", "wrong", "wrong"],
+        ["wrong", "wrong", "closed"],
+    ]

@@ -1,0 +1,123 @@
+"""Settings of sign-in and e-mail, as the environment makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.signin.oidc.issuer import Issuer
+from vinery.env import SettingError
+from vinery.settings.signin import MailServer, issuer_from_env, mail_server_from_env
+
+URL = "https://id.example/realms/main"
+
+
+@pytest.fixture
+def issuer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The issuer that these variables make."""
+
+    def read(**more: str) -> Issuer | None:
+        named = {"ISSUER": URL, "CLIENT_ID": "vinery", "CLIENT_SECRET": "secret"} | more
+        for name, value in named.items():
+            monkeypatch.setenv(f"VINERY_OIDC_{name}", value)
+        return issuer_from_env()
+
+    return read
+
+
+def test_without_an_issuer_there_is_none() -> None:
+    assert issuer_from_env() is None
+
+
+def test_an_issuer_needs_little_and_trusts_nobody_by_default(issuer: Any) -> None:
+    assert issuer() == Issuer(
+        url=URL,
+        client_id="vinery",
+        client_secret="secret",
+        name="single sign-on",
+        scopes=("openid", "profile", "email"),
+        makes_accounts=False,
+        links_by_email=False,
+    )
+
+
+def test_everything_about_an_issuer_can_be_said(issuer: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+
+    told = issuer(
+        CLIENT_SECRET="",
+        CLIENT_SECRET_FILE=str(tmp_path / "secret"),
+        NAME="Example",
+        SCOPES="email, groups",
+        SIGN_UP="on",
+        LINK_BY_EMAIL="on",
+        ORGANIZATION="Example",
+        GROUPS_CLAIM="groups",
+        ADMIN_GROUP="operators",
+        ROLES="leads=admin, cn=staff=member",
+    )
+
+    assert told == Issuer(
+        url=URL,
+        client_id="vinery",
+        client_secret="from a file",
+        name="Example",
+        scopes=("openid", "email", "groups"),
+        makes_accounts=True,
+        links_by_email=True,
+        organization="Example",
+        groups_claim="groups",
+        admin_group="operators",
+        roles={"leads": "admin", "cn=staff": "member"},
+    )
+    assert "from a file" not in repr(told)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"ISSUER": "http://id.example"}, "Start it with https://"),
+        ({"ISSUER": "id.example"}, "Start it with https://"),
+        ({"CLIENT_ID": ""}, "set VINERY_OIDC_CLIENT_ID"),
+        ({"CLIENT_SECRET": ""}, "VINERY_OIDC_CLIENT_SECRET_FILE"),
+        ({"ROLES": "leads=king", "GROUPS_CLAIM": "groups"}, "'leads=king' is not a group"),
+        ({"ROLES": "leads", "GROUPS_CLAIM": "groups"}, "'leads' is not a group"),
+        ({"ROLES": "leads=admin"}, "need VINERY_OIDC_GROUPS_CLAIM"),
+        ({"ADMIN_GROUP": "operators"}, "need VINERY_OIDC_GROUPS_CLAIM"),
+        ({"SIGN_UP": "maybe"}, "VINERY_OIDC_SIGN_UP='maybe' is not a switch"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told(
+    issuer: Any, wrong: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        issuer(**wrong)
+
+
+def test_an_issuer_on_this_machine_may_do_without_tls(issuer: Any) -> None:
+    assert issuer(ISSUER="http://127.0.0.1:9000").url == "http://127.0.0.1:9000"
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("smtp://mail.example", MailServer("mail.example", 587, "", "", False, True)),
+        ("smtps://u:p%40s@mail.example", MailServer("mail.example", 465, "u", "p@s", True, False)),
+        ("smtp+plain://localhost:1025", MailServer("localhost", 1025, "", "", False, False)),
+    ],
+)
+def test_mail_servers(url: str, server: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mail_server_from_env() is None
+    monkeypatch.setenv("VINERY_EMAIL_URL", url)
+    assert mail_server_from_env() == server
+
+
+@pytest.mark.parametrize("url", ["http://mail", "smtp://:25", "smtp://mail:many"])
+def test_a_mail_server_that_cannot_be_used_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_EMAIL_URL", url)
+    with pytest.raises(SettingError, match="VINERY_EMAIL_URL"):
+        mail_server_from_env()
