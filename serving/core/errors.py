@@ -116,6 +116,8 @@ class LimitReached(ServingError):
     """A limit on requests or tokens, or a quota, leaves no room for this one."""
 
     status = 429
+    type = "requests"
+    code = "rate_limit_exceeded"
 
     def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
         """`headers` tell how full the limits are, and when to come again."""

@@ -38,6 +38,10 @@ settings are environment variables:
                       smtp://user:password@host for STARTTLS, smtps:// for TLS
   VINERY_MAX_BODY_MB  largest request body (default: 64)
   VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
+  VINERY_LIMITS_WHEN_AWAY
+                      refuse, allow or share: requests while Redis is away (default: share)
+  VINERY_LIMITS_QUEUE_S
+                      how long a request may wait for a limit of its key (default: 0)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
   VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)
   DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
