@@ -9,7 +9,7 @@ from docs.failures import AT_THE_DOOR, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
 from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED, Row
 from serving.core import errors
-from serving.core.errors import ServingError
+from serving.core.errors import LimitReached, ServingError
 from serving.core.request import Endpoint
 from serving.protocols.refused import REFUSED, refusal
 
@@ -88,6 +88,8 @@ def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
 def _retry(kind: type[ServingError]) -> str:
     if kind.should_retry is False:
         return "no use"
+    if kind is LimitReached:
+        return "when its headers say"
     if kind.retry_after_s is not None:
         return f"after {kind.retry_after_s} s"
     return "as it is" if kind.status >= 500 else "after a change"
