@@ -6,11 +6,13 @@ has `accounts.usage.verify` compare a day of it with what Vinery itself would ha
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,11 +25,11 @@ from accounts.models import (
     MinuteRollup,
     Rollup,
     UsageRecord,
-    UsageSlice,
 )
 from accounts.usage import histogram
 from accounts.usage.entries import Outcome
-from accounts.usage.rollups import Slice
+from accounts.usage.grains import Grain, Slice
+from accounts.usage.rollups import GRAINS, SUMS, ids_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -60,9 +62,6 @@ class Requests:
 def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
     """Fill an empty database, without rows of single requests unless they are wanted."""
     slices, weights = _slices()
-    UsageSlice.objects.bulk_create([each.record() for each in slices])
-    ids = dict(UsageSlice.objects.values_list("digest", "id"))
-    slice_ids = np.array([ids[each.digest] for each in slices], dtype=np.int64)
     requests = _draw(num_requests, weights, until, days)
     is_error = np.array([Outcome(each.outcome).is_error for each in slices])
     places = _places(requests)
@@ -71,12 +70,23 @@ def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows
         (HourRollup, 3600, 0),
         (DayRollup, 86_400, 0),
     ):
-        rows = _rollups(requests, places, slice_ids, is_error, unit_s, since_s)
-        _insert(model, _ROLLUP_COLUMNS, rows)
+        by_grain = [
+            _rollups(requests, places, _slice_ids(slices, grain), is_error, unit_s, since_s)
+            for grain in GRAINS[unit_s]
+        ]
+        # In the order of time, as they would have been written.
+        _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_grain, key=itemgetter(0)))
     if with_rows:
         _insert(UsageRecord, _ROW_COLUMNS, _rows(requests, slices))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
+
+
+def _slice_ids(slices: Sequence[Slice], grain: Grain) -> Integers:
+    """Of the grain's slices that these are parts of."""
+    coarse = [each.at(grain) for each in slices]
+    ids = ids_of(set(coarse))
+    return np.array([ids[each] for each in coarse], dtype=np.int64)
 
 
 def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
@@ -94,6 +104,7 @@ def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
                 for (outcome, status), share in zip(_OUTCOMES, _SHARES, strict=True):
                     slices.append(
                         Slice(
+                            grain=Grain.ALL.value,
                             key_id=key,
                             key_name=f"key {key}",
                             user_id=user,
@@ -144,17 +155,7 @@ def _places(requests: Requests) -> Integers:
     return np.stack(columns, axis=1)
 
 
-_SUMS = (
-    "num_requests",
-    "num_errors",
-    "num_prompt_tokens",
-    "num_cached_tokens",
-    "num_image_tokens",
-    "num_output_tokens",
-    "num_reasoning_tokens",
-    "weighted_tokens",
-)
-_ROLLUP_COLUMNS = ("start_s", "slice_id", *_SUMS, "histograms")
+_ROLLUP_COLUMNS = ("start_s", "slice_id", *SUMS, "histograms")
 
 
 def _rollups(
@@ -168,13 +169,13 @@ def _rollups(
     first = int(np.searchsorted(requests.start_s, since_s))
     units = requests.start_s[first:] // unit_s
     slice_at = requests.slice_at[first:]
-    num_slices = len(slice_ids)
+    num_ids = int(slice_ids.max()) + 1
     groups, inverse, counts = np.unique(
-        units * num_slices + slice_at, return_inverse=True, return_counts=True
+        units * num_ids + slice_ids[slice_at], return_inverse=True, return_counts=True
     )
 
-    def total(column: Integers) -> list[int]:
-        sums = np.bincount(inverse, weights=column[first:], minlength=len(groups))
+    def total(column: npt.NDArray[Any]) -> list[int]:
+        sums = np.bincount(inverse, weights=column, minlength=len(groups))
         return sums.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
     num_places = len(histogram.Latency) * histogram.NUM_BUCKETS
@@ -182,29 +183,36 @@ def _rollups(
     filled, nums = np.unique(in_places, return_counts=True)
     words = ((filled % num_places) << 22 | nums).astype("<u4").tobytes()
     ends = (np.searchsorted(filled, np.arange(1, len(groups) + 1) * num_places) * 4).tolist()
-    prompt, output = total(requests.num_prompt_tokens), total(requests.num_output_tokens)
-    cached = total(requests.num_cached_tokens)
-    group_slices = groups % num_slices
-    starts = (groups // num_slices * unit_s).tolist()
-    errors = np.where(is_error[group_slices], counts, 0).tolist()
-    begin = 0
-    for at, (start, slice_id, num) in enumerate(
-        zip(starts, slice_ids[group_slices].tolist(), counts.tolist(), strict=True)
-    ):
+    prompt, output = (
+        total(column[first:]) for column in (requests.num_prompt_tokens, requests.num_output_tokens)
+    )
+    columns = zip(
+        (groups // num_ids * unit_s).tolist(),
+        (groups % num_ids).tolist(),
+        counts.tolist(),
+        total(is_error[slice_at]),
+        prompt,
+        total(requests.num_cached_tokens[first:]),
+        output,
+        [0, *ends],
+        ends,
+        strict=False,
+    )
+    for start_s, slice_id, num, num_errors, num_in, num_cached, num_out, begin, end in columns:
+        weighted = float(num_in + num_out)
         yield (
-            start,
+            start_s,
             slice_id,
             num,
-            errors[at],
-            prompt[at],
-            cached[at],
+            num_errors,
+            num_in,
+            num_cached,
             0,
-            output[at],
+            num_out,
             0,
-            float(prompt[at] + output[at]),
-            words[begin : ends[at]],
+            weighted,
+            words[begin:end],
         )
-        begin = ends[at]
 
 
 _ROW_COLUMNS = (

@@ -46,6 +46,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "grain",
+                    models.CharField(help_text="See `accounts.usage.grains`.", max_length=16),
+                ),
+                (
                     "digest",
                     models.CharField(help_text="Of all that follows.", max_length=32, unique=True),
                 ),
@@ -82,9 +86,9 @@ class Migration(migrations.Migration):
             ],
             options={
                 "indexes": [
-                    models.Index(fields=["key_id"], name="slice_by_key"),
-                    models.Index(fields=["user_id"], name="slice_by_user"),
-                    models.Index(fields=["project_id"], name="slice_by_project"),
+                    models.Index(fields=["grain", "key_id"], name="slice_by_key"),
+                    models.Index(fields=["grain", "user_id"], name="slice_by_user"),
+                    models.Index(fields=["grain", "project_id"], name="slice_by_project"),
                 ],
             },
         ),

@@ -11,10 +11,12 @@ from accounts.usage.entries import Outcome
 class UsageSlice(models.Model):
     """Whose requests, for what, and how they ended: all that usage is grouped and filtered by.
 
-    Never changed and never deleted. A key or person that is renamed gets a new slice, so the
-    newest slice of an id has its latest name.
+    A slice that is coarser than a single request's leaves columns empty: its grain says which
+    are not. Never changed and never deleted. A key or person that is renamed gets a new slice,
+    so the newest slice of an id has its latest name.
     """
 
+    grain = models.CharField(max_length=16, help_text="See `accounts.usage.grains`.")
     digest = models.CharField(max_length=32, unique=True, help_text="Of all that follows.")
     key_id = models.BigIntegerField(null=True)
     key_name = models.CharField(max_length=100)
@@ -35,9 +37,9 @@ class UsageSlice(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["key_id"], name="slice_by_key"),
-            models.Index(fields=["user_id"], name="slice_by_user"),
-            models.Index(fields=["project_id"], name="slice_by_project"),
+            models.Index(fields=["grain", "key_id"], name="slice_by_key"),
+            models.Index(fields=["grain", "user_id"], name="slice_by_user"),
+            models.Index(fields=["grain", "project_id"], name="slice_by_project"),
         ]
 
     def __str__(self) -> str:

@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-import msgspec
 from django.db import connection
-from django.db.models import Q
 
 from accounts.models import (
     DayRollup,
@@ -28,12 +25,19 @@ from accounts.models import (
 )
 from accounts.usage import histogram
 from accounts.usage.entries import Outcome
+from accounts.usage.grains import Grain, Slice, slice_of
 from accounts.usage.histogram import Latency, Places
 
 T = TypeVar("T")
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
+# Few requests share a minute, so coarser grains would not be shorter there.
+GRAINS: dict[int, tuple[Grain, ...]] = {
+    MINUTE_S: (Grain.ALL,),
+    HOUR_S: tuple(Grain),
+    DAY_S: tuple(Grain),
+}
 SUMS = (
     "num_requests",
     "num_errors",
@@ -55,33 +59,10 @@ _LATENCIES = {
 }
 # Of PostgreSQL's advisory locks, which are numbers; this one spells "usage".
 _LOCK = 0x7573616765
-_BATCH_SIZE = 200
-
-
-class Slice(NamedTuple):
-    """What a `UsageSlice` is about, in the order of its digest, which must not change."""
-
-    key_id: int | None
-    key_name: str
-    user_id: int | None
-    username: str
-    project_id: int | None
-    project_name: str
-    organization_id: int | None
-    organization_name: str
-    model: str
-    endpoint: str
-    outcome: str
-    status_class: int | None
-
-    @property
-    def digest(self) -> str:
-        """What tells it from all others, where a unique index over nulls could not."""
-        return blake2b(msgspec.json.encode(tuple(self)), digest_size=16).hexdigest()
-
-    def record(self) -> UsageSlice:
-        """A row, not yet saved."""
-        return UsageSlice(digest=self.digest, **self._asdict())
+_ROWS_IN_A_STATEMENT = 500
+# Histograms are merged by joining them, and made compact when they are longer. One of all
+# places has 4 KiB.
+_LONG_HISTOGRAMS_BYTES = 8192
 
 
 @dataclass(slots=True)
@@ -102,14 +83,19 @@ class Tally:
             if duration_ms is not None:
                 self.places[histogram.place_of(latency, duration_ms)] += 1
 
-    def add(self, other: Tally) -> None:
-        """Add what another one has."""
-        self.sums = [mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)]
-        self.places.update(other.places)
+    @classmethod
+    def of(cls, tallies: Sequence[Tally]) -> Tally:
+        """All of these together."""
+        if len(tallies) == 1:
+            return tallies[0]
+        total = cls([sum(column) for column in zip(*(each.sums for each in tallies), strict=True)])
+        for each in tallies:
+            total.places.update(each.places)
+        return total
 
 
 Unit = tuple[int, Slice]  # when it starts, and whose it is
-Tallies = dict[Unit, Tally]
+Tallies = Mapping[Unit, Tally]
 
 
 def one_at_a_time() -> None:
@@ -124,55 +110,34 @@ def one_at_a_time() -> None:
 
 def add_rows(rows: Iterable[UsageRecord]) -> None:
     """Add new rows to all roll-ups, in a transaction that is `one_at_a_time`."""
-    tallies = tally(rows, MINUTE_S)
-    slice_ids = _ids_of({each for _, each in tallies})
-    for unit_s, model in LEVELS.items():
-        tallies = coarser(tallies, unit_s)
-        _add(model, tallies, slice_ids)
+    levels = tallies_of(rows)
+    slice_ids = ids_of({each for tallies in levels.values() for _, each in tallies})
+    for unit_s, tallies in levels.items():
+        add_tallies(LEVELS[unit_s], tallies, slice_ids)
 
 
-def tally(rows: Iterable[UsageRecord], unit_s: int) -> Tallies:
-    """Add up rows by unit and slice."""
-    tallies: Tallies = defaultdict(Tally)
+def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
+    """What rows add to the roll-ups of each unit, in all of its grains."""
+    by_minute: dict[Unit, Tally] = defaultdict(Tally)
     for row in rows:
-        start_s = int(row.created_at.timestamp()) // unit_s * unit_s
-        tallies[start_s, slice_of(row)].count(row)
-    return tallies
+        start_s = int(row.created_at.timestamp()) // MINUTE_S * MINUTE_S
+        by_minute[start_s, slice_of(row)].count(row)
+    levels: dict[int, Tallies] = {}
+    fine: Tallies = by_minute
+    for unit_s in LEVELS:
+        fine = _together(
+            ((start_s // unit_s * unit_s, each), tally) for (start_s, each), tally in fine.items()
+        )
+        levels[unit_s] = _together(
+            ((start_s, each.at(grain)), tally)
+            for (start_s, each), tally in fine.items()
+            for grain in GRAINS[unit_s]
+        )
+    return levels
 
 
-def coarser(tallies: Mapping[Unit, Tally], unit_s: int) -> Tallies:
-    """The same in longer units."""
-    coarse: Tallies = defaultdict(Tally)
-    for (start_s, each), fine in tallies.items():
-        coarse[start_s // unit_s * unit_s, each].add(fine)
-    return coarse
-
-
-def slice_of(row: UsageRecord) -> Slice:
-    """What a row is about.
-
-    Clients can ask for models that do not exist, by as many names as they like; lest these
-    fill the books for ever, they count as "".
-    """
-    is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
-    return Slice(
-        key_id=row.key_id,
-        key_name=row.key_name,
-        user_id=row.user_id,
-        username=row.username,
-        project_id=row.project_id,
-        project_name=row.project_name,
-        organization_id=row.organization_id,
-        organization_name=row.organization_name,
-        model="" if is_unknown else row.model,
-        endpoint=row.endpoint,
-        outcome=str(row.outcome),
-        status_class=row.http_status and row.http_status // 100,
-    )
-
-
-def _ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
-    """The ids of these, of new ones too."""
+def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
+    """The ids of these. Those that are new are made."""
     digests = {each.digest: each for each in slices}
     known = _known(digests)
     missing = [each.record() for digest, each in digests.items() if digest not in known]
@@ -182,56 +147,59 @@ def _ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
     return {each: known[digest] for digest, each in digests.items()}
 
 
+def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
+    """Add to the roll-ups of one level."""
+    rows = [
+        (start_s, slice_ids[each], *tally.sums, histogram.encode(tally.places))
+        for (start_s, each), tally in tallies.items()
+    ]
+    long: list[int] = []
+    with connection.cursor() as cursor:
+        for some in _batches(rows):
+            cursor.execute(_upsert(model, len(some)), [value for row in some for value in row])
+            long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_HISTOGRAMS_BYTES]
+    for some_ids in _batches(long):
+        _compact(model, some_ids)
+
+
+def _together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
+    found: dict[Unit, list[Tally]] = defaultdict(list)
+    for unit, tally in pairs:
+        found[unit].append(tally)
+    return {unit: Tally.of(tallies) for unit, tallies in found.items()}
+
+
 def _known(digests: Collection[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for some in _batches(list(digests)):
-        found.update(
-            UsageSlice.objects.filter(digest__in=some).values_list("digest", "id").iterator()
-        )
+        pairs = UsageSlice.objects.filter(digest__in=some).values_list("digest", "id")
+        found.update(pairs)
     return found
 
 
-def _add(
-    model: type[Rollup], tallies: Mapping[Unit, Tally], slice_ids: Mapping[Slice, int]
-) -> None:
-    by_place = {(start_s, slice_ids[each]): tally for (start_s, each), tally in tallies.items()}
-    for some in _batches(sorted(by_place)):
-        known = _rollups_at(model, some)
-        fresh = [
-            _sum(known.get(place) or model(start_s=place[0], slice_id=place[1]), by_place[place])
-            for place in some
-        ]
-        model._default_manager.bulk_create(
-            fresh,
-            update_conflicts=True,
-            unique_fields=["start_s", "slice"],
-            update_fields=[*SUMS, "histograms"],
-        )
+def _upsert(model: type[Rollup], num_rows: int) -> str:
+    """Insert, or add to what is there: Django's own upsert can only replace."""
+    table = model._meta.db_table
+    joined = f"{table}.histograms || excluded.histograms"
+    if connection.vendor == "sqlite":
+        joined = f"CAST({joined} AS BLOB)"  # bytes, but SQLite calls what it joined a text
+    sums = ", ".join(f"{column} = {table}.{column} + excluded.{column}" for column in SUMS)
+    marks = f"({', '.join(['%s'] * (len(SUMS) + 3))})"
+    return (
+        f"INSERT INTO {table} (start_s, slice_id, {', '.join(SUMS)}, histograms) "
+        f"VALUES {', '.join([marks] * num_rows)} ON CONFLICT (start_s, slice_id) "
+        f"DO UPDATE SET {sums}, histograms = {joined} RETURNING id, LENGTH(histograms)"
+    )
 
 
-def _rollups_at(
-    model: type[Rollup], places: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], Rollup]:
-    """Those that are there, of these starts and slices."""
-    slices_at: dict[int, list[int]] = defaultdict(list)
-    for start_s, slice_id in places:
-        slices_at[start_s].append(slice_id)
-    wanted = Q()
-    for start_s, slices in slices_at.items():
-        wanted |= Q(start_s=start_s, slice_id__in=slices)
-    found = model._default_manager.filter(wanted).defer("id")
-    return {(each.start_s, each.slice_id): each for each in found}
-
-
-def _sum(rollup: Rollup, more: Tally) -> Rollup:
-    fresh = type(rollup)(start_s=rollup.start_s, slice_id=rollup.slice_id)
-    for column, value in zip(SUMS, more.sums, strict=True):
-        setattr(fresh, column, getattr(rollup, column) + value)
-    places = more.places.copy()
-    places.update(histogram.decode(bytes(rollup.histograms)))
-    fresh.histograms = histogram.encode(places)
-    return fresh
+def _compact(model: type[Rollup], row_ids: Sequence[int]) -> None:
+    rows = model._default_manager.filter(id__in=row_ids).only("histograms")
+    for row in rows:
+        row.histograms = histogram.compact(bytes(row.histograms))
+        row.save(update_fields=["histograms"])
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[at : at + _BATCH_SIZE] for at in range(0, len(items), _BATCH_SIZE))
+    return (
+        items[at : at + _ROWS_IN_A_STATEMENT] for at in range(0, len(items), _ROWS_IN_A_STATEMENT)
+    )
