@@ -3,7 +3,7 @@
 A key that uses three models at two endpoints has a dozen rows an hour in the finest grain;
 who only wants to know about projects should not have to add them up, and neither merge their
 histograms. So each request is added up in every grain, and a report reads the coarsest one
-that has what it asks for. Organisations are in all of them: their members see nothing else.
+that has what it asks for. Organisations are in almost all: their members see nothing else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Grain(StrEnum):
     OUTCOME = "outcome"
     ENDPOINT = "endpoint"
     MODEL = "model"
+    WHAT = "what"
     KEY = "key"
     ALL = "all"
 
@@ -40,6 +41,7 @@ _COLUMNS = {
     Grain.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
     Grain.ENDPOINT: frozenset({"organization_id", "endpoint"}),
     Grain.MODEL: frozenset({"organization_id", "model"}),
+    Grain.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
     Grain.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
     Grain.ALL: frozenset(
         {
@@ -88,6 +90,7 @@ class Slice(NamedTuple):
             return self
         kept = grain.columns
         has_key, has_project = "key_id" in kept, "project_id" in kept
+        has_organization = "organization_id" in kept
         return Slice(
             grain=grain.value,
             key_id=self.key_id if has_key else None,
@@ -96,8 +99,8 @@ class Slice(NamedTuple):
             username=self.username if has_key else "",
             project_id=self.project_id if has_project else None,
             project_name=self.project_name if has_project else "",
-            organization_id=self.organization_id,
-            organization_name=self.organization_name,
+            organization_id=self.organization_id if has_organization else None,
+            organization_name=self.organization_name if has_organization else "",
             model=self.model if "model" in kept else "",
             endpoint=self.endpoint if "endpoint" in kept else "",
             outcome=self.outcome if "outcome" in kept else "",

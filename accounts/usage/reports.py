@@ -18,7 +18,17 @@ from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Aggregate, BigIntegerField, BinaryField, F, Max, Q, QuerySet, Sum
+from django.db.models import (
+    Aggregate,
+    BigIntegerField,
+    BinaryField,
+    F,
+    Max,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, Rollup, UsageSlice
@@ -26,6 +36,7 @@ from accounts.usage import histogram, horizons, periods
 from accounts.usage.filters import (
     ANY,
     EVERYTHING,
+    NOTHING,
     Dimension,
     Filters,
     Visible,
@@ -38,7 +49,7 @@ from accounts.usage.histogram import Latency, Percentiles
 from accounts.usage.periods import Granularity, Kept, Part, Run
 from accounts.usage.rollups import GRAINS, LEVELS, SUMS
 
-Value = int | str | None
+Key = int | str | None
 """Of a dimension: an id, None for who has none, or a name."""
 
 
@@ -112,7 +123,7 @@ class Group:
     """What has the same values in the dimensions that were grouped by, and its series, which
     is empty unless asked for. Names are the latest that an id had."""
 
-    values: tuple[Value, ...]
+    values: tuple[Key, ...]
     names: tuple[str, ...]
     figures: Figures
     points: tuple[Point, ...] = ()
@@ -152,36 +163,44 @@ def groups(
 ) -> Groups:
     """The groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
 
-    Raises `TooManyPoints` when there are to be points.
+    Raises `TooManyPoints` when there are to be points, and KeyError for another `largest`.
     """
     reader = _Reader(question)
-    cells = reader.read(reader.ends, by)
-    figures = {values: cell.figures() for (values, _), cell in cells.items()}
-    ranking = sorted(figures, key=lambda values: (-getattr(figures[values], largest), repr(values)))
+    sizes = {
+        values: cell.size(largest)
+        for (values, _), cell in reader.read(reader.ends, by, with_latencies=False).items()
+    }
+    ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
-    series = _series_of(reader, by, best) if with_points else {}
+    # Histograms are most of what is read, and wanted of the best only.
+    only = _any_of(by, best)
+    cells = reader.read(reader.ends, by, only)
+    borders = reader.borders() if with_points else ()
+    points = reader.read(borders, by, only)
     names = _names(by, best)
     found = tuple(
-        Group(values, names[values], figures[values], series.get(values, ())) for values in best
+        Group(
+            values,
+            names[values],
+            cells[values, 0].figures(),
+            reader.points(borders, points, values),
+        )
+        for values in best
     )
     return Groups(*reader.times(reader.ends)[0], len(ranking), found)
 
 
-def _series_of(
-    reader: _Reader, by: Sequence[Dimension], best: Sequence[tuple[Value, ...]]
-) -> dict[tuple[Value, ...], tuple[Point, ...]]:
-    if not best:
-        return {}
-    borders = reader.borders()
-    columns = zip(by, zip(*best, strict=True), strict=True)
-    wanted = Q(*(among(dimension, frozenset(values)) for dimension, values in columns))
-    cells = reader.read(borders, by, wanted)
-    return {values: reader.points(borders, cells, values) for values in best}
+def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
+    """Of several dimensions, all that any of the groups has: some more, which nobody reads."""
+    if not groups:
+        return NOTHING
+    columns = zip(by, zip(*groups, strict=True), strict=True)
+    return Q(*(among(dimension, frozenset(values)) for dimension, values in columns))
 
 
 def _names(
-    by: Sequence[Dimension], groups: Iterable[tuple[Value, ...]]
-) -> dict[tuple[Value, ...], tuple[str, ...]]:
+    by: Sequence[Dimension], groups: Iterable[tuple[Key, ...]]
+) -> dict[tuple[Key, ...], tuple[str, ...]]:
     found = list(groups)
     columns = [
         _names_of(dimension, {values[at] for values in found}) for at, dimension in enumerate(by)
@@ -192,7 +211,7 @@ def _names(
     }
 
 
-def _names_of(dimension: Dimension, values: set[Value]) -> dict[Value, str]:
+def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     """The name that each value had last."""
     if dimension.name_column is None:
         return {value: str(value) for value in values}
@@ -234,6 +253,12 @@ class _Cell:
         if histograms:
             self.histograms.append(histograms)
 
+    def size(self, column: str) -> float:
+        sums = dict(zip(SUMS, self.sums, strict=True))
+        if column == "num_tokens":
+            return sums["num_prompt_tokens"] + sums["num_output_tokens"]
+        return sums[column]
+
     def figures(self) -> Figures:
         counts = histogram.counts_of(self.histograms)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
@@ -247,7 +272,7 @@ class _Cell:
 
 
 # By the values of a group, and the number of a point.
-_Cells = defaultdict[tuple[tuple[Value, ...], int], _Cell]
+_Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
 
 class _Reader:
@@ -271,7 +296,10 @@ class _Reader:
         borders: Sequence[int],
         by: Sequence[Dimension] = (),
         only: Q = ANY,
+        *,
+        with_latencies: bool = True,
     ) -> _Cells:
+        """By the values of `by` and the number of the point."""
         cells: _Cells = defaultdict(_Cell)
         columns = [dimension.column for dimension in by]
         for run in periods.runs(borders):
@@ -281,13 +309,13 @@ class _Reader:
                     continue
                 grain = coarsest(GRAINS[unit_s], self._columns.union(columns))
                 slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
-                for row in _rows(model, run, parts, slices, columns):
+                for row in _rows(model, run, parts, slices, columns, with_latencies):
                     *values, point, joined = row[: len(by) + 2]
                     cells[tuple(values), run.first + point].add(row[len(by) + 2 :], joined)
         return cells
 
     def points(
-        self, borders: Sequence[int], cells: _Cells, values: tuple[Value, ...]
+        self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
     ) -> tuple[Point, ...]:
         return tuple(
             Point(since, until, cells[values, at].figures())
@@ -306,6 +334,7 @@ def _rows(
     parts: Sequence[Part],
     slices: QuerySet[UsageSlice],
     columns: Sequence[str],
+    with_latencies: bool,  # noqa: FBT001
 ) -> QuerySet[Any, tuple[Any, ...]]:
     """Values of columns, the number of a point in its run, histograms, then the sums."""
     times = Q()
@@ -313,16 +342,18 @@ def _rows(
         times |= Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
     grouped = [*(f"slice__{column}" for column in columns), "point"]
     sums = {f"sum_{column}": _sum(column) for column in SUMS}
+    joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
     # Both databases divide integers without a rest.
     point = (F("start_s") - run.start_s) / run.point_s
-    return (
+    rows: QuerySet[Any, tuple[Any, ...]] = (
         model._default_manager.filter(times, slice__in=slices)
         .annotate(point=point)
         .values(*grouped)
-        .annotate(**sums, joined=_Joined("histograms"))
+        .annotate(**sums, joined=joined)
         .values_list(*grouped, "joined", *sums)
         .order_by()
     )
+    return rows
 
 
 def _sum(column: str) -> Cast | Sum:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 from django.db import connection
 
@@ -149,14 +150,14 @@ def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
 
 def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
     """Add to the roll-ups of one level."""
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (start_s, slice_ids[each], *tally.sums, histogram.encode(tally.places))
         for (start_s, each), tally in tallies.items()
     ]
     long: list[int] = []
     with connection.cursor() as cursor:
         for some in _batches(rows):
-            cursor.execute(_upsert(model, len(some)), [value for row in some for value in row])
+            cursor.execute(_upsert(model, len(some)), list(chain.from_iterable(some)))
             long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_HISTOGRAMS_BYTES]
     for some_ids in _batches(long):
         _compact(model, some_ids)
@@ -193,7 +194,7 @@ def _upsert(model: type[Rollup], num_rows: int) -> str:
 
 
 def _compact(model: type[Rollup], row_ids: Sequence[int]) -> None:
-    rows = model._default_manager.filter(id__in=row_ids).only("histograms")
+    rows = model._default_manager.filter(pk__in=row_ids).only("histograms")
     for row in rows:
         row.histograms = histogram.compact(bytes(row.histograms))
         row.save(update_fields=["histograms"])

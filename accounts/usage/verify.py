@@ -12,6 +12,7 @@ from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
 from accounts.usage import histogram, horizons, periods, rollups
+from accounts.usage.grains import Grain
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
 
 _UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -85,8 +86,9 @@ def _rows(hour_s: int) -> Iterator[UsageRecord]:
 
 
 def _num_requests(tallies: Tallies) -> int:
-    finest = rollups.Grain.ALL
-    return int(sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == finest))
+    return int(
+        sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == Grain.ALL)
+    )
 
 
 def _check(
