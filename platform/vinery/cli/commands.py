@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from vinery import __version__
-from vinery.cli import admin, jobs, key, model, node, prepare, ready, up, web
+from vinery.cli import admin, jobs, key, model, node, prepare, ready, up, usage, web
 from vinery.cli.shape import Failure
 from vinery.env import SettingError
 
@@ -42,6 +42,9 @@ settings are environment variables:
                       refuse, allow or share: requests while Redis is away (default: share)
   VINERY_LIMITS_QUEUE_S
                       how long a request may wait for a limit of its key (default: 0)
+  VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
+  VINERY_RETENTION_BY_MINUTE_DAYS, VINERY_RETENTION_BY_HOUR_DAYS, VINERY_RETENTION_BY_DAY_DAYS
+                      how long usage is kept; 0 is for ever (default: 30, 30, 7, 365, 0)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
   VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)
   DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
@@ -62,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"vinery {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (up, ready, model, key, admin, prepare, web, node, jobs):
+    for module in (up, ready, model, key, usage, admin, prepare, web, node, jobs):
         module.add_to(commands)
     return root
 
