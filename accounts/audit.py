@@ -99,15 +99,18 @@ def record(
 
 
 def record_change(action: str, target: models.Model, before: Values) -> AuditEntry | None:
-    """Add an entry of what differs between `before` and the row as it is. None if nothing."""
+    """Add an entry of what differs between `before` and the row as it is. None if nothing.
+
+    Columns that `before` does not name are not looked at.
+    """
     after = snapshot(target)
-    changed = [name for name in after if before.get(name) != after[name]]
+    changed = [name for name in after if name in before and before[name] != after[name]]
     if not changed:
         return None
     return record(
         action,
         target,
-        before={name: before.get(name) for name in changed},
+        before={name: before[name] for name in changed},
         after={name: after[name] for name in changed},
     )
 

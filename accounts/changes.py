@@ -51,11 +51,13 @@ def change(row: RowT, action: str = "update", **values: object) -> RowT:
     """
     with audit.writing():
         stored = _manager(row).get(pk=row.pk)
-        before = audit.snapshot(stored)
         for name, value in values.items():
             setattr(row, name, value)
         changed = [name for name in values if _differs(row, stored, name)]
         if changed:
+            columns = {_column(row, name) for name in changed}
+            told = audit.snapshot(stored).items()
+            before = {name: value for name, value in told if name in columns}
             row.full_clean(exclude=_others(row, changed))
             _check(row, stored)
             row.save(update_fields=[*changed, *_stamps(row)])
@@ -196,8 +198,13 @@ def _manager(row: Model) -> Any:
 
 
 def _differs(row: Model, stored: Model, name: str) -> bool:
-    attname = row._meta.get_field(name).attname  # type: ignore[union-attr]
-    return bool(getattr(row, attname) != getattr(stored, attname))
+    column = _column(row, name)
+    return bool(getattr(row, column) != getattr(stored, column))
+
+
+def _column(row: Model, name: str) -> str:
+    """The attribute that holds a field's plain value: an id, where it is a reference."""
+    return str(getattr(row._meta.get_field(name), "attname", name))
 
 
 def _stamps(row: Model) -> list[str]:

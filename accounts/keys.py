@@ -87,6 +87,11 @@ def create_key(
     return _with_secret(key)
 
 
+def change_key(key: ApiKey, **values: object) -> ApiKey:
+    """Give a key other values. Raises `ValidationError` for those that no key can have."""
+    return changes.change(key, "update", **values)
+
+
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """A new key that may do the same. The old one works for the time of `grace`, unless it
     expires before that. Raises ValueError for a key that is revoked or was rotated before."""

@@ -9,6 +9,7 @@ from vinery import errors
 urlpatterns = [
     path("", RedirectView.as_view(url="/admin/", permanent=False)),
     path("admin/", admin.site.urls),
+    path("api/", include("accounts.api.urls")),
     path("", include("serving.urls")),
 ]
 
