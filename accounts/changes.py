@@ -6,9 +6,10 @@ Keys have more of a life and a module of their own, `accounts.keys`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db.models import Model
 
@@ -38,7 +39,7 @@ def add(row: RowT) -> RowT:
     """Store a new row. Raises `ValidationError` for values that it cannot have."""
     with audit.writing():
         row.full_clean()
-        _check(row)
+        check(row)
         row.save(force_insert=True)
         audit.record("create", row, after=audit.snapshot(row))
     return row
@@ -49,19 +50,30 @@ def change(row: RowT, action: str = "update", **values: object) -> RowT:
 
     The log gets what differs from what was stored; if nothing does, nothing is written.
     """
+    return _store(row, action, values, is_checked=True)
+
+
+def switch(row: RowT, action: str, **values: object) -> RowT:
+    """The same for values that any row can have, whatever else is wrong with it: what has
+    become invalid can be stopped all the same."""
+    return _store(row, action, values, is_checked=False)
+
+
+def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: bool) -> RowT:
     with audit.writing():
         stored = _manager(row).get(pk=row.pk)
         for name, value in values.items():
             setattr(row, name, value)
         changed = [name for name in values if _differs(row, stored, name)]
-        if changed:
-            columns = {_column(row, name) for name in changed}
-            told = audit.snapshot(stored).items()
-            before = {name: value for name, value in told if name in columns}
+        if not changed:
+            return row
+        if is_checked:
             row.full_clean(exclude=_others(row, changed))
-            _check(row, stored)
-            row.save(update_fields=[*changed, *_stamps(row)])
-            audit.record_change(action, row, before)
+        check(row, stored)
+        row.save(update_fields=[*changed, *_stamps(row)])
+        columns = {_column(row, name) for name in changed}
+        before = audit.snapshot(stored).items()
+        audit.record_change(action, row, {name: old for name, old in before if name in columns})
     return row
 
 
@@ -94,8 +106,6 @@ def add_user(
 
     Raises `ValidationError`, for a password that is too weak too.
     """
-    from django.contrib.auth.password_validation import validate_password
-
     user = User(username=username, email=email, is_service=is_service)
     if password is not None:
         if is_service:
@@ -133,13 +143,11 @@ def set_role(user: User, place: Organization | Project, role: str) -> Membership
 
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
     """Let keys of a user, a project or an organisation open the door, or none of them."""
-    return change(row, "activate" if is_active else "deactivate", is_active=is_active)
+    return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
 
 
 def set_password(user: User, password: str) -> None:
     """Raises `ValidationError` for a weak password, or one of a service account."""
-    from django.contrib.auth.password_validation import validate_password
-
     if user.is_service:
         raise ValidationError({"password": "A service account does not sign in."})
     validate_password(password, user)
@@ -152,7 +160,11 @@ def set_password(user: User, password: str) -> None:
 # -- Rules that need more than one row
 
 
-def _check(row: Model, stored: Model | None = None) -> None:
+def check(row: Model, stored: Model | None = None) -> None:
+    """Raises `ValidationError` for a row that cannot be beside the others there are.
+
+    `stored` is the row as it was, None for a new one.
+    """
     match row:
         case Limit() if stored is None:
             _check_owner_of_limit(row)

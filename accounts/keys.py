@@ -141,21 +141,21 @@ def revoke_key(key: ApiKey) -> None:
     """Stop the key for good. A key that is revoked keeps the time of the first time."""
     with audit.writing():
         if not _is_in(key, "revoked_at"):
-            changes.change(key, "revoke", revoked_at=timezone.now())
+            changes.switch(key, "revoke", revoked_at=timezone.now())
 
 
 def pause_key(key: ApiKey) -> None:
     """Stop the key until it is resumed. A key that is revoked stays as it is."""
     with audit.writing():
         if not _is_in(key, "revoked_at") and key.paused_at is None:
-            changes.change(key, "pause", paused_at=timezone.now())
+            changes.switch(key, "pause", paused_at=timezone.now())
 
 
 def resume_key(key: ApiKey) -> None:
     """Let a paused key open the door again."""
     with audit.writing():
         if _is_in(key, "paused_at"):
-            changes.change(key, "resume", paused_at=None)
+            changes.switch(key, "resume", paused_at=None)
 
 
 def find_key(secret: str) -> ApiKey:

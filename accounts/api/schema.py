@@ -51,7 +51,7 @@ class Schema(AutoSchema):
         about = (type(self.view).__doc__ or "").strip()
         return " ".join(f"{self._docstring() or ''}\n\n{about}".replace("    ", "").split(" "))
 
-    def get_serializer_name(self, serializer: Any, direction: str) -> str:
+    def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         """Without the last word of our classes' names, which clients have no use for."""
         return str(super().get_serializer_name(serializer, direction)).removesuffix("Body")
 

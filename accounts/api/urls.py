@@ -9,7 +9,8 @@ from rest_framework.routers import SimpleRouter
 from accounts.api import books, keys, limits, organizations, people
 
 # With or without the last slash: a redirect would turn a POST into a GET.
-_router = SimpleRouter(trailing_slash="/?")
+_router = SimpleRouter()
+_router.trailing_slash = "/?"
 for _name, _views in (
     ("organizations", organizations.Organizations),
     ("projects", organizations.Projects),
