@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db import connection, models, transaction
 from django.db.models import Q, QuerySet
@@ -48,6 +48,7 @@ _WIDTHS: Final = {
 }
 
 Values = Mapping[str, Any]
+EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 
 
 @contextmanager
@@ -137,7 +138,7 @@ def hash_of(entry: AuditEntry) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def search(entries: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
+def search(entries: EntriesT, text: str) -> EntriesT:
     """The entries with the text in who, what or what to."""
     in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
     found = in_words | Q(target_id=text)
