@@ -66,10 +66,6 @@ class FirstToken:
     server_p50_ms: float
     added_ms: Spread  # server minus bare; its lowest and highest are the quartiles
 
-    @property
-    def added_p50_ms(self) -> float:
-        return self.server_p50_ms - self.bare_p50_ms
-
 
 class PromptMismatch(Exception):
     """The server read a prompt of another length than the bare engine did."""

@@ -22,20 +22,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.own_engine import config_of, greedy, keep
 from serving.engine.batch import Batch
-from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.config import EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.engine.watch import Watch
-from serving.transport.messages import LogitsSpec, SamplingParams, Submit
+from serving.transport.messages import LogitsSpec, Submit
 
 _PROMPT_TOKENS: Final = 8
 _MIN_STEPS: Final = 9
 _MAX_STEPS: Final = 256
 # Never reached: who has read its prompt early makes some tokens while others still read.
 _MAX_NEW_TOKENS: Final = 2 * _MAX_STEPS
-_DEADLINE_S: Final = 3600.0
-
 
 _Seconds = npt.NDArray[np.float64]  # (num_steps,)
 
@@ -53,7 +52,7 @@ class Batches:
 
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="vinery-hook-") as cache:
-            config = _config(folder, options, Path(cache))
+            config = config_of(folder, Path(cache), options)
             pipelines = [Pipeline(config, with_tap=with_tap) for with_tap in (False, True, False)]
         if not pipelines[1].has_tap:
             raise RuntimeError(f"The model in {folder} gets no tap: there is nothing to measure.")
@@ -66,7 +65,7 @@ class Batches:
         it wants of the tap, where there is one."""
         size = (len(specs), _PROMPT_TOKENS)
         prompts = self._random.integers(self.vocab_size, size=size, dtype=np.int32)
-        plain = [_submit(prompt) for prompt in prompts]
+        plain = [greedy(prompt, _MAX_NEW_TOKENS, ignore_eos=True) for prompt in prompts]
         asking = [
             msgspec.structs.replace(submit, logits=spec)
             for submit, spec in zip(plain, specs, strict=True)
@@ -118,22 +117,8 @@ class _Side:
         began_s = time.perf_counter()
         step = self._batch.step()
         took_s = time.perf_counter() - began_s
-        for broken in step.broken:
-            raise RuntimeError(broken.message)
-        for made in step.made:
-            made.generation.tokens += made.token_ids
+        keep(step)
         return took_s
-
-
-def _submit(prompt: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Submit:
-    return Submit(
-        id=0,
-        prompt_ids=prompt.astype("<i4").tobytes(),
-        sampling=SamplingParams(),
-        max_new_tokens=_MAX_NEW_TOKENS,
-        deadline_s=_DEADLINE_S,
-        ignore_eos=True,
-    )
 
 
 def _generation(submit: Submit) -> Generation:
@@ -141,17 +126,3 @@ def _generation(submit: Submit) -> Generation:
     if submit.logits is not None:
         generation.watch = Watch(submit, generation.prompt_ids, ())
     return generation
-
-
-def _config(folder: Path, options: EngineOptions, cache: Path) -> EngineConfig:
-    # Nothing is loaded from here again, so that the compiled models are not worth their bytes.
-    plugin = {**options.plugin, "CACHE_DIR": ""}
-    return EngineConfig(
-        name="hook",
-        folder=folder,
-        device="CPU",
-        socket_path=cache / "unused.sock",
-        cache_dir=cache,
-        max_context=0,
-        options=msgspec.structs.replace(options, plugin=plugin),
-    )

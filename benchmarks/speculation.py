@@ -15,19 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-import numpy as np
-
 from benchmarks.compare import Spread
+from benchmarks.own_engine import config_of, greedy, keep
 from benchmarks.prompts import PromptSource
 from serving.engine.batch import Batch
-from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.config import EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
-from serving.transport.messages import SamplingParams, Submit
 
 PLAIN: Final = "plain"
-_DEADLINE_S: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def measure_speculation(
     with tempfile.TemporaryDirectory(prefix="vinery-speculation-") as cache:
         batches = {
             way: Batch(
-                Pipeline(_config(folder, Path(cache) / str(at), options, changes)),
+                Pipeline(config_of(folder, Path(cache) / str(at), options, **changes)),
                 options.max_running,
             )
             for at, (way, changes) in enumerate(ways.items())
@@ -92,18 +88,14 @@ class _Run:
 
 
 def _run(batch: Batch, prompts: Sequence[Sequence[int]], num_tokens: int) -> _Run:
-    generations = [Generation.of(None, _submit(ids, num_tokens)) for ids in prompts]
+    generations = [Generation.of(None, greedy(ids, num_tokens)) for ids in prompts]
     for generation in generations:
         batch.add(generation)
     num_steps = 0
     began_s = time.perf_counter()
     while len(batch):
-        step = batch.step()
+        keep(batch.step())
         num_steps += 1
-        for broken in step.broken:
-            raise RuntimeError(broken.message)
-        for made in step.made:
-            made.generation.tokens += made.token_ids
     return _Run(
         [generation.tokens for generation in generations],
         time.perf_counter() - began_s,
@@ -134,29 +126,4 @@ def _point(way: str, num_streams: int, runs: Mapping[str, list[_Run]]) -> Specul
         sum(run.num_proposed for run in ahead),
         sum(run.num_accepted for run in ahead),
         sum(pairs) / len(pairs),
-    )
-
-
-def _submit(ids: Sequence[int], num_tokens: int) -> Submit:
-    return Submit(
-        id=0,
-        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=SamplingParams(),
-        max_new_tokens=num_tokens,
-        deadline_s=_DEADLINE_S,
-    )
-
-
-def _config(
-    folder: Path, cache: Path, options: EngineOptions, changes: Mapping[str, Any]
-) -> EngineConfig:
-    plugin = {**options.plugin, "CACHE_DIR": ""}
-    return EngineConfig(
-        name="speculation",
-        folder=folder,
-        device="CPU",
-        socket_path=cache / "unused.sock",
-        cache_dir=cache,
-        max_context=0,
-        options=msgspec.structs.replace(options, plugin=plugin, **changes),
     )

@@ -17,7 +17,6 @@ from serving.protocols.openapi import answers
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
 _TEXT_ONLY = "Left out: models served here read and write text only."
-_AS_TEXT = "Left out: strict clients take numbers of tokens only; `tokenize` tells the rest."
 _STRICT = "Left out: raw prompts are not parsed, and strict clients refuse it here."
 
 _CHAT = f"""
@@ -38,8 +37,8 @@ choices.message.tool_calls OAVF | absent where there are none
 choices.message.function_call A | for requests with `functions`
 choices.message.prompt_token_ids F | with `return_token_ids`
 choices.message.completion_token_ids F | with `return_token_ids`
-choices.message.prompt_tokens F | {_AS_TEXT}
-choices.message.completion_tokens F | {_AS_TEXT}
+choices.message.prompt_tokens F | with `return_token_ids`: their text
+choices.message.completion_tokens F | with `return_token_ids`: their text, special tokens included
 choices.message.annotations A | Left out: they belong to web search.
 choices.message.audio A | {_TEXT_ONLY}
 choices.logprobs.content AVF | in streams, too
@@ -78,12 +77,12 @@ choices.logprobs.token_logprobs OAVF
 choices.logprobs.top_logprobs AVF
 choices.logprobs.text_offset OAVF | counts characters, not bytes
 choices.prompt_token_ids VF | with `return_token_ids`
-choices.token_ids V | with `return_token_ids`; FastDeploy's `completion_token_ids`
-choices.completion_token_ids F | Left out: `token_ids` holds them.
+choices.token_ids V | with `return_token_ids`
+choices.completion_token_ids F | with `return_token_ids`
 choices.prompt_text V | with `return_prompt_text`
 choices.prompt_logprobs V | with `prompt_logprobs`
-choices.prompt_tokens F | {_AS_TEXT}
-choices.completion_tokens F | {_AS_TEXT}
+choices.prompt_tokens F | with `return_token_ids`: their text
+choices.completion_tokens F | with `return_token_ids`: their text, special tokens included
 choices.reasoning_content F | {_STRICT}
 choices.tool_calls F | {_STRICT}
 choices.stop_reason V | the stop string or token, or `repetition_detected`
@@ -101,7 +100,7 @@ error OAV
 incomplete_details OAV | `max_output_tokens`; on /v3 `max_tokens`
 model OAV
 output.id OAV | unique
-output.type OAV | `message`, `reasoning` or `function_call`
+output.type OAV | `message`, `reasoning`, `function_call` or `custom_tool_call`
 output.status OAV
 output.content.text OAV
 output.content.annotations OAV | empty
@@ -139,6 +138,19 @@ background AV | false
 output_text A | Left out: OpenAI's clients make it up from `output` themselves.
 """
 
+_TOKENIZER = """
+tokenizer_class V
+bos_token V | null where the model has none, as with the other named tokens
+eos_token V
+unk_token V
+sep_token V
+pad_token V
+cls_token V
+added_tokens_decoder V | by id
+model_max_length V | the context, in tokens
+chat_template V | behind a key and no switch: `return_prompt_text` tells what it makes
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -167,4 +179,5 @@ ANSWERS: Final[Mapping[type[BaseModel], tuple[Member, ...]]] = {
     answers.ChatCompletion: _read(_CHAT),
     answers.Completion: _read(_COMPLETIONS),
     answers.Response: _read(_RESPONSES),
+    answers.TokenizerInfo: _read(_TOKENIZER),
 }

@@ -11,7 +11,7 @@ from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED
 from serving.core import errors
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
-from serving.protocols.fields import REFUSED, refusal
+from serving.protocols.refused import REFUSED, refusal
 
 _INTRODUCTION = """\
 # Errors
@@ -117,10 +117,10 @@ def _everywhere() -> str:
 
 
 def _each_endpoint() -> Iterator[str]:
-    for endpoint in Endpoint:
+    for endpoint, rows in ONE_BY_ONE.items():
         yield f"## {endpoint}\n"
         yield "Status 400, type `invalid_request_error`.\n"
-        yield _endpoint([row for row in ONE_BY_ONE if row.endpoint is endpoint])
+        yield _endpoint(rows)
 
 
 def _endpoint(rows: Sequence[Row]) -> str:

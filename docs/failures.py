@@ -97,8 +97,8 @@ _NOT_A_KEY: Final = (
 _DEEP: Final = b'{"a":' * 101 + b"1" + b"}" * 101
 _NO_ROUTE: Final = (
     "There is nothing at POST /{tree}/nothing. This server has POST /{tree}/chat/completions, "
-    "/{tree}/completions, /{tree}/responses, /{tree}/tokenize, /{tree}/detokenize and GET "
-    "/{tree}/models."
+    "/{tree}/completions, /{tree}/responses, /{tree}/tokenize, /{tree}/detokenize, and GET "
+    "/{tree}/models and /{tree}/tokenizer_info."
 )
 _NO_TREE: Final = (
     "There is nothing at /nothing. The OpenAI-compatible API is under /v1 and /v3: set your "
@@ -189,6 +189,11 @@ WITH_THE_MODEL: Sequence[Failure] = (
     Failure(
         "a name that nobody has", "/{tree}/models/x", 404, "model_not_found", "model",
         "The model `x` does not exist.", method="GET",
+    ),
+    Failure(
+        "model=x", "/{tree}/tokenizer_info?model=x", 404, "model_not_found", "model",
+        "The model `x` does not exist. GET /v1/models lists the models served here.",
+        method="GET",
     ),
     _chat({"messages": [5] * 3000}, TOO_LONG, "messages", _too_long(3000, 2, "messages")),
     _completion({"prompt": [5] * 3000}, TOO_LONG, "prompt", _too_long(3000, 0, "prompt")),

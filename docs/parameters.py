@@ -12,10 +12,10 @@ from serving.core.dialect import V1
 from serving.core.errors import InvalidRequest
 from serving.core.request import Endpoint
 from serving.protocols import parse
-from serving.protocols.fields import REFUSED, refusal
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.meanings import ECHOED, MEANINGS
 from serving.protocols.openapi.schema import paths
+from serving.protocols.refused import REFUSED, refusal
 from serving.protocols.sse import json_bytes
 
 _INTRODUCTION = """\

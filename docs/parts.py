@@ -72,7 +72,7 @@ PARTS: Sequence[Part] = (
     _item("function_call", "OAV", "Joins the assistant's turn.", call_id="c", **_CALL),
     _item("function_call_output", "OAV", "A tool's answer.", call_id="c", output="4"),
     _item(
-        "custom_tool_call", "A", "A call with one argument, `input`.",
+        "custom_tool_call", "A", "A call, whose input is shown as the argument `input`.",
         call_id="c", name="f", input="a",
     ),
     _item("custom_tool_call_output", "A", "A tool's answer.", call_id="c", output="4"),

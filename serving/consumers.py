@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -32,7 +33,8 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint
 from serving.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.flow.attempt import Job
-from serving.flow.generate import prepare, stream, whole
+from serving.flow.generate import stream, whole
+from serving.flow.preparing import prepare
 from serving.protocols import parse
 from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
@@ -53,7 +55,7 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
+class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
     """Answers `POST` with a JSON body and a key."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -66,11 +68,15 @@ class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         if scope["method"] != "POST":
             raise MethodNotAllowed(scope["method"], allowed="POST")
         caller = self._authenticate()
-        _refuse_other_media(_header(scope, b"content-type"))
         try:
+            _refuse_other_media(_header(scope, b"content-type"))
             body = await _read_body(receive)
         except ClientGone:
+            self._miss(caller, None)
             return
+        except ServingError as error:
+            self._miss(caller, error)
+            raise
         answer = asyncio.create_task(self._answer(caller, body), name="answer")
         watch = asyncio.create_task(_wait_for_disconnect(receive), name="watch")
         try:
@@ -89,9 +95,12 @@ class JsonConsumer(AsyncHttpConsumer):  # type: ignore[misc]
         except KeyRefused as refused:
             raise InvalidKey(refused.message) from None
 
+    def _miss(self, caller: Caller, error: ServingError | None) -> None:
+        """The body was not read: it was refused, or the client left in the middle of it."""
+
+    @abstractmethod
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer. Cancelled when the client leaves. Raises `ServingError`."""
-        raise NotImplementedError
 
 
 class GenerationConsumer(JsonConsumer):
@@ -101,15 +110,20 @@ class GenerationConsumer(JsonConsumer):
         super().__init__(runtime)
         self._endpoint = endpoint
 
+    def _miss(self, caller: Caller, error: ServingError | None) -> None:
+        """Who has a key has a row, also for what nobody read."""
+        account = self._account(caller)
+        account.admit(model="", is_streamed=False)
+        if error is None:
+            account.leave()
+        else:
+            account.fail(error)
+
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and record exactly one usage row of it, whatever happens."""
-        dialect = self.scope["url_route"]["kwargs"]["tree"]
-        request_id = self.scope[REQUEST_ID]
-        account = Account(
-            self._runtime, caller, request_id=request_id, endpoint=self._endpoint, dialect=dialect
-        )
+        account = self._account(caller)
         try:
-            exchange = _parse(account, self._endpoint, body, dialect)
+            exchange = _parse(account, self._endpoint, body, self._tree)
             await self._run(account, exchange)
         except ServingError as error:
             account.fail(error)
@@ -119,6 +133,20 @@ class GenerationConsumer(JsonConsumer):
             raise
         finally:
             account.leave()  # changes nothing unless this task was cancelled
+
+    def _account(self, caller: Caller) -> Account:
+        return Account(
+            self._runtime,
+            caller,
+            request_id=self.scope[REQUEST_ID],
+            endpoint=self._endpoint,
+            dialect=self._tree,
+        )
+
+    @property
+    def _tree(self) -> str:
+        tree: str = self.scope["url_route"]["kwargs"]["tree"]
+        return tree
 
     async def _run(self, account: Account, exchange: Exchange) -> None:
         request = exchange.request

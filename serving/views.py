@@ -64,13 +64,19 @@ async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResp
 @for_clients
 async def tokenizer_info(request: HttpRequest) -> JsonResponse:
     """What a client needs to prompt like a model's own tokenizer, in the words of Hugging
-    Face's files; `?model=` may be left out where there is one."""
+    Face's files; `?model=` may be left out where there is one.
+
+    vLLM has a switch for it, as it shows the chat template. Here a key is needed, and who has
+    one may see what the template makes of any message (`return_prompt_text`).
+    """
     folder = runtime().directory.find(request.GET.get("model")).kit.folder
     templates = folder.templates
     return JsonResponse(
         {
             **dict.fromkeys(TOKEN_KEYS),
             **folder.named_tokens,
+            "tokenizer_class": folder.tokenizer_class,
+            "added_tokens_decoder": dict(folder.added_tokens),
             "model_max_length": folder.max_context,
             "chat_template": None if templates is None else templates.default,
         }
@@ -108,6 +114,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
         NotFound(
             f"There is nothing at {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
-            f"/{tree}/tokenize, /{tree}/detokenize and GET /{tree}/models.",
+            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models and "
+            f"/{tree}/tokenizer_info.",
         )
     )

@@ -50,8 +50,9 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Started:
     """The engine has accepted the request: from here on the answer is 200, and errors
-    are told inside it. `prompt_ids` are the tokens of each prompt and `prompt_texts` what
-    they were made of, told only to requests that want them."""
+    are told inside it. `prompt_ids` are the tokens of each prompt, told only to requests
+    that want them, and `prompt_texts` what they were made of, told to these and to requests
+    that want the texts alone."""
 
     num_choices: int = 1
     prompt_ids: tuple[tuple[int, ...], ...] = ()
@@ -70,10 +71,15 @@ class PromptScored:
 @dataclass(frozen=True, slots=True)
 class TokensMade:
     """Ids of new tokens of a choice, told only to requests with `wants_token_ids`, before
-    the deltas that they make."""
+    the deltas that they make.
+
+    `text` is theirs before anything is read out of it, special tokens included. It comes
+    with the token that completes a character, and the last of it perhaps after all ids.
+    """
 
     choice: int
     token_ids: tuple[int, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +102,28 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool call began; its name is known, its arguments follow."""
+    """A tool call began; its name is known. The arguments of a function follow, or the input
+    of a custom tool."""
 
     choice: int
     index: int
     id: str
     name: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToolArgsDelta:
     """More of the JSON text of a tool call's arguments."""
+
+    choice: int
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta:
+    """More of the text that a call gives to a custom tool."""
 
     choice: int
     index: int
@@ -150,5 +167,5 @@ class Failed:
     error: ServingError
 
 
-Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta
+Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
 Event = Started | PromptScored | TokensMade | Delta | Progress | Finished | Completed | Failed

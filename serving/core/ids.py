@@ -36,17 +36,9 @@ class Head:
     given_id: str | None = None
 
     @classmethod
-    def new(
-        cls,
-        model: str,
-        *,
-        now: float | None = None,
-        token: str | None = None,
-        given_id: str | None = None,
-    ) -> Head:
+    def new(cls, model: str, *, given_id: str | None = None) -> Head:
         """The head of an answer that begins now."""
-        created_at = int(time.time() if now is None else now)
-        return cls(token or new_token(), created_at, model, given_id)
+        return cls(new_token(), int(time.time()), model, given_id)
 
     def id(self, prefix: str) -> str:
         """The id of the answer itself, such as `chatcmpl-<token>`, or as vLLM has it

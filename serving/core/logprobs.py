@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 
@@ -30,6 +30,12 @@ class Token:
     logprob: float | None
     rank: int | None  # 1: no other was likelier
     others: tuple[TokenChance, ...] = ()
+
+
+def without_spaces(token: Token, count: int) -> Token:
+    """The first token of a text that lacks the spaces with which its tokens begin: many
+    tokenizers drop one, or those of the first token."""
+    return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))
 
 
 @dataclass(frozen=True, slots=True)

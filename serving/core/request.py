@@ -70,14 +70,40 @@ class Message:
         return "\n".join(part.text for part in self.content)
 
 
+class TextSyntax(StrEnum):
+    """What the shape of a text is written in."""
+
+    REGEX = "regex"
+    LARK = "lark"
+
+
+@dataclass(frozen=True, slots=True)
+class TextGrammar:
+    """What a whole text must fit. `param` names the request field that holds the definition,
+    for error messages."""
+
+    syntax: TextSyntax
+    definition: str
+    param: str
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call. `parameters` is a JSON schema or None."""
+    """A function that the model may call. `parameters` is a JSON schema or None.
+
+    `is_custom`: its client knows it as a tool that takes a text, see `core.custom`.
+    `input_grammar`: what that text must fit; None: any will do. `namespace` and `own_name`:
+    what its client knows it as where that is not its name, see `core.namespaces`.
+    """
 
     name: str
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     strict: bool | None = None
+    is_custom: bool = False
+    input_grammar: TextGrammar | None = None
+    namespace: str | None = None
+    own_name: str | None = None
 
 
 class Effort(StrEnum):
@@ -121,6 +147,11 @@ class ToolChoice:
             raise ValueError("a list of allowed tools goes with the modes AUTO and REQUIRED")
         if self.allowed == ():
             raise ValueError("where no tool is allowed, the mode is NONE")
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether a tool must be called."""
+        return self.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
     def allows(self, name: str) -> bool:
         """Whether the tool of this name may be called."""
@@ -348,6 +379,11 @@ class GenerationRequest:
     # Special tokens are part of the text, and nothing in it is read as syntax.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer must be tool calls, and nothing else."""
+        return isinstance(self.prompt, Conversation) and self.prompt.tool_choice.is_forced
 
     @property
     def num_prompts(self) -> int:

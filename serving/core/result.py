@@ -21,6 +21,7 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token
@@ -42,7 +43,17 @@ class TextItem:
     tokens: tuple[Token, ...] = ()
 
 
-Item = ReasoningItem | TextItem | ToolCall
+@dataclass(frozen=True, slots=True)
+class CustomCall:
+    """A call of a custom tool, with the text that it is given."""
+
+    id: str
+    name: str
+    input: str
+
+
+Call = ToolCall | CustomCall
+Item = ReasoningItem | TextItem | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,7 @@ class ChoiceResult:
     token_ids: tuple[int, ...] = ()  # all that were made, where they were asked for
     mean_logprob: float | None = None  # of all tokens, where they are known
     cause: str | int | None = None  # what of the request ended it: see `Finished`
+    raw_text: str = ""  # of `token_ids`: see `TokensMade`
 
     @property
     def text(self) -> str:
@@ -73,9 +85,9 @@ class ChoiceResult:
         return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
 
     @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
+    def tool_calls(self) -> tuple[Call, ...]:
         """All tool calls, in order."""
-        return tuple(item for item in self.items if isinstance(item, ToolCall))
+        return tuple(item for item in self.items if isinstance(item, Call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,7 @@ class _ChoiceFold:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.token_ids: list[int] = []
+        self.raw_text = ""
         self.finished: Finished | None = None
 
     def add(self, event: Delta) -> None:
@@ -105,9 +118,9 @@ class _ChoiceFold:
                 self._think(event.text)
             case TextDelta():
                 self._say(event)
-            case ToolCallStarted(id=id_, name=name):
-                self.items.append(ToolCall(id_, name, ""))
-            case ToolArgsDelta(index=index, text=text):
+            case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
+                self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
+            case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):
                 self._grow_call(index, text)
             case _:
                 assert_never(event)
@@ -127,11 +140,13 @@ class _ChoiceFold:
             self.items.append(TextItem(delta.text, delta.tokens))
 
     def _grow_call(self, index: int, text: str) -> None:
-        places = [at for at, item in enumerate(self.items) if isinstance(item, ToolCall)]
+        places = [at for at, item in enumerate(self.items) if isinstance(item, Call)]
         at = places[index]
-        call = self.items[at]
-        assert isinstance(call, ToolCall)
-        self.items[at] = ToolCall(call.id, call.name, call.arguments + text)
+        match self.items[at]:
+            case ToolCall(id_, name, arguments):
+                self.items[at] = ToolCall(id_, name, arguments + text)
+            case CustomCall(id_, name, input_):
+                self.items[at] = CustomCall(id_, name, input_ + text)
 
 
 class Fold:
@@ -152,8 +167,10 @@ class Fold:
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
-            case TokensMade(choice=choice, token_ids=token_ids):
-                self._choice(choice).token_ids += token_ids
+            case TokensMade():
+                made = self._choice(event.choice)
+                made.token_ids += event.token_ids
+                made.raw_text += event.text
             case Finished(choice=choice):
                 self._choice(choice).finished = event
             case Completed():
@@ -182,6 +199,7 @@ class Fold:
                     token_ids,
                     finished.mean_logprob,
                     finished.cause,
+                    choice.raw_text,
                 )
             )
         scored = tuple(tokens for _, tokens in sorted(self._scored.items()))

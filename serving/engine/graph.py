@@ -170,7 +170,7 @@ def _port_like(port: Element, id_: str) -> Element:
     return copy
 
 
-def _vector(precision: str, length: int = 1) -> Element:
+def _vector(precision: str, length: int) -> Element:
     port = Element("port", {"precision": precision})
     SubElement(port, "dim").text = str(length)
     return port
@@ -195,7 +195,7 @@ def _insert_tap(net: _Net, ids: _Port) -> bool:
     # Vision models have positions of a third dimension, which have other rules.
     if positions is None or logits is None or _rank(net.port(_output(positions))) != 2:
         return False
-    tap = net.add(TAP_TYPE, "extension", [logits, ids, _output(positions)], _vector("FP32"))
+    tap = net.add(TAP_TYPE, "extension", [logits, ids, _output(positions)], _vector("FP32", 1))
     # Without a result the tap would be removed as useless, and a result needs a name.
     net.port(_output(tap)).attrib["names"] = "vinery_tap"
     net.add("Result", "opset1", [_output(tap)], None)
@@ -230,7 +230,8 @@ def _insert_salt(net: _Net, ids: Element, folder: Path) -> tuple[_Port, int] | N
         return None
     for constant in (weights, axis):
         net.put_first(net.layer(constant[0]))
-    shape = net.add("ShapeOf", "opset3", [weights], _vector("I64"), output_type="i64")
+    sizes = _vector("I64", _rank(net.port(weights)))
+    shape = net.add("ShapeOf", "opset3", [weights], sizes, output_type="i64")
     # The table is looked up along axis 0, and place 0 of its shape is wanted here: the same
     # constant serves as both.
     rows = net.add("Gather", "opset8", [_output(shape), axis, axis], net.port(axis), batch_dims="0")

@@ -157,6 +157,7 @@ class EngineLoop:
             self._take_step(self._batch.step())
         else:
             self._outbox.send(num_streams=0)
+            self._end_when_full()
             self._probe_when_idle()
 
     # What arrives
@@ -264,10 +265,22 @@ class EngineLoop:
     # Who runs
 
     def _admit(self) -> None:
+        if self._must_end():
+            return  # those who wait will be sent to the next process
         while self._waiting and self._batch.has_room and self._batch.may_join(self._waiting.first):
             broken = self._batch.add(self._waiting.pop())
             if broken is not None:
                 self._fail(broken)
+
+    def _must_end(self) -> bool:
+        """Whether no quiet moment to end in has come for too long."""
+        return self._grammars.fullness > 2
+
+    def _end_when_full(self) -> None:
+        """Nobody runs. Raises `PipelineBroken` where the compiled grammars, of which the
+        library lets go with the process only, take too much memory."""
+        if self._must_end() or (self._grammars.fullness > 1 and not self._alive):
+            raise PipelineBroken("compiled grammars take up too much memory; it starts anew")
 
     def _expire(self) -> None:
         now = time.monotonic()

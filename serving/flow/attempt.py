@@ -28,6 +28,8 @@ from serving.flow.meter import Meter
 from serving.flow.pace import Pace
 from serving.flow.steering import TokenWriter, check_engine
 from serving.output.choice import ChoiceReader
+from serving.output.custom_calls import with_custom_calls
+from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
 from serving.output.pieces import Parser
 from serving.prompting.kit import Prompt
@@ -69,6 +71,7 @@ class Job:
             self.engine.new_decoder(
                 is_raw=isinstance(request.prompt, RawPrompts),
                 shows_special=request.shows_special_tokens,
+                after=prompt.token_ids if _continues_text(request) else (),
             ),
             self._parser(choice),
             stop=stopping.stop,
@@ -83,6 +86,10 @@ class Job:
             tells_silent_tokens=isinstance(request.prompt, RawPrompts),
             new_call_id=lambda index: tool_call_id(self.token, choice, index),
         )
+
+    def raw_decoder(self) -> Decoder:
+        """A decoder that leaves nothing out."""
+        return self.engine.new_decoder(is_raw=True, shows_special=True)
 
     def text_of(self, prompt: Prompt) -> str:
         """What the model reads. What is to be filled in between has no text of its own."""
@@ -105,7 +112,8 @@ class Job:
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        return self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        parser = self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        return with_custom_calls(parser, tools)
 
 
 async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
@@ -138,6 +146,14 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
         run.cancel()
 
 
+def _continues_text(request: GenerationRequest) -> bool:
+    """Whether the answer goes on with the text of its prompt, as opposed to a new message."""
+    prompt = request.prompt
+    if isinstance(prompt, RawPrompts):
+        return True
+    return prompt.rendering.continues_last or not prompt.rendering.uses_template
+
+
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     """A search makes all answers of its prompt, each under an id of its own."""
     submit = structs.replace(submit, id=client.new_id())
@@ -157,7 +173,8 @@ def _nothing_made(job: Job) -> list[Event]:
 def _started(job: Job) -> Started:
     request, prompts = job.request, job.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
-    texts = tuple(map(job.text_of, prompts)) if request.wants_prompt_text else ()
+    wants_texts = request.wants_prompt_text or request.wants_token_ids
+    texts = tuple(map(job.text_of, prompts)) if wants_texts else ()
     return Started(request.num_choices, ids, texts)
 
 
@@ -178,6 +195,8 @@ class _Reading:
         self._sums: dict[int, tuple[float, int]] = {}  # of log-probabilities, and how many
         self._choices = {id_: choice for choice, id_ in enumerate(ids)}
         handling = job.request.handling
+        # For those who ask for ids: the text of all tokens, whatever is read out of it.
+        self._raw = {id_: job.raw_decoder() for id_ in ids if job.request.wants_token_ids}
         is_paced = job.request.is_streamed and handling.stream_interval > 1
         self._paces = {id_: Pace(handling.stream_interval) for id_ in ids} if is_paced else {}
         self.failure: ServingError | None = None
@@ -238,8 +257,8 @@ class _Reading:
         )
         read = reader.feed(output.token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
-        if self._job.request.wants_token_ids and num_read:
-            events.append(TokensMade(self._choices[output.id], output.token_ids[:num_read]))
+        if self._raw and num_read:
+            events.append(self._made(output.id, output.token_ids[:num_read]))
         events += read
         meter.num_output_tokens += num_read
         meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
@@ -252,11 +271,20 @@ class _Reading:
             finish = FINISH_STOP
         if finish is not None:
             *last, finished = reader.finish(cast(Literal["stop", "length"], finish))
-            events += [*last, self._rated(finished, output.id)]
+            events += [*last, *self._unfinished(output.id), self._rated(finished, output.id)]
             self._open.discard(output.id)
         if self._paces:
             events = self._paces[output.id].take(events, num_read)
         deltas += events
+
+    def _made(self, id_: int, token_ids: tuple[int, ...]) -> TokensMade:
+        text = "".join(map(self._raw[id_].feed, token_ids))
+        return TokensMade(self._choices[id_], token_ids, text)
+
+    def _unfinished(self, id_: int) -> list[Event]:
+        """The character in whose middle a choice ended, for those who ask for ids."""
+        text = self._raw[id_].finish() if self._raw else ""
+        return [TokensMade(self._choices[id_], (), text)] if text else []
 
     def _count_proposals(self, output: TokenOutput) -> None:
         """The engine tells of each choice how many there were so far."""

@@ -7,11 +7,9 @@ from itertools import groupby
 
 from serving.core.errors import InvalidRequest
 from serving.core.logprobs import LogprobsWish
-from serving.core.request import Conversation, GenerationRequest, Grammar, ToolMode
+from serving.core.request import GenerationRequest, Grammar
 from serving.core.result import ChoiceResult, Result
 from serving.transport.messages import BeamSpec
-
-_FORCING = (ToolMode.REQUIRED, ToolMode.NAMED)
 
 
 def check_search(request: GenerationRequest) -> None:
@@ -19,8 +17,7 @@ def check_search(request: GenerationRequest) -> None:
     draws nothing, and neither grammars nor changed logits reach its candidates."""
     if request.beams is None:
         return
-    sampling, stopping, prompt = request.sampling, request.stopping, request.prompt
-    is_forced = isinstance(prompt, Conversation) and prompt.tool_choice.mode in _FORCING
+    sampling, stopping = request.sampling, request.stopping
     wish: LogprobsWish = request.logprobs
     for param, is_asked in (
         ("temperature", bool(sampling.temperature)),
@@ -31,7 +28,7 @@ def check_search(request: GenerationRequest) -> None:
         ("frequency_penalty", bool(sampling.frequency_penalty)),
         ("repetition_penalty", sampling.repetition_penalty not in (None, 1)),
         (_form_field(request.grammar), request.grammar is not None),
-        ("tool_choice", is_forced),
+        ("tool_choice", request.must_call),
         ("logprobs", wish.num_top is not None),
         ("prompt_logprobs", wish.num_top_of_prompt is not None),
         (request.steering.first_field, request.steering.first_field is not None),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,12 +71,14 @@ class Engine:
         """Tokens, prompt and output together; None when nobody knows."""
         return self.entry.options.max_context or self.kit.max_context
 
-    def new_decoder(self, *, is_raw: bool, shows_special: bool = False) -> Decoder:
-        """A decoder for one choice. Answers to raw prompts show no special token at all,
-        unless all are to be seen."""
+    def new_decoder(
+        self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
+    ) -> Decoder:
+        """A decoder for one choice, which goes on `after` the text of these tokens. Answers to
+        raw prompts show no special token at all, unless all are to be seen."""
         if shows_special:
-            return self._whole_decoders.new_decoder()
-        return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder()
+            return self._whole_decoders.new_decoder(after)
+        return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
     async def wait(self, timeout_s: float = ENGINE_WAIT_S) -> Hello:
         """Return once the engine is there. Raises `ModelNotReady` or `Overloaded`."""
@@ -195,7 +197,11 @@ class LocalDirectory:
         loaded = [entry for entry in self._entries.values() if entry.is_loaded]
         if len(loaded) == 1:
             return loaded[0]
-        raise MissingParameter("Say which model to use in `model`.", param="model")
+        how_many = f"{len(loaded)} models are" if loaded else "no model is"
+        raise MissingParameter(
+            f"`model` is required: {how_many} loaded. GET /v1/models lists the models served here.",
+            param="model",
+        )
 
 
 def _detokenizer(kit: ModelKit, kept: frozenset[str]) -> Detokenizer:

@@ -37,7 +37,8 @@ class Pace:
         told = merged([], [each for each in self._held if not isinstance(each, TokensMade)])
         if ids:
             joined = tuple(id_ for each in ids for id_ in each.token_ids)
-            told.insert(0, TokensMade(ids[0].choice, joined))
+            text = "".join(each.text for each in ids)
+            told.insert(0, TokensMade(ids[0].choice, joined, text))
         self._held = []
         self._num_tokens = 0
         self._has_told = self._has_told or bool(told)

@@ -11,6 +11,14 @@ from serving.prompting.folder import GenerationDefaults
 from serving.transport.messages import SamplingParams
 
 _DEFAULT_TEMPERATURE: Final = 1.0
+# Colder than this is greedy, as with vLLM: the engine divides logits by it in short floats,
+# and far below makes noise of them.
+_LEAST_TEMPERATURE: Final = 1e-5
+# The engine's limits are open where those of other systems are not. A nucleus of this size
+# has room for one token in any vocabulary; and beside this part of the likeliest token's
+# probability, the largest short float below 1, there is room for its equals only.
+_LEAST_TOP_P: Final = 1e-9
+_MOST_MIN_P: Final = 1 - 2**-24
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
@@ -18,12 +26,13 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
     own default is always the same."""
     asked = request.sampling
     seed = secrets.randbits(63) if asked.seed is None else asked.seed
+    temperature = _temperature(asked.temperature, defaults)
     top_k = _first(asked.top_k, defaults.top_k, request.dialect.default_top_k, 0)
     return SamplingParams(
-        temperature=_temperature(asked.temperature, defaults),
-        top_p=_first(asked.top_p, defaults.top_p, 1.0),
+        temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
+        top_p=max(_LEAST_TOP_P, _first(asked.top_p, defaults.top_p, 1.0)),
         top_k=max(0, int(top_k)),
-        min_p=_first(asked.min_p, defaults.min_p, 0.0),
+        min_p=min(_MOST_MIN_P, _first(asked.min_p, defaults.min_p, 0.0)),
         seed=seed,
         frequency_penalty=_first(asked.frequency_penalty, defaults.frequency_penalty, 0.0),
         presence_penalty=_first(asked.presence_penalty, defaults.presence_penalty, 0.0),

@@ -4,9 +4,10 @@ the engine is told, and back from what the engine says to tokens with text."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.logprobs import LogprobsWish, Steering, Token, TokenChance
+from serving.core.logprobs import LogprobsWish, Steering, Token, TokenChance, without_spaces
 from serving.core.request import GenerationRequest, RawPrompts
 from serving.flow.directory import Engine
 from serving.prompting.kit import ModelKit, Prompt
@@ -94,7 +95,7 @@ class TokenWriter:
     """Writes tokens out, as one request wants them."""
 
     def __init__(self, kit: ModelKit, wish: LogprobsWish) -> None:
-        self._tokenizer = kit.tokenizer
+        self._kit, self._tokenizer = kit, kit.tokenizer
         self._shows_ids = wish.shows_ids
 
     def answer(
@@ -108,7 +109,23 @@ class TokenWriter:
         """All tokens of a prompt; the first follows nothing."""
         first, *rest = prompt.token_ids
         text, raw = self._written(first)
-        return (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
+        tokens = (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
+        return self._placed(tokens, self._kit.text_of(prompt).encode())
+
+    def _placed(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
+        """The same tokens, each with the bytes that it has in the text: special ones may stand
+        around it, and the first may begin with spaces that it lacks."""
+        placed: list[Token] = []
+        at, has_begun = 0, False
+        for number, token in enumerate(tokens):
+            own = token
+            if token.id in self._tokenizer.special_texts and not text.startswith(token.raw, at):
+                own = replace(token, raw=b"")
+            elif not has_begun:
+                own, has_begun = without_spaces(token, _num_lacking(tokens[number:], text)), True
+            placed.append(own)
+            at += len(own.raw)
+        return tuple(placed)
 
     def _token(self, token_id: int, told: TokenLogprobs) -> Token:
         text, raw = self._written(token_id)
@@ -120,6 +137,17 @@ class TokenWriter:
     def _written(self, token_id: int) -> tuple[str, bytes]:
         raw = self._tokenizer.token_bytes(token_id)
         return f"token_id:{token_id}" if self._shows_ids else raw.decode(errors="replace"), raw
+
+
+def _num_lacking(tokens: Iterable[Token], text: bytes) -> int:
+    """How many of the spaces with which its tokens begin are not in the text."""
+    told = b"".join(token.raw for token in tokens)
+    count = _num_spaces(told) - _num_spaces(text)
+    return count if count > 0 and told.startswith(text, count) else 0
+
+
+def _num_spaces(text: bytes) -> int:
+    return len(text) - len(text.lstrip(b" "))
 
 
 def _logprobs(

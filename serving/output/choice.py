@@ -20,14 +20,16 @@ from serving.core.events import (
     TextDelta,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
-from serving.core.logprobs import Token
+from serving.core.logprobs import Token, without_spaces
 from serving.core.request import Repetition
 from serving.output.attribution import Attribution
 from serving.output.detokenize import Decoder
 from serving.output.pieces import (
     CallArgs,
     CallEnded,
+    CallInput,
     CallStarted,
     Parser,
     Piece,
@@ -81,6 +83,7 @@ class ChoiceReader:
         self._tokens: Attribution[Token] | None = Attribution() if tells_tokens else None
         self._tells_silent_tokens = tells_silent_tokens
         self._last_text = ""  # of the last token
+        self._has_begun = False  # a token has been told
         self._new_call_id = new_call_id
         self._num_calls = 0
         self._has_open_call = False
@@ -117,11 +120,19 @@ class ChoiceReader:
                 break
             pieces = self._read(token.id)
             if not self._decoder.drops(token.id):
-                told.feed(token, self._last_text)
+                told.feed(self._as_told(token), self._last_text)
             elif self._tells_silent_tokens:
                 told.feed(replace(token, raw=b""), "")
             events = merged(events, self._events(pieces))
         return events
+
+    def _as_told(self, token: Token) -> Token:
+        """The token as the text has it: its first may lack spaces of its own."""
+        is_first, self._has_begun = not self._has_begun, True
+        dropped = token.raw.removesuffix(self._last_text.encode()) if is_first else b""
+        if not dropped or dropped.strip(b" "):
+            return token
+        return without_spaces(token, len(dropped))
 
     def finish(self, reason: Literal["stop", "length"]) -> list[Event]:
         """What was held back, and the end. `reason` is why the engine ended."""
@@ -201,12 +212,15 @@ class ChoiceReader:
                 if self._tokens is not None:
                     self._tokens.take(text)
                 return None if self._hides_reasoning else ReasoningDelta(self._choice, text)
-            case CallStarted(name):
+            case CallStarted():
                 self._drop_tokens()
-                return self._start_call(name)
+                return self._start_call(piece)
             case CallArgs(text):
                 self._drop_tokens()
                 return ToolArgsDelta(self._choice, self._num_calls - 1, text)
+            case CallInput(text):
+                self._drop_tokens()
+                return ToolInputDelta(self._choice, self._num_calls - 1, text)
             case CallEnded():
                 self._drop_tokens()
                 self._has_open_call = False
@@ -219,11 +233,12 @@ class ChoiceReader:
         if self._tokens is not None:
             self._tokens.drop()
 
-    def _start_call(self, name: str) -> ToolCallStarted:
+    def _start_call(self, call: CallStarted) -> ToolCallStarted:
         index = self._num_calls
         self._num_calls += 1
         self._has_open_call = True
-        return ToolCallStarted(self._choice, index, self._new_call_id(index), name)
+        call_id = self._new_call_id(index)
+        return ToolCallStarted(self._choice, index, call_id, call.name, call.is_custom)
 
     @property
     def _cause(self) -> str | int | None:
@@ -262,5 +277,7 @@ def _merge(last: Event, event: Event) -> Event | None:
             return ReasoningDelta(choice, before + after)
         case ToolArgsDelta(choice, index, before), ToolArgsDelta(_, same, after) if index == same:
             return ToolArgsDelta(choice, index, before + after)
+        case ToolInputDelta(choice, index, before), ToolInputDelta(_, same, after) if index == same:
+            return ToolInputDelta(choice, index, before + after)
         case _:
             return None

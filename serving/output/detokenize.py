@@ -11,7 +11,7 @@ each token, which costs about eighty times as much.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -66,21 +66,37 @@ class Detokenizer:
         dropped = (id_ for id_, text in special_texts.items() if text not in kept)
         return cls(raw, frozenset(dropped))
 
-    def new_decoder(self) -> Decoder:
-        """A decoder for one choice."""
+    def new_decoder(self, after: Sequence[int] = ()) -> Decoder:
+        """A decoder for one choice, which begins a text unless it goes on `after` tokens that
+        have some: many tokenizers drop the space with which a text begins."""
+        context = self._context(after)
         if isinstance(self.raw, Tokenizer):
-            return FastDecoder(self.raw, self.dropped_ids)
-        return WindowDecoder(self.raw, self.dropped_ids)
+            return FastDecoder(self.raw, self.dropped_ids, context)
+        return WindowDecoder(self.raw, self.dropped_ids, context)
+
+    def _context(self, after: Sequence[int]) -> int | None:
+        """The last token with text of its own, and with whole characters of it."""
+        for token_id in reversed(after[-_MAX_HELD:]):
+            if token_id not in self.dropped_ids:
+                text = self.raw.decode([token_id], skip_special_tokens=False)
+                if text and _HALF_CHARACTER not in text:
+                    return token_id
+        return None
 
 
 class FastDecoder:
     """Decodes by a `tokenizers.Tokenizer`."""
 
-    def __init__(self, tokenizer: Tokenizer, dropped_ids: frozenset[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, dropped_ids: frozenset[int], context: int | None = None
+    ) -> None:
+        """`context` is a token that goes before, and is not told."""
         self._tokenizer = tokenizer
         self._dropped_ids = dropped_ids
         self._stream = DecodeStream(skip_special_tokens=False)
         self._held: list[int] = []
+        if context is not None:
+            self._stream.step(tokenizer, context)
 
     def feed(self, token_id: int) -> str:
         if token_id in self._dropped_ids:
@@ -128,12 +144,15 @@ class FastDecoder:
 class WindowDecoder:
     """Decodes by an `openvino_genai.Tokenizer`, which has no state of its own to go on from."""
 
-    def __init__(self, tokenizer: VinoTokenizer, dropped_ids: frozenset[int]) -> None:
+    def __init__(
+        self, tokenizer: VinoTokenizer, dropped_ids: frozenset[int], context: int | None = None
+    ) -> None:
+        """`context` is a token that goes before, and is not told."""
         self._tokenizer = tokenizer
         self._dropped_ids = dropped_ids
-        self._window: list[int] = []
-        self._num_told_tokens = 0
-        self._num_told_chars = 0
+        self._window: list[int] = [] if context is None else [context]
+        self._num_told_tokens = len(self._window)
+        self._num_told_chars = len(self._decode()) if self._window else 0
         # Tokens before this one are context only, and are cut away next.
         self._cut = 0
 

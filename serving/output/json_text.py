@@ -12,17 +12,25 @@ _IN_STRING = re.compile(r'["\\]')
 _BETWEEN = re.compile(r'["{}\[\]<]')
 _SCALAR_END = re.compile(r"[,}\]\s<]")
 
+_HEX = r"[0-9a-fA-F]{4}"
+_HIGH, _LOW = r"[dD][89abAB][0-9a-fA-F]{2}", r"[dD][c-fC-F][0-9a-fA-F]{2}"
+# Too few digits for a code, and more text than could still bring them.
+_NO_CODE = r"\\u(?=[0-9a-fA-F]{0,3}[^0-9a-fA-F])"
+
 # Runs of characters and escapes that are complete. A high surrogate waits for its other
 # half, unless what follows shows that none will come.
 _COMPLETE = re.compile(
-    r"""(?: [^\\]
-          | \\[^u]
-          | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
-          | \\u[0-9a-fA-F]{4}\\u[0-9a-fA-F]{4}
-          | \\u[0-9a-fA-F]{4}(?=[^\\]|\\[^u])
-        )*""",
+    rf"""(?: [^\\]
+           | \\[^u]
+           | {_NO_CODE}
+           | \\u(?!{_HIGH}){_HEX}
+           | \\u{_HIGH}\\u{_LOW}
+           | \\u{_HIGH}(?= [^\\] | \\[^u] | {_NO_CODE} | \\u(?!{_LOW}){_HEX} )
+         )*""",
     re.VERBOSE | re.DOTALL,
 )
+# One escape, or what only looks like one.
+_ESCAPE = re.compile(rf"\\u{_HIGH}\\u{_LOW}|\\u{_HEX}|\\[\s\S]")
 
 
 class JsonValue:
@@ -117,13 +125,22 @@ class JsonUnquote:
 
 
 def unquote(raw: str) -> str:
-    """The text that a JSON string's inside stands for; as it is where it is no JSON."""
+    """The text that a JSON string's inside stands for. Escapes that JSON has not stay as
+    they are: so the whole means what its parts mean."""
     if "\\" not in raw:
         return raw
+    text = _meaning(raw)
+    if text is None:
+        text = _ESCAPE.sub(lambda escape: _meaning(escape[0]) or escape[0], raw)
+    # Half of a surrogate pair could not be sent on as UTF-8.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _meaning(raw: str) -> str | None:
+    """None: it is no JSON."""
     try:
         # Models write bare line breaks in strings; only the strict reading forbids them.
         text: str = json.loads(f'"{raw}"', strict=False)
     except ValueError:
-        return raw
-    # Half of a surrogate pair could not be sent on as UTF-8.
-    return text.encode("utf-8", "replace").decode()
+        return None
+    return text

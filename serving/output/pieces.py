@@ -26,9 +26,11 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A tool call began. Its arguments follow, then `CallEnded`, unless the text is cut."""
+    """A tool call began. Its arguments follow, or the input of a custom tool, then
+    `CallEnded`, unless the text is cut."""
 
     name: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,18 @@ class CallArgs:
 
 
 @dataclass(frozen=True, slots=True)
+class CallInput:
+    """More of the text that the open call gives to a custom tool."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallEnded:
     """The open call is complete."""
 
 
-Piece = Text | Reasoning | CallStarted | CallArgs | CallEnded
+Piece = Text | Reasoning | CallStarted | CallArgs | CallInput | CallEnded
 
 
 class Parser(Protocol):

@@ -24,7 +24,7 @@ from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
 from serving.output.typed import Kind, ParameterTypes, json_of, kind_of, quoted
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")
-_CDATA: Final = "<![CDATA["
+CDATA: Final = "<![CDATA["
 _CDATA_END: Final = "]]>"
 
 
@@ -172,10 +172,10 @@ class TaggedCall:
         """
         self._tell_name()
         text = self._lexer.text
-        if self._syntax.has_cdata and text.startswith(_CDATA):
-            self._lexer.text = text.removeprefix(_CDATA)
+        if self._syntax.has_cdata and text.startswith(CDATA):
+            self._lexer.text = text.removeprefix(CDATA)
             self._step = self._in_section
-        elif self._syntax.has_cdata and _CDATA.startswith(text):
+        elif self._syntax.has_cdata and CDATA.startswith(text):
             return
         elif text:
             if self._syntax.has_lines:

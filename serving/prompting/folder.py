@@ -68,6 +68,10 @@ class ModelFolder:
     templates: ChatTemplates | None = None
     # By the names that templates use, such as `bos_token`.
     named_tokens: Mapping[str, str] = field(default_factory=dict)
+    # As the tokenizer's configuration has them: its class in Hugging Face's library, and the
+    # tokens that were added to the vocabulary, by id.
+    tokenizer_class: str | None = None
+    added_tokens: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -83,6 +87,8 @@ class ModelFolder:
             defaults=_defaults(read_object(path / "generation_config.json"), config),
             templates=_templates(path, tokenizer_config),
             named_tokens=_named_tokens(path, tokenizer_config),
+            tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
+            added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
         )
 
     @property
@@ -175,6 +181,11 @@ def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, 
     older = read_object(path / "special_tokens_map.json")
     tokens = {key: _token(tokenizer_config.get(key) or older.get(key)) for key in TOKEN_KEYS}
     return {key: token for key, token in tokens.items() if token}
+
+
+def _added_tokens(said: Any) -> Mapping[str, Any]:
+    members = said.items() if isinstance(said, dict) else ()
+    return {id_: token for id_, token in members if isinstance(token, dict)}
 
 
 def _token(said: Any) -> str | None:

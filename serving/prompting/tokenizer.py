@@ -93,7 +93,9 @@ class FastTokenizer:
         added = self.raw.get_added_tokens_decoder()
         special = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
-        self._is_byte_level = b'"ByteLevel"' in self.raw.decoder.__getstate__()
+        decoder = self.raw.decoder.__getstate__()
+        self._is_byte_level = b'"ByteLevel"' in decoder
+        self._has_byte_tokens = b'"ByteFallback"' in decoder
         self.special_texts = {id_: self.token_text(id_) for id_ in special | self.eos_ids}
 
     def encode(self, text: str) -> list[int]:
@@ -117,11 +119,11 @@ class FastTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         name = self.token_name(token_id)
-        if token_id in self._added_ids:
-            return name.encode()
         if self._is_byte_level:
+            if token_id in self._added_ids:
+                return name.encode()
             return bytes(_BYTE_OF_LETTER[letter] for letter in name)
-        if len(name) == len("<0x00>") and name.startswith("<0x"):
+        if self._has_byte_tokens and len(name) == len("<0x00>") and name.startswith("<0x"):
             return bytes.fromhex(name[3:5])
         return name.replace(_SENTENCEPIECE_SPACE, " ").encode()
 

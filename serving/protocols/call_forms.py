@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from serving.core.events import FinishReason, ToolArgsDelta, ToolCallStarted
-from serving.core.request import ToolCall
+from serving.core.events import FinishReason, ToolArgsDelta, ToolCallStarted, ToolInputDelta
+from serving.core.result import Call, CustomCall
 from serving.protocols.sse import json_bytes, json_text
 
 
 class CallForm(Protocol):
     """One of the two. What it returns as bytes are members of a delta."""
 
-    def member(self, calls: Sequence[ToolCall]) -> dict[str, object]:
+    def member(self, calls: Sequence[Call]) -> dict[str, object]:
         """The member of a message for its calls, of which there is one at least."""
 
     def start(self, event: ToolCallStarted) -> bytes:
@@ -24,6 +24,9 @@ class CallForm(Protocol):
     def arguments(self, event: ToolArgsDelta) -> bytes:
         """More of its arguments."""
 
+    def input(self, event: ToolInputDelta) -> bytes:
+        """More of what a custom tool is given."""
+
     def reason(self, reason: FinishReason) -> str:
         """Why the choice ended, in the words of this form."""
 
@@ -31,13 +34,16 @@ class CallForm(Protocol):
 class ToolCalls:
     """Any number of calls, each with an id and an index."""
 
-    def member(self, calls: Sequence[ToolCall]) -> dict[str, object]:
+    def member(self, calls: Sequence[Call]) -> dict[str, object]:
         return {"tool_calls": [_call(call) for call in calls]}
 
     def start(self, event: ToolCallStarted) -> bytes:
-        return b'"tool_calls":[{"index":%d,"id":%b,"type":"function","function":%b}]' % (
+        kind = b"custom" if event.is_custom else b"function"
+        return b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":%b}]' % (
             event.index,
             json_text(event.id),
+            kind,
+            kind,
             _start(event),
         )
 
@@ -48,15 +54,20 @@ class ToolCalls:
             arguments,
         )
 
+    def input(self, event: ToolInputDelta) -> bytes:
+        text = json_text(event.text)
+        return b'"tool_calls":[{"index":%d,"custom":{"input":%b}}]' % (event.index, text)
+
     def reason(self, reason: FinishReason) -> str:
         return reason.value
 
 
 class FunctionCall:
-    """One call without an id. A model that makes more all the same is heard once."""
+    """One call without an id. A model that makes more all the same is heard once. Custom
+    tools are younger than this form: it has no calls of them."""
 
-    def member(self, calls: Sequence[ToolCall]) -> dict[str, object]:
-        return {"function_call": _function(calls[0])}
+    def member(self, calls: Sequence[Call]) -> dict[str, object]:
+        return {"function_call": _called(calls[0])}
 
     def start(self, event: ToolCallStarted) -> bytes:
         return b'"function_call":%b' % _start(event) if event.index == 0 else b""
@@ -66,6 +77,9 @@ class FunctionCall:
             return b""
         return b'"function_call":{"arguments":%b}' % json_text(event.text)
 
+    def input(self, event: ToolInputDelta) -> bytes:
+        return b""
+
     def reason(self, reason: FinishReason) -> str:
         return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
 
@@ -74,13 +88,16 @@ TOOL_CALLS: Final = ToolCalls()
 FUNCTION_CALL: Final = FunctionCall()
 
 
-def _call(call: ToolCall) -> dict[str, object]:
-    return {"id": call.id, "type": "function", "function": _function(call)}
+def _call(call: Call) -> dict[str, object]:
+    kind = "custom" if isinstance(call, CustomCall) else "function"
+    return {"id": call.id, "type": kind, kind: _called(call)}
 
 
-def _function(call: ToolCall) -> dict[str, object]:
+def _called(call: Call) -> dict[str, object]:
+    if isinstance(call, CustomCall):
+        return {"name": call.name, "input": call.input}
     return {"name": call.name, "arguments": call.arguments}
 
 
 def _start(event: ToolCallStarted) -> bytes:
-    return json_bytes({"name": event.name, "arguments": ""})
+    return json_bytes({"name": event.name, "input" if event.is_custom else "arguments": ""})

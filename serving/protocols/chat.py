@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, assert_never, cast
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Field, Tag
 
@@ -23,29 +23,32 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.core.ids import Head
 from serving.core.logprobs import Token
 from serving.core.request import Conversation, Endpoint, GenerationRequest, Message
 from serving.core.result import ChoiceResult, Result
+from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
 from serving.protocols.call_forms import FUNCTION_CALL, TOOL_CALLS, CallForm
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import Effort, TokenIds, refuse_unhonoured
+from serving.protocols.fields import Effort, TokenIds
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import content_logprobs, prompt_logprobs
 from serving.protocols.messages import Content, WireMessage
 from serving.protocols.obfuscation import obfuscated
 from serving.protocols.prompting import PromptFields
-from serving.protocols.reading import Wire, read_model, read_object
+from serving.protocols.reading import Wire
+from serving.protocols.refused import read_body
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 from serving.protocols.tools import (
     WireFunction,
     WireToolChoice,
     WireTools,
-    function_tools,
+    clients_tools,
     refuse_hosted,
     settled_choice,
 )
@@ -108,7 +111,7 @@ class ChatBody(PromptFields, GenerationBody):
         tools = self.tools or self.functions or ()
         self._refuse_mixture()
         refuse_hosted(tools)
-        functions = function_tools(tools)
+        functions = clients_tools(tools)
         messages, token_ids = self._turns_and_ids()
         return Conversation(
             messages=messages,
@@ -146,9 +149,7 @@ class ChatBody(PromptFields, GenerationBody):
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
     """Read a chat completion request. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.CHAT, members)
-    wire = read_model(ChatBody, members)
+    wire = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)
@@ -179,16 +180,11 @@ class ChatExchange:
     def encoder(self, head: Head) -> Encoder:
         members = self._members(head, "chat.completion.chunk")
         frames = ChunkFrames(members, includes_usage=self.includes_usage)
-        encoder = ChatEncoder(frames, self.request.num_choices, self.calls)
+        encoder = ChatEncoder(frames, self.request, self.calls)
         return obfuscated(encoder, head, is_wanted=self.is_obfuscated)
 
     def body(self, head: Head, result: Result) -> bytes:
-        choices = [_choice(self.request, choice, self.calls) for choice in result.choices]
-        for choice in choices if self.request.wants_token_ids else ():
-            # FastDeploy's place for them; vLLM's are the answer and its choices.
-            message = cast(dict[str, object], choice["message"])
-            message["prompt_token_ids"] = list(result.prompt_ids[0])
-            message["completion_token_ids"] = choice["token_ids"]
+        choices = [_choice(self.request, choice, result, self.calls) for choice in result.choices]
         usage = usage_object(result.usage)
         members = self._members(head, "chat.completion")
         # Whole answers have a place for it, chunks have none.
@@ -209,12 +205,18 @@ class ChatExchange:
         }
 
 
-def _choice(request: GenerationRequest, choice: ChoiceResult, form: CallForm) -> dict[str, object]:
+def _choice(
+    request: GenerationRequest, choice: ChoiceResult, result: Result, form: CallForm
+) -> dict[str, object]:
     tells = request.logprobs.num_top is not None
-    token_ids = {"token_ids": list(choice.token_ids)} if request.wants_token_ids else {}
+    message, token_ids = _message(choice, form), {}
+    if request.wants_token_ids:
+        message |= token_members.of_prompt(result.prompt_ids[0], result.prompt_texts[0])
+        message |= token_members.of_answer(choice.token_ids, choice.raw_text)
+        token_ids = {"token_ids": list(choice.token_ids)}
     return {
         "index": choice.index,
-        "message": _message(choice, form),
+        "message": message,
         "logprobs": _logprobs(choice.tokens) if tells else None,
         "finish_reason": form.reason(choice.finish_reason),
         "stop_reason": choice.cause,
@@ -226,19 +228,21 @@ def _logprobs(tokens: Sequence[Token]) -> dict[str, object]:
     return {"content": content_logprobs(tokens), "refusal": None}
 
 
-def _first_prompt(ids: Sequence[Sequence[int]], texts: Sequence[str]) -> dict[str, object]:
+def _first_prompt(
+    request: GenerationRequest, ids: Sequence[Sequence[int]], texts: Sequence[str]
+) -> dict[str, object]:
     """Of the only prompt there is, what was asked for."""
     members: dict[str, object] = {}
-    if ids:
+    if request.wants_token_ids:
         members["prompt_token_ids"] = list(ids[0])
-    if texts:
+    if request.wants_prompt_text:
         members["prompt_text"] = texts[0]
     return members
 
 
 def _of_prompt(request: GenerationRequest, result: Result) -> dict[str, object]:
     """What is told of the prompt, to those who ask."""
-    members = _first_prompt(result.prompt_ids, result.prompt_texts)
+    members = _first_prompt(request, result.prompt_ids, result.prompt_texts)
     if request.logprobs.num_top_of_prompt is not None:
         members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
     return members
@@ -263,10 +267,12 @@ class ChatEncoder:
     Clients join the strings of all deltas, so role, id, type and name are sent once.
     """
 
-    def __init__(self, frames: ChunkFrames, num_choices: int, calls: CallForm) -> None:
+    def __init__(self, frames: ChunkFrames, request: GenerationRequest, calls: CallForm) -> None:
+        choices = range(request.num_choices)
         self._frames = frames
+        self._request = request
         self._calls = calls
-        self._opens = [frames.open_choice(at) + b'"delta":{' for at in range(num_choices)]
+        self._opens = [frames.open_choice(at) + b'"delta":{' for at in choices]
         self._text_opens = [start + b'"content":' for start in self._opens]
 
     def feed(self, event: Event) -> bytes:
@@ -280,16 +286,16 @@ class ChatEncoder:
                 return self._delta(event.choice, _reasoning(json_text(event.text)))
             case ToolArgsDelta():
                 return self._delta(event.choice, self._calls.arguments(event))
+            case ToolInputDelta():
+                return self._delta(event.choice, self._calls.input(event))
             case ToolCallStarted():
                 return self._delta(event.choice, self._calls.start(event))
             case Started():
-                of_prompt = _first_prompt(event.prompt_ids, event.prompt_texts)
-                close = self._frames.closing(**of_prompt) if of_prompt else self._frames.close
-                # Clients want to meet the choices in the order of their indexes.
-                return b"".join(start + _FIRST + _NO_FINISH + close for start in self._opens)
+                return self._start(event)
             case TokensMade():
+                told = token_members.of_answer(event.token_ids, event.text)
                 ids = json_bytes(list(event.token_ids))
-                return self._delta(event.choice, b"", b',"token_ids":' + ids)
+                return self._delta(event.choice, json_bytes(told)[1:-1], b',"token_ids":' + ids)
             case PromptScored():
                 return b""  # told in whole answers only
             case Finished():
@@ -308,6 +314,17 @@ class ChatEncoder:
                 return self._frames.fail(event.error)
             case _:
                 assert_never(event)
+
+    def _start(self, event: Started) -> bytes:
+        """A chunk for each choice: clients want to meet them in the order of their indexes."""
+        first, close = _FIRST, self._frames.close
+        of_prompt = _first_prompt(self._request, event.prompt_ids, event.prompt_texts)
+        if of_prompt:
+            close = self._frames.closing(**of_prompt)
+        if self._request.wants_token_ids:
+            told = token_members.of_prompt(event.prompt_ids[0], event.prompt_texts[0])
+            first += b"," + json_bytes(told)[1:-1]
+        return b"".join(start + first + _NO_FINISH + close for start in self._opens)
 
     def _delta(self, choice: int, members: bytes, beside: bytes = b"") -> bytes:
         if not members and not beside:

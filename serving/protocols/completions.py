@@ -6,6 +6,7 @@ fed as such all the same is shown as text: the protocol has no other place for i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, assert_never
 
@@ -27,18 +28,21 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.core.ids import Head
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts, ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, Result, TextItem
+from serving.core.result import ChoiceResult, CustomCall, Item, Result
+from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
 from serving.protocols.chunks import ChunkFrames, usage_object
 from serving.protocols.constraints import ResponseFormat
-from serving.protocols.fields import TokenId, refuse_unhonoured
+from serving.protocols.fields import TokenId
 from serving.protocols.generation import GenerationBody
 from serving.protocols.logprobs import TextLogprobs, prompt_logprobs
 from serving.protocols.obfuscation import obfuscated
-from serving.protocols.reading import invalid, read_model, read_object
+from serving.protocols.reading import invalid
+from serving.protocols.refused import read_body
 from serving.protocols.sse import json_bytes, json_text
 from serving.protocols.steering import TopLogprobs
 
@@ -137,9 +141,7 @@ class CompletionsBody(GenerationBody):
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
     """Read a completion request. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.COMPLETIONS, members)
-    wire = read_model(CompletionsBody, members)
+    wire = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
     wire.refuse_contradictions()
     limit = dialect.completions_max_tokens
     request = wire.request(
@@ -196,8 +198,8 @@ def _choice(request: GenerationRequest, choice: ChoiceResult, result: Result) ->
         "stop_reason": choice.cause,
     }
     if request.wants_token_ids:
-        members["prompt_token_ids"] = list(result.prompt_ids[prompt])
-        members["token_ids"] = list(choice.token_ids)
+        members |= token_members.of_prompt(result.prompt_ids[prompt], result.prompt_texts[prompt])
+        members |= _tokens(choice.token_ids, choice.raw_text)
     if request.wants_prompt_text:
         members["prompt_text"] = result.prompt_texts[prompt]
     if request.logprobs.num_top_of_prompt is not None:
@@ -205,8 +207,18 @@ def _choice(request: GenerationRequest, choice: ChoiceResult, result: Result) ->
     return members
 
 
-def _shown(item: ReasoningItem | TextItem | ToolCall) -> str:
-    return item.arguments if isinstance(item, ToolCall) else item.text
+def _tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
+    return {**token_members.of_answer(token_ids, text), "token_ids": list(token_ids)}
+
+
+def _shown(item: Item) -> str:
+    match item:
+        case ToolCall():
+            return item.arguments
+        case CustomCall():
+            return item.input
+        case _:
+            return item.text
 
 
 def _finish_reason(reason: FinishReason) -> str:
@@ -220,7 +232,7 @@ class CompletionsEncoder:
     def __init__(self, frames: ChunkFrames, request: GenerationRequest) -> None:
         choices = range(request.num_choices)
         self._frames = frames
-        self._n = request.n
+        self._request = request
         self._opens = [frames.open_choice(at) + b'"text":' for at in choices]
         tells = request.logprobs.num_top is not None
         self._logprobs = [TextLogprobs() for _ in choices] if tells else None
@@ -233,13 +245,13 @@ class CompletionsEncoder:
                 return (
                     self._opens[event.choice] + json_text(event.text) + finish + self._frames.close
                 )
-            case TextDelta() | ReasoningDelta() | ToolArgsDelta():
+            case TextDelta() | ReasoningDelta() | ToolArgsDelta() | ToolInputDelta():
                 text = json_text(event.text)
                 return self._opens[event.choice] + text + _NO_FINISH + self._frames.close
             case Started():
                 return self._prompts(event)
             case TokensMade():
-                return self._beside(event.choice, {"token_ids": list(event.token_ids)})
+                return self._beside(event.choice, _tokens(event.token_ids, event.text))
             case ToolCallStarted() | PromptScored():
                 return b""  # the latter is told in whole answers only
             case Finished():
@@ -264,10 +276,11 @@ class CompletionsEncoder:
         frames: list[bytes] = []
         for choice in range(len(self._opens)):
             members: dict[str, object] = {}
-            if event.prompt_ids:
-                members["prompt_token_ids"] = list(event.prompt_ids[choice // self._n])
-            if event.prompt_texts:
-                members["prompt_text"] = event.prompt_texts[choice // self._n]
+            at = choice // self._request.n
+            if self._request.wants_token_ids:
+                members |= token_members.of_prompt(event.prompt_ids[at], event.prompt_texts[at])
+            if self._request.wants_prompt_text:
+                members["prompt_text"] = event.prompt_texts[at]
             frames += [self._beside(choice, members)] if members else []
         return b"".join(frames)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from serving.core.custom import custom_arguments
 from serving.core.request import Message, Role, TextPart, ToolCall
 from serving.protocols.reading import Wire, invalid, missing
 from serving.protocols.sse import json_bytes
@@ -105,8 +106,8 @@ class WireFunctionCall(Wire):
         return ToolCall(call_id, self.name, self.arguments or _NO_ARGUMENTS)
 
 
-class WireToolCall(Wire):
-    """A replayed tool call."""
+class WireFunctionToolCall(Wire):
+    """A replayed call of a function."""
 
     id: str | None = None
     type: Literal["function"] | None = None
@@ -114,6 +115,41 @@ class WireToolCall(Wire):
 
     def to_core(self) -> ToolCall:
         return self.function.to_core(self.id or "")
+
+
+class WireCustomCall(Wire):
+    """The name and the input of a replayed call."""
+
+    name: str
+    input: str
+
+    def to_core(self, call_id: str) -> ToolCall:
+        return ToolCall(call_id, self.name, custom_arguments(self.input))
+
+
+class WireCustomToolCall(Wire):
+    """A replayed call of a custom tool."""
+
+    id: str | None = None
+    custom: WireCustomCall
+
+    def to_core(self) -> ToolCall:
+        return self.custom.to_core(self.id or "")
+
+
+def _call_tag(value: Any) -> str:
+    match value:
+        case {"type": "custom"}:
+            return "<custom>"
+        case _:
+            return "<function>"
+
+
+WireToolCall = Annotated[
+    Annotated[WireFunctionToolCall, Tag("<function>")]
+    | Annotated[WireCustomToolCall, Tag("<custom>")],
+    Discriminator(_call_tag),
+]
 
 
 class PlainMessage(Wire):

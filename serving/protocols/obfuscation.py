@@ -6,12 +6,13 @@ padding brings each delta up to the next multiple of `_BUCKET_BYTES`.
 
 from __future__ import annotations
 
-from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
+from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolInputDelta
 from serving.core.ids import Head
 from serving.protocols.base import Encoder
 
 # Few tokens are longer than this, so that most deltas of a stream have one size.
 _BUCKET_BYTES = 32
+_DELTAS = TextDelta | ReasoningDelta | ToolArgsDelta | ToolInputDelta
 _OPEN, _CLOSE = b',"obfuscation":"', b'"}\n\n'
 _END = b"}\n\n"
 _START = b"\ndata: "
@@ -27,7 +28,7 @@ class Obfuscated:
 
     def feed(self, event: Event) -> bytes:
         frames = self._encoder.feed(event)
-        is_delta = isinstance(event, TextDelta | ReasoningDelta | ToolArgsDelta)
+        is_delta = isinstance(event, _DELTAS)
         return self._padded(frames) if is_delta and frames else frames
 
     def _padded(self, frames: bytes) -> bytes:

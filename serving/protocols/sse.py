@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-CONTENT_TYPE = "text/event-stream; charset=utf-8"
-
 DONE = b"data: [DONE]\n\n"
 
 # One newline only, and only directly before an event or another comment: a comment

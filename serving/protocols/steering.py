@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -66,10 +67,10 @@ class TokenFields(Wire):
     return_tokens_as_token_ids: bool | None = None
 
     @property
+    @abstractmethod
     def num_top_logprobs(self) -> int | None:
         """How many others are told with each token of the answer; None: nothing is. Each
         endpoint asks in its own words."""
-        raise NotImplementedError
 
     @property
     def wants_token_ids(self) -> bool:

@@ -20,7 +20,7 @@ from serving.protocols.messages import WireMessage
 from serving.protocols.prompting import PromptFields
 from serving.protocols.reading import Wire, invalid, read_model, read_object
 from serving.protocols.sse import json_bytes
-from serving.protocols.tools import WireTools, function_tools
+from serving.protocols.tools import WireTools, clients_tools
 
 # Seconds of work for a tokenizer, and far above any model's context.
 MAX_CHARS = 4_000_000
@@ -81,7 +81,7 @@ class TokenizeBody(PromptFields):
             _refuse_length("messages", [message.text for message in messages])
             return Conversation(
                 messages=messages,
-                tools=function_tools(self.tools or ()),
+                tools=clients_tools(self.tools or ()),
                 template_kwargs=self.template_kwargs,
                 rendering=self.rendering(),
             )

@@ -5,13 +5,16 @@ responses, and the deprecated `functions`. Every endpoint reads every form.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, model_validator
+from pydantic import Discriminator, Field, PlainValidator, Tag
 
+from serving.core.custom import custom_tool
 from serving.core.errors import InvalidRequest
-from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.protocols.reading import Wire, invalid, unsupported
+from serving.core.namespaces import found, in_namespace
+from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from serving.protocols.reading import Wire, invalid
 
 # OpenAI's alphabet, and the dot that names of tool servers use.
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
@@ -25,7 +28,7 @@ class WireFunction(Wire):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
-    def to_core(self) -> Tool:
+    def to_core(self, place: str) -> Tool:
         return Tool(self.name, self.description, self.parameters, self.strict)
 
 
@@ -34,8 +37,8 @@ class NestedTool(Wire):
 
     function: WireFunction
 
-    def to_core(self) -> Tool:
-        return self.function.to_core()
+    def to_core(self, place: str) -> Tool:
+        return self.function.to_core(place)
 
 
 class HostedTool(Wire):
@@ -44,23 +47,81 @@ class HostedTool(Wire):
     type: str
 
 
-class CustomTool(Wire):
-    """A tool with free-form input. Never valid: it exists to say so."""
+class GrammarDefinition(Wire):
+    """A grammar, and the language that it is written in."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, _: object) -> object:
-        raise unsupported(
-            "is a custom tool, which is not supported: the models served here write the input "
-            "of tools as JSON. Describe it as a function with one string parameter"
-        )
+    syntax: Literal["lark", "regex"]
+    definition: str
 
-    def to_core(self) -> Tool:
-        raise AssertionError("no custom tool passes its validator")
+    def to_core(self, place: str) -> TextGrammar:
+        return TextGrammar(TextSyntax(self.syntax), self.definition, f"{place}.definition")
 
 
-def _tool_tag(value: Any) -> str:
+class FreeText(Wire):
+    """`{"type": "text"}`: any text."""
+
+    type: Literal["text", "grammar"]  # the other type has its own classes
+
+    def to_core(self, place: str) -> None:
+        return None
+
+
+class NestedGrammar(Wire):
+    """`{"type": "grammar", "grammar": {...}}`, as chats have it."""
+
+    grammar: GrammarDefinition
+
+    def to_core(self, place: str) -> TextGrammar:
+        return self.grammar.to_core(f"{place}.grammar")
+
+
+class FlatGrammar(GrammarDefinition):
+    """`{"type": "grammar", "syntax": ..., "definition": ...}`, as responses have it."""
+
+
+def _format_tag(value: Any) -> str:
     match value:
+        case {"type": "grammar", "grammar": _}:
+            return "<nested>"
+        case {"type": "grammar"}:
+            return "<flat>"
+        case _:
+            return "<text>"
+
+
+InputFormat = Annotated[
+    Annotated[FreeText, Tag("<text>")]
+    | Annotated[NestedGrammar, Tag("<nested>")]
+    | Annotated[FlatGrammar, Tag("<flat>")],
+    Discriminator(_format_tag),
+]
+
+
+class CustomTool(Wire):
+    """A tool that takes a text, in the flat form."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    format: InputFormat | None = None
+
+    def to_core(self, place: str) -> Tool:
+        grammar = None if self.format is None else self.format.to_core(f"{place}.format")
+        return custom_tool(self.name, self.description, grammar)
+
+
+class NestedCustomTool(Wire):
+    """`{"type": "custom", "custom": {...}}`."""
+
+    custom: CustomTool
+
+    def to_core(self, place: str) -> Tool:
+        return self.custom.to_core(f"{place}.custom")
+
+
+def _member_tag(value: Any) -> str:
+    match value:
+        case {"type": "custom", "custom": _}:
+            return "<nested custom>"
         case {"type": "custom"}:
             return "<custom>"
         case {"type": str(kind)} if kind != "function":
@@ -73,28 +134,69 @@ def _tool_tag(value: Any) -> str:
             return "<nested>"
 
 
-WireTool = Annotated[
+NamespaceMember = Annotated[
     Annotated[NestedTool, Tag("<nested>")]
     | Annotated[WireFunction, Tag("<flat>")]
-    | Annotated[HostedTool, Tag("<hosted>")]
-    | Annotated[CustomTool, Tag("<custom>")],
+    | Annotated[NestedCustomTool, Tag("<nested custom>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[HostedTool, Tag("<hosted>")],
+    Discriminator(_member_tag),
+]
+
+
+CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
+
+
+class NamespaceTool(Wire):
+    """Tools of one kind or origin. Its calls say its name beside the tool's."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    tools: Annotated[list[NamespaceMember], Field(fail_fast=True)]
+
+    def members(self, place: str) -> tuple[Tool, ...]:
+        """Its tools, by their own names. Those that nobody runs are left out."""
+        return tuple(
+            tool.to_core(f"{place}.tools[{at}]")
+            for at, tool in enumerate(self.tools)
+            if not isinstance(tool, HostedTool)
+        )
+
+
+def _tool_tag(value: Any) -> str:
+    match value:
+        case {"type": "namespace"}:
+            return "<namespace>"
+        case _:
+            return "<tool>"
+
+
+WireTool = Annotated[
+    Annotated[NamespaceTool, Tag("<namespace>")] | Annotated[NamespaceMember, Tag("<tool>")],
     Discriminator(_tool_tag),
 ]
 WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
 
 
-def function_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
-    """The functions among `tools`. Hosted tools are left out: there is no host, and
-    agents list them whether or not they need them."""
-    return tuple(tool.to_core() for tool in tools if not isinstance(tool, HostedTool))
+def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
+    """The tools that the client itself runs. Hosted ones are left out: there is no host,
+    and agents list them whether or not they need them."""
+    kept: list[Tool] = []
+    for at, tool in enumerate(tools):
+        place = f"tools[{at}]"
+        if isinstance(tool, NamespaceTool):
+            kept += in_namespace(tool.name, tool.description, tool.members(place))
+        elif not isinstance(tool, HostedTool):
+            kept.append(tool.to_core(place))
+    return tuple(kept)
 
 
 def refuse_hosted(tools: Sequence[WireTool]) -> None:
-    """Raises `InvalidRequest` for the first tool that is not a function."""
+    """Raises `InvalidRequest` for the first tool that no answer of a chat can call."""
     for at, tool in enumerate(tools):
-        if isinstance(tool, HostedTool):
+        if isinstance(tool, HostedTool | NamespaceTool):
             param = f"tools[{at}].type"
-            raise InvalidRequest(f"`{param}` must be function.", param=param)
+            raise InvalidRequest(f"`{param}` must be function or custom.", param=param)
 
 
 def _read_choice(value: Any) -> ToolChoice | None:
@@ -107,13 +209,24 @@ def _read_choice(value: Any) -> ToolChoice | None:
             return _allowed(inner, "allowed_tools.")
         case {"type": "allowed_tools"}:
             return _allowed(value, "")
-        case {"type": "custom"}:
-            raise unsupported("names a custom tool, which is not supported; name a function")
+    name = _named(value)
+    if name is None:
+        raise invalid("must be none, auto, required or an object that names a tool")
+    return ToolChoice(ToolMode.NAMED, name)
+
+
+def _named(value: object) -> str | None:
+    """The name in an object that names a tool, nested or flat; None where it names none."""
+    match value:
         case {"function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
-            return ToolChoice(ToolMode.NAMED, name)
+            return name
+        case {"type": "custom", "custom": {"name": str(name)}}:
+            return name
+        case {"type": "custom", "name": str(name)}:
+            return name
         case {"name": str(name), **rest} if "type" not in rest:
-            return ToolChoice(ToolMode.NAMED, name)
-    raise invalid("must be none, auto, required or an object that names a function")
+            return name
+    return None
 
 
 def _allowed(members: Mapping[str, Any], place: str) -> ToolChoice:
@@ -128,22 +241,21 @@ def _allowed(members: Mapping[str, Any], place: str) -> ToolChoice:
     if names:
         return ToolChoice(ToolMode(str(mode)), allowed=names)
     if mode == "required":
-        raise invalid(f"must name at least one function in `{place}tools`")
+        raise invalid(f"must name at least one function or custom tool in `{place}tools`")
     return ToolChoice(ToolMode.NONE)
 
 
 def _allowed_name(tool: object, place: str) -> str | None:
     """None for a hosted tool: it is not there, as in `tools`."""
+    name = _named(tool)
+    if name is not None:
+        return name
     match tool:
-        case {"function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+        case {"type": "namespace", "name": str(name)}:
             return name
-        case {"type": "custom"}:
-            raise unsupported(f"names a custom tool in `{place}`, which is not supported")
-        case {"type": str(kind)} if kind != "function":
+        case {"type": str(kind)} if kind not in ("function", "custom"):
             return None
-        case {"name": str(name), **rest} if "type" not in rest:
-            return name
-    raise invalid(f"must name a function in `{place}`")
+    raise invalid(f"must name a tool in `{place}`")
 
 
 # Also reads the deprecated `function_call`, whose object is just `{"name": ...}`.
@@ -162,22 +274,38 @@ def settled_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case None:
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
-            raise _unfit("asks for a tool call, but `tools` holds no function")
-        case ToolChoice(mode=ToolMode.NAMED, name=name) if all(t.name != name for t in tools):
-            raise _unfit("names a function that is not in `tools`")
-        case ToolChoice(allowed=tuple(names)) if set(names) - {tool.name for tool in tools}:
-            raise _unfit("allows a function that is not in `tools`")
+            raise _unfit("asks for a tool call, but `tools` holds none that could be called")
+        case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
+            meant = set(found(name, tools))
+            if len(meant) != 1:
+                raise _unfit("names a tool that is not in `tools`")
+            return ToolChoice(ToolMode.NAMED, meant.pop())
+        case ToolChoice(mode=mode, allowed=tuple(names)):
+            each = [found(name, tools) for name in names]
+            if not all(each):
+                raise _unfit("allows a tool that is not in `tools`")
+            return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))
     return choice
 
 
-def echoed_choice(choice: ToolChoice) -> object:
-    """The choice in the flat form of responses."""
+def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
+    """The choice among `tools` in the flat form of responses."""
+    kinds = {tool.namespace: "namespace" for tool in tools if tool.namespace}
+    kinds |= {name: "custom" for tool in tools if tool.is_custom for name in _names(tool)}
+
+    def named(name: str) -> Mapping[str, str]:
+        return {"type": kinds.get(name, "function"), "name": name}
+
     if choice.name is not None:
-        return {"type": "function", "name": choice.name}
+        return named(choice.name)
     if choice.allowed is None:
         return choice.mode.value
-    tools = [{"type": "function", "name": name} for name in choice.allowed]
-    return {"type": "allowed_tools", "mode": choice.mode.value, "tools": tools}
+    allowed = [named(name) for name in choice.allowed]
+    return {"type": "allowed_tools", "mode": choice.mode.value, "tools": allowed}
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    return (tool.name,) if tool.own_name is None else (tool.name, tool.own_name)
 
 
 def _unfit(sentence: str) -> InvalidRequest:

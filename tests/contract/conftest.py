@@ -10,10 +10,16 @@ from tests.conftest import Running
 
 
 @pytest.fixture(params=["v1", "v3"])
-def client(running: Running, request: pytest.FixtureRequest) -> openai.OpenAI:
+def tree(request: pytest.FixtureRequest) -> str:
+    """Either URL tree."""
+    return str(request.param)
+
+
+@pytest.fixture
+def client(running: Running, tree: str) -> openai.OpenAI:
     """OpenAI's client, on both URL trees, refusing answers that break its own types."""
     return openai.OpenAI(
-        base_url=f"{running.base_url}/{request.param}",
+        base_url=f"{running.base_url}/{tree}",
         api_key=running.api_key,
         max_retries=0,
         timeout=60,

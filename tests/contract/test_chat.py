@@ -6,27 +6,11 @@ import json
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionToolParam
 from pydantic import BaseModel
 
-pytestmark = pytest.mark.system
+from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, WEATHER, WEATHER_QUESTION
 
-MODEL = "tiny-chat"
-PARIS = "The capital of France is Paris."
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-WEATHER: ChatCompletionToolParam = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
-WEATHER_QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
+pytestmark = pytest.mark.system
 
 
 def test_it_answers_with_paris(client: openai.OpenAI) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import openai
 import pytest
 
+from tests.contract.tiny_chat import MODEL, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-PROMPT = "<|im_start|>user\nCount to 30.<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+PROMPT = prompt_of("Count to 30.")
 COUNT = " ".join(str(number) for number in range(1, 31))
 
 

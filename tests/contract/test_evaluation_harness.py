@@ -11,13 +11,15 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
+
+from serving.protocols.openapi import answers
+from tests.contract.tiny_chat import MODEL
 
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
 SEED = 1234
 CONTEXT = "The capital of France is"
-TREES = ["v1", "v3"]
 
 
 def ids_of(raw: httpx.Client, text: str) -> list[int]:
@@ -66,7 +68,6 @@ def one_by_one(raw: httpx.Client, ids: list[int], num_context_tokens: int) -> fl
     return total
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_a_batch_of_token_ids_is_scored_as_the_model_would_write_it(
     raw: httpx.Client, tree: str
 ) -> None:
@@ -80,7 +81,6 @@ def test_a_batch_of_token_ids_is_scored_as_the_model_would_write_it(
     assert sums[0] > sums[1] > sums[3]
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_there_is_one_token_behind_the_prompt_even_where_the_model_ends(
     raw: httpx.Client, tree: str
 ) -> None:
@@ -108,7 +108,6 @@ def test_a_text_is_scored_from_its_end_token_on(raw: httpx.Client) -> None:
     assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.05)
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, tree: str) -> None:
     prompts = [ids_of(raw, f"The capital of {place} is") for place in ("France", "Italy", "Japan")]
     body = {
@@ -146,6 +145,10 @@ def test_the_tokenizer_can_be_found_out_about(raw: httpx.Client, place: str) -> 
     assert info["bos_token"] is None
     assert info["pad_token"] == "<|endoftext|>"
     assert info["model_max_length"] == 2048
+    assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert info["added_tokens_decoder"]["2"]["content"] == "<|im_end|>"
+    assert info["added_tokens_decoder"]["2"]["special"] is True
+    TypeAdapter(answers.TokenizerInfo).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
     assert raw.get(f"{place}/tokenizer_info", params={"model": MODEL}).json() == info
 

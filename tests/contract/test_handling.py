@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
+from tests.contract.tiny_chat import MODEL, prompt_of
 from tests.system.books import rows
 
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
 COUNT = "count to 30"
-PROMPT = f"<|im_start|>user\n{COUNT}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+PROMPT = prompt_of(COUNT)
 ASKED: dict[str, dict[str, Any]] = {
     "chat/completions": {"messages": [{"role": "user", "content": COUNT}]},
     "completions": {"prompt": PROMPT, "max_tokens": 200},

@@ -10,13 +10,12 @@ import openai
 import pytest
 
 from tests.conftest import Running
+from tests.contract.tiny_chat import MODEL
 
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 ENDPOINTS = ["chat/completions", "completions", "responses"]
-TREES = ["v1", "v3"]
 BODIES: dict[str, dict[str, Any]] = {
     "chat/completions": CHAT,
     "completions": {"model": MODEL, "prompt": "Hello", "max_tokens": 2},
@@ -33,7 +32,6 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     return error
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(
     "authorization",
     [
@@ -61,7 +59,6 @@ def test_a_bad_key_is_401(
     assert error_of(response)["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_models_are_listed_and_found(raw: httpx.Client, tree: str) -> None:
     listed = raw.get(f"/{tree}/models").json()
     found = raw.get(f"/{tree}/models/{MODEL}").json()
@@ -74,7 +71,6 @@ def test_models_are_listed_and_found(raw: httpx.Client, tree: str) -> None:
     assert found["owned_by"]
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_an_unknown_model_is_404(raw: httpx.Client, tree: str) -> None:
     asked = raw.get(f"/{tree}/models/org%2Fnone")
     used = raw.post(f"/{tree}/chat/completions", json={**CHAT, "model": "org/none"})
@@ -84,7 +80,6 @@ def test_an_unknown_model_is_404(raw: httpx.Client, tree: str) -> None:
         assert error_of(response)["code"] == "model_not_found"
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize(
     "body",
@@ -154,7 +149,6 @@ def test_a_schema_that_cannot_be_compiled_is_400(raw: httpx.Client) -> None:
     assert error_of(response)["code"] == "invalid_grammar"
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("path", ["nothing", "chat", "", "chat/completions/x", "models/a/b"])
 def test_an_unknown_url_is_404_in_json(raw: httpx.Client, tree: str, path: str) -> None:
     response = raw.get(f"/{tree}/{path}")
@@ -173,7 +167,6 @@ def test_a_base_url_without_v1_is_told_what_is_wrong(raw: httpx.Client) -> None:
     assert "/v1" in error_of(response)["message"]
 
 
-@pytest.mark.parametrize("tree", TREES)
 def test_the_api_is_reached_by_any_host_name(raw: httpx.Client, tree: str) -> None:
     host = {"host": "inference.internal:8000"}
 
@@ -191,7 +184,6 @@ def test_the_site_is_reached_by_its_own_host_names_only(raw: httpx.Client) -> No
     assert "VINERY_ALLOWED_HOSTS" in error_of(elsewhere)["message"]
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_another_method_is_405_in_json(raw: httpx.Client, tree: str, endpoint: str) -> None:
     for method in ("GET", "PUT", "DELETE"):
@@ -202,7 +194,6 @@ def test_another_method_is_405_in_json(raw: httpx.Client, tree: str, endpoint: s
     assert raw.post(f"/{tree}/models").status_code == 405
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("path", [*ENDPOINTS, "models", "models/x", "nothing"])
 def test_preflight_needs_no_key_and_reflects_headers(
     running: Running, tree: str, path: str
@@ -237,7 +228,6 @@ def test_every_answer_may_be_read_by_a_browser(running: Running, raw: httpx.Clie
         assert "x-request-id" in answer.headers["access-control-expose-headers"]
 
 
-@pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_a_stream_is_framed_as_server_sent_events(
     raw: httpx.Client, tree: str, endpoint: str

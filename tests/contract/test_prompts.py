@@ -8,22 +8,13 @@ import httpx
 import openai
 import pytest
 
+from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-TREES = ["v1", "v3"]
-COUNT_TO_5 = (
-    "<|im_start|>user\nCount to 5.<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+COUNT_TO_5 = prompt_of("Count to 5.")
 FIVE = "1 2 3 4 5"
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-PARIS = "The capital of France is Paris."
 BEGUN = [*QUESTION, {"role": "assistant", "content": "The capital of"}]
-
-
-@pytest.fixture(params=TREES)
-def tree(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def complete(raw: httpx.Client, tree: str, **fields: Any) -> dict[str, Any]:

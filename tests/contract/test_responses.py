@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import openai
 import pytest
-from openai.types.responses import FunctionToolParam
+
+from tests.contract.tiny_chat import GET_WEATHER, MODEL, PARIS
 
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-PARIS = "The capital of France is Paris."
-WEATHER: FunctionToolParam = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Get the weather",
-    "strict": False,
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
-}
+WEATHER: Any = {"type": "function", "strict": False, **GET_WEATHER}
 
 
 def test_it_answers_a_plain_string(client: openai.OpenAI) -> None:

@@ -8,12 +8,11 @@ import httpx
 import openai
 import pytest
 
+from tests.contract.tiny_chat import MODEL, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-STORY = (
-    "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+STORY = prompt_of("Tell me a story.")
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]
 
 

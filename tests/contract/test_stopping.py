@@ -7,41 +7,20 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.contract.tiny_chat import MODEL, WEATHER, WEATHER_QUESTION, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-TREES = ["v1", "v3"]
 EOS = 2
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
-WEATHER_QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
 
 
 def count_to(number: int) -> str:
-    return (
-        f"<|im_start|>user\nCount to {number}.<|im_end|>\n<|im_start|>assistant\n"
-        "<think>\n\n</think>\n\n"
-    )
+    return prompt_of(f"Count to {number}.")
 
 
 def numbers(last: int) -> str:
     return " ".join(str(number) for number in range(1, last + 1))
-
-
-@pytest.fixture(params=TREES)
-def tree(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Completed:

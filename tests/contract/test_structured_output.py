@@ -12,9 +12,10 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
+from tests.contract.tiny_chat import MODEL, WEATHER
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
 QUESTION = "Tell me about Alice as JSON."
 
 
@@ -59,11 +60,6 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
     "completions": {"model": MODEL, "prompt": QUESTION, "max_tokens": 300},
     "responses": {"model": MODEL, "input": QUESTION, "max_output_tokens": 300},
 }
-
-
-@pytest.fixture(params=["v1", "v3"])
-def tree(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
@@ -157,20 +153,6 @@ def test_a_thought_comes_before_the_shape(client: openai.OpenAI) -> None:
     message = answer.choices[0].message
     assert isinstance(message.parsed, Owner)
     assert (message.model_extra or {})["reasoning_content"]
-
-
-WEATHER: Any = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
 
 
 def with_tools(client: openai.OpenAI, question: str, *, thinks: bool) -> Any:

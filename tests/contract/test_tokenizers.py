@@ -8,13 +8,12 @@ import httpx
 import pytest
 
 from tests.conftest import Running
+from tests.contract.tiny_chat import MODEL, QUESTION
 from vinery import __version__
 
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
 PLACES = ["", "/v1", "/v3"]
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(params=PLACES, ids=["root", "v1", "v3"])

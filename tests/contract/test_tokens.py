@@ -10,12 +10,11 @@ import httpx
 import openai
 import pytest
 
+from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, prompt_of
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
-PARIS = "The capital of France is Paris."
-PROMPT = "<|im_start|>user\ncount to 9<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+PROMPT = prompt_of("count to 9")
 
 
 def ids_of(raw: httpx.Client, text: str) -> list[int]:
@@ -270,6 +269,80 @@ def test_token_ids_come_with_the_text(is_streamed: bool, raw: httpx.Client) -> N
             lists[choice["index"]] += choice.get(name, [])
     assert found["prompt_token_ids"] == [ids_of(raw, "count to 3"), ids_of(raw, "hello")]
     assert all(1 <= len(ids) <= 5 for ids in found["token_ids"])
+
+
+def answers(raw: httpx.Client, endpoint: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """What all choices, or all pieces of them, say; of chats the messages or deltas."""
+    if not body["stream"]:
+        choices = raw.post(f"/v1/{endpoint}", json=body).json()["choices"]
+    else:
+        with raw.stream("POST", f"/v1/{endpoint}", json=body) as answer:
+            lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
+        choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    return [choice.get("message") or choice.get("delta") or choice for choice in choices]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("interval", [1, 4])
+@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
+    endpoint: str, interval: int, is_streamed: bool, raw: httpx.Client
+) -> None:
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "return_token_ids": True,
+        "temperature": 0,
+        "stream": is_streamed,
+        "stream_interval": interval,
+        "chat_template_kwargs": {"enable_thinking": True},
+        "messages": QUESTION,
+        "prompt": "The capital of France is",
+    }
+    told: dict[str, Any] = {
+        "prompt_token_ids": [],
+        "completion_token_ids": [],
+        "prompt_tokens": "",
+        "completion_tokens": "",
+    }
+    for each in answers(raw, endpoint, body):
+        for name in told:
+            told[name] += each.get(name, type(told[name])())
+
+    for kind in ("prompt", "completion"):
+        ids, text = told[f"{kind}_token_ids"], told[f"{kind}_tokens"]
+        assert ids
+        asked = {"model": MODEL, "tokens": ids}
+        assert raw.post("/detokenize", json=asked).json()["prompt"] == text
+    assert told["completion_tokens"].endswith("<|im_end|>")
+    assert ("</think>" in told["completion_tokens"]) == (endpoint == "chat/completions")
+
+
+@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+def test_nobody_else_is_told_of_ids(endpoint: str, raw: httpx.Client) -> None:
+    body = {"model": MODEL, "messages": QUESTION, "prompt": "Hi", "max_tokens": 2}
+    for is_streamed in (False, True):
+        for each in answers(raw, endpoint, {**body, "stream": is_streamed}):
+            assert not [name for name in each if "token" in name]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_text_that_ends_inside_a_character_is_told_to_its_end(
+    is_streamed: bool, raw: httpx.Client
+) -> None:
+    grape = ids_of(raw, "\U0001f347")
+    assert len(grape) > 1
+    body = {
+        "model": MODEL,
+        "prompt": "Hi",
+        "max_tokens": 1,
+        "allowed_token_ids": grape[:1],
+        "return_token_ids": True,
+        "stream": is_streamed,
+    }
+    told = answers(raw, "completions", body)
+
+    assert "".join(each.get("completion_tokens", "") for each in told) == "\ufffd"
+    assert "".join(each["text"] for each in told) == "\ufffd"
 
 
 THINKING: dict[str, Any] = {

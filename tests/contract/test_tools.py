@@ -8,19 +8,10 @@ from typing import Any
 import openai
 import pytest
 
+from tests.contract.tiny_chat import GET_WEATHER, MODEL, WEATHER_QUESTION
+
 pytestmark = pytest.mark.system
 
-MODEL = "tiny-chat"
-QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-WEATHER: dict[str, Any] = {
-    "name": "get_weather",
-    "description": "Get the weather",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
-}
 PICK: dict[str, Any] = {
     "name": "pick",
     "parameters": {
@@ -29,12 +20,14 @@ PICK: dict[str, Any] = {
         "required": ["n"],
     },
 }
-NESTED: Any = [{"type": "function", "function": function} for function in (WEATHER, PICK)]
-FLAT: Any = [{"type": "function", **function} for function in (WEATHER, PICK)]
+NESTED: Any = [{"type": "function", "function": function} for function in (GET_WEATHER, PICK)]
+FLAT: Any = [{"type": "function", **function} for function in (GET_WEATHER, PICK)]
 
 
 def test_a_deprecated_function_is_called_and_its_answer_told(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model=MODEL, messages=QUESTION, functions=[WEATHER])
+    answer = client.chat.completions.create(
+        model=MODEL, messages=WEATHER_QUESTION, functions=[GET_WEATHER]
+    )
 
     [choice] = answer.choices
     assert choice.finish_reason == "function_call"
@@ -45,9 +38,9 @@ def test_a_deprecated_function_is_called_and_its_answer_told(client: openai.Open
 
     told = client.chat.completions.create(
         model=MODEL,
-        functions=[WEATHER],
+        functions=[GET_WEATHER],
         messages=[
-            *QUESTION,
+            *WEATHER_QUESTION,
             choice.message.model_dump(exclude_none=True),
             {
                 "role": "function",
@@ -63,8 +56,8 @@ def test_a_deprecated_function_can_be_streamed_and_demanded(client: openai.OpenA
     chunks = list(
         client.chat.completions.create(
             model=MODEL,
-            messages=QUESTION,
-            functions=[WEATHER, PICK],
+            messages=WEATHER_QUESTION,
+            functions=[GET_WEATHER, PICK],
             function_call={"name": "pick"},
             stream=True,
         )
@@ -87,7 +80,11 @@ def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str)
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
 
     answer = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, tools=NESTED, tool_choice=choice, parallel_tool_calls=False
+        model=MODEL,
+        messages=WEATHER_QUESTION,
+        tools=NESTED,
+        tool_choice=choice,
+        parallel_tool_calls=False,
     )
 
     [call] = answer.choices[0].message.tool_calls or []
@@ -104,7 +101,7 @@ def test_only_a_tool_that_is_allowed_is_called_in_a_response(client: openai.Open
 
     response = client.responses.create(
         model=MODEL,
-        input=QUESTION,
+        input=WEATHER_QUESTION,
         tools=FLAT,
         tool_choice=choice,
         parallel_tool_calls=False,

@@ -14,9 +14,9 @@ from serving.core.dialect import DIALECTS
 from serving.core.errors import InvalidRequest
 from serving.core.request import Endpoint
 from serving.protocols import parse
-from serving.protocols.fields import REFUSED
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.schema import paths
+from serving.protocols.refused import REFUSED
 from serving.protocols.sse import json_bytes
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from serving.engine import grammars
 from serving.engine.compiling import SharedCompiler
 from serving.engine.grammars import GrammarChecks
 from serving.transport.messages import GrammarSpec, Pong
@@ -106,6 +108,43 @@ def test_nobody_is_told_before_the_pipeline_knows_the_grammar(server: SocketServ
     assert heard == [None, None, None]
     assert len(compiler.asked) == 1
     checks.close()
+
+
+def of_name(number: int) -> GrammarSpec:
+    members = "".join(f'"a{number}{letter}: " [a-z0-9]{{1,20}} ' for letter in "abcdefgh")
+    return GrammarSpec("ebnf", f"root ::= {members}")
+
+
+def test_a_checker_that_has_grown_large_is_replaced_and_nobody_notices(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled grammars are never let go of but with their process."""
+    limit = 8 * 2**20
+    monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
+    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server)
+    pids, grown = set(), [0]
+
+    def note(refusal: str | None, heard: list[str | None]) -> None:
+        heard.append(refusal)
+        if checks._process is not None and checks._base_bytes is not None:
+            pids.add(checks._process.pid)
+            rss = psutil.Process(checks._process.pid).memory_info().rss
+            grown.append(rss - checks._base_bytes)
+
+    heard: list[str | None] = []
+    refused: list[str | None] = []
+    for number in range(120):
+        checks.ask(of_name(number), lambda refusal: note(refusal, heard))
+        if number % 50 == 0:
+            checks.ask(GrammarSpec("ebnf", f"root ::= ({number}"), refused.append)
+    wait_for(server, heard, 120)
+    wait_for(server, refused, 3)
+    checks.close()
+
+    assert heard == [None] * 120
+    assert all(refused)
+    assert len(pids) > 1
+    assert max(grown) <= limit + 2**20
 
 
 async def test_many_new_grammars_at_once_are_all_held_to(start_engine: StartEngine) -> None:

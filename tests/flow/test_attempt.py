@@ -39,7 +39,9 @@ class ScriptedEngine:
     async def wait(self) -> Hello:
         return HELLO
 
-    def new_decoder(self, *, is_raw: bool, shows_special: bool = False) -> Letters:
+    def new_decoder(
+        self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
+    ) -> Letters:
         return Letters()
 
     def new_id(self) -> int:

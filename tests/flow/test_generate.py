@@ -1,30 +1,16 @@
-"""What becomes of a request when its engine refuses, falls silent or dies."""
+"""What becomes of a request when its engine refuses, falls silent or dies, and what stands before
+an answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from serving.core.errors import (
-    ContextTooLong,
-    EngineLost,
-    InvalidGrammar,
-    InvalidRequest,
-    ModelNotReady,
-    Overloaded,
-    ServingError,
-    UnsupportedParameter,
-)
+from serving.core.errors import EngineLost, InvalidGrammar, Overloaded, ServingError
 from serving.core.events import (
     Completed,
-    Event,
     Failed,
     Finished,
     FinishReason,
@@ -33,67 +19,15 @@ from serving.core.events import (
     TextDelta,
     Usage,
 )
-from serving.core.request import (
-    ALL_THAT_FIT,
-    Conversation,
-    Encoding,
-    Endpoint,
-    GenerationRequest,
-    Grammar,
-    GrammarKind,
-    Message,
-    RawPrompts,
-    Rendering,
-    Role,
-    Stopping,
-    TextPart,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolMode,
-)
-from serving.engine.config import EngineOptions
+from serving.core.request import Conversation, Message, RawPrompts, Role, Stopping, TextPart
 from serving.flow import attempt as attempt_module
-from serving.flow.attempt import Job
-from serving.flow.directory import Engine, ModelEntry
-from serving.flow.generate import MAX_RERUNS, prepare, stream, whole
-from serving.flow.meter import Meter
-from serving.flow.tokens import count
-from serving.prompting.kit import ModelKit
-from serving.transport.client import EngineClient
+from serving.flow.directory import Engine
+from serving.flow.generate import MAX_RERUNS, stream, whole
 from serving.transport.messages import Rejected
 from tests.flow.fake_engine import Gateway, fake_engine
+from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, job_of, texts_of
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-KIT = ModelKit.load(TINY_CHAT)
 TIMEOUT_S = 30
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HELLO = GenerationRequest(
-    endpoint=Endpoint.CHAT,
-    model="tiny-chat",
-    prompt=Conversation((Message(Role.USER, (TextPart("Hello!"),)),)),
-)
-
-
-def ids_of(text: str) -> list[int]:
-    return KIT.tokenizer.encode(text)
-
-
-@pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(), True, NOW, NOW)
-    client = EngineClient(tmp_path / "e.sock")
-    client.open()
-    yield Engine(entry, KIT, client)
-    await client.close()
-
-
-async def job_of(engine: Engine, request: GenerationRequest = HELLO) -> Job:
-    return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
-
-
-async def events_of(job: Job) -> list[Event]:
-    return [event async for batch in stream(job) for event in batch]
 
 
 async def answer(gateway: Gateway) -> None:
@@ -268,243 +202,7 @@ async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
         await batches.aclose()
 
 
-async def test_samples_of_one_request_have_seeds_of_their_own(engine: Engine) -> None:
-    request = replace(HELLO, n=3, sampling=replace(HELLO.sampling, seed=5, temperature=1.0))
-
-    job = await job_of(engine, request)
-
-    seeds = [submit.sampling.seed for submit in job.submits]
-    assert seeds[0] == 5
-    assert len(set(seeds)) == 3
-
-
-async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
-    first, second = await job_of(engine), await job_of(engine)
-
-    assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
-
-
-LONG = TextPart("The capital of France is Paris. " * 60)
-TALK = Conversation(
-    (
-        Message(Role.SYSTEM, (TextPart("Be brief."),)),
-        *(Message(role, (LONG,)) for _ in range(9) for role in (Role.USER, Role.ASSISTANT)),
-        Message(Role.USER, (TextPart("What is the capital of France?"),)),
-    ),
-    drops_oldest=True,
-)
-MAX_CONTEXT = KIT.max_context or 0
-
-
-def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> GenerationRequest:
-    prompt = replace(TALK, drops_oldest=drops_oldest)
-    stopping = Stopping(max_tokens=max_tokens)
-    return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
-
-
-def text_of(job: Job) -> str:
-    return job.prompts[0].text or ""
-
-
-@pytest.mark.parametrize("max_tokens", [1, 100, 1500, None])
-async def test_a_long_conversation_loses_no_more_than_it_must(
-    engine: Engine, max_tokens: int | None
-) -> None:
-    job = await job_of(engine, talk(max_tokens=max_tokens))
-
-    answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
-    (prompt,) = job.prompts
-    exchange = KIT.render(Conversation(TALK.messages[1:3])).num_tokens
-    assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
-    assert "Be brief." in text_of(job)
-    assert "What is the capital of France?" in text_of(job)
-
-
-async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
-    short = replace(TALK, messages=TALK.messages[:5])
-
-    job = await job_of(engine, replace(talk(), prompt=short))
-
-    assert job.prompts == (KIT.render(short),)
-
-
-async def test_a_long_conversation_is_refused_unless_it_may_be_shortened(engine: Engine) -> None:
-    with pytest.raises(ContextTooLong) as caught:
-        await job_of(engine, talk(drops_oldest=False))
-
-    assert caught.value.param == "input"
-
-
-async def test_what_cannot_be_shortened_enough_is_refused(engine: Engine) -> None:
-    with pytest.raises(ContextTooLong) as caught:
-        await job_of(engine, talk(max_tokens=MAX_CONTEXT - 3))
-
-    assert caught.value.code == "context_length_exceeded"
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "param"),
-    [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")],
-)
-async def test_what_a_template_cannot_take_is_told_in_the_clients_words(
-    engine: Engine, endpoint: Endpoint, param: str
-) -> None:
-    broken = Message(Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{"),))
-
-    with pytest.raises(InvalidRequest) as caught:
-        await job_of(engine, replace(HELLO, endpoint=endpoint, prompt=Conversation((broken,))))
-
-    assert str(caught.value.param).startswith(param)
-
-
-async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
-    job = await job_of(engine)
-
-    assert await count(HELLO, engine) == job.prompts[0].num_tokens
-
-
-def test_a_lost_attempt_costs_nothing() -> None:
-    meter = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
-
-    meter.restart()
-
-    assert meter.usage == Usage(num_prompt_tokens=9)
-
-
-# What the model's administrator allows, and what a client gets that does not say
-
-
-RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there",)))
-NUM_RAW = len(ids_of("Hi there"))
-
-
-@asynccontextmanager
-async def engine_with(path: Path, **options: Any) -> AsyncIterator[Engine]:
-    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    client = EngineClient(path / "other.sock")
-    yield Engine(entry, KIT, client)
-    await client.close()
-
-
-async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **stopping: Any) -> int:
-    job = await job_of(engine, replace(request, stopping=Stopping(**stopping)))
-    return job.submits[0].max_new_tokens
-
-
-@pytest.mark.parametrize(
-    ("stopping", "expected"),
-    [
-        ({}, 12),
-        ({"default_max_tokens": 16}, 12),
-        ({"default_max_tokens": 5}, 5),
-        ({"default_max_tokens": 5, "min_tokens": 9}, 9),
-        ({"max_tokens": 12}, 12),
-        ({"max_tokens": 3, "default_max_tokens": 16}, 3),
-    ],
-)
-async def test_the_models_limit_is_what_a_client_gets_that_says_nothing(
-    tmp_path: Path, stopping: dict[str, Any], expected: int
-) -> None:
-    async with engine_with(tmp_path, max_tokens_limit=12) as engine:
-        assert await max_new_tokens(engine, **stopping) == expected
-
-
-@pytest.mark.parametrize(
-    ("stopping", "param"),
-    [
-        ({"max_tokens": 13}, "max_tokens"),
-        (
-            {"max_tokens": 13, "max_tokens_param": "max_completion_tokens"},
-            "max_completion_tokens",
-        ),
-        ({"min_tokens": 13}, "min_tokens"),
-    ],
-)
-async def test_more_than_the_models_limit_is_refused_by_the_name_that_was_used(
-    tmp_path: Path, stopping: dict[str, Any], param: str
-) -> None:
-    async with engine_with(tmp_path, max_tokens_limit=12) as engine:
-        with pytest.raises(InvalidRequest, match="at most 12") as caught:
-            await max_new_tokens(engine, **stopping)
-
-    assert caught.value.param == param
-
-
-async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) -> None:
-    async with engine_with(tmp_path, best_of_limit=2) as engine:
-        assert len((await job_of(engine, replace(RAW, n=2))).submits) == 2
-        with pytest.raises(InvalidRequest, match="`n` must be at most 2"):
-            await job_of(engine, replace(RAW, n=3))
-
-
-async def test_what_fits_is_cut_to_leave_room_for_the_answer(tmp_path: Path) -> None:
-    prompt = RawPrompts(("one two three four five six seven",))
-    request = replace(RAW, prompt=prompt, encoding=Encoding(max_tokens=ALL_THAT_FIT))
-    async with engine_with(tmp_path, max_context=6) as engine:
-        job = await job_of(engine, replace(request, stopping=Stopping(max_tokens=2)))
-        longest = await job_of(engine, request)
-        with pytest.raises(ContextTooLong):
-            await job_of(engine, replace(RAW, prompt=prompt))
-
-    whole = tuple(ids_of(prompt.prompts[0]))
-    assert job.prompts[0].token_ids == whole[-4:]
-    assert longest.prompts[0].token_ids == whole[-5:]
-
-
-async def test_a_least_number_of_tokens_must_fit_too(tmp_path: Path) -> None:
-    async with engine_with(tmp_path, max_context=NUM_RAW + 3) as engine:
-        assert await max_new_tokens(engine, min_tokens=3) == 3
-        with pytest.raises(ContextTooLong) as caught:
-            await max_new_tokens(engine, min_tokens=4)
-
-    assert f"requested {NUM_RAW + 4} tokens" in caught.value.message
-    assert "(4 in the completion)" not in caught.value.message
-    assert "4 in the completion" in caught.value.message
-
-
-async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
-    stopping = Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
-
-    submit = (await job_of(engine, replace(RAW, stopping=stopping))).submits[0]
-
-    assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
-    assert submit.stop_token_ids == (5, 6)
-    assert submit.ignore_eos
-
-
-async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
-    with pytest.raises(InvalidRequest, match="3072 is no token") as caught:
-        await job_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
-
-    assert caught.value.param == "stop_token_ids"
-
-
-SHAPED = replace(HELLO, grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}", "response_format"))
-FORCED = replace(
-    HELLO,
-    prompt=replace(HELLO.prompt, tools=(Tool("f"),), tool_choice=ToolChoice(ToolMode.REQUIRED)),
-)
-
-
-@pytest.mark.parametrize("request_", [SHAPED, FORCED], ids=["shaped", "forced"])
-@pytest.mark.parametrize(
-    ("param", "stopping"),
-    [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
-)
-async def test_nothing_goes_on_after_its_shape_is_complete(
-    engine: Engine, request_: GenerationRequest, param: str, stopping: Stopping
-) -> None:
-    with pytest.raises(InvalidRequest, match="cannot go with") as caught:
-        await job_of(engine, replace(request_, stopping=stopping))
-
-    assert caught.value.param == param
-
-
 # What stands before an answer
-
-
-def texts_of(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, TextDelta)]
 
 
 async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
@@ -576,49 +274,3 @@ async def test_hidden_thoughts_keep_the_line_open_only_after_a_while(engine: Eng
     assert texts_of(events) == ["Yes"]
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_reasoning_tokens > 3
-
-
-async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(
-    tmp_path: Path,
-) -> None:
-    template = "<{{ messages[0].content }}>"
-    request = replace(HELLO, prompt=replace(HELLO.prompt, rendering=Rendering(template=template)))
-    async with engine_with(tmp_path) as engine:
-        with pytest.raises(UnsupportedParameter, match="trust_request_chat_template"):
-            await job_of(engine, request)
-    async with engine_with(tmp_path, trust_request_chat_template=True) as engine:
-        job = await job_of(engine, request)
-
-    assert job.prompts[0].text == "<Hello!>"
-
-
-def test_a_prompt_that_opens_a_thought_in_the_models_own_words_begins_inside_it() -> None:
-    options = EngineOptions(output_format="mistral_think")
-    kit = ModelKit.load(TINY_CHAT)
-    Engine(
-        ModelEntry(1, "m", TINY_CHAT, options, True, NOW, NOW),
-        kit,
-        EngineClient(Path("nowhere.sock")),
-    )
-    turns = (
-        Message(Role.USER, (TextPart("Hi"),)),
-        Message(Role.ASSISTANT, (TextPart("[THINK]so"),)),
-    )
-    rendering = Rendering(continues_last=True, opens_answer=False)
-    assert kit.render(Conversation(turns, rendering=rendering)).opens_reasoning
-    assert not KIT.render(Conversation(turns, rendering=rendering)).opens_reasoning
-
-
-@pytest.mark.parametrize(
-    ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "does not start")]
-)
-async def test_who_waits_for_an_engine_hears_when_there_is_no_hope_left(
-    event: str, words: str, tmp_path: Path
-) -> None:
-    entry = ModelEntry(1, "m", TINY_CHAT, EngineOptions(), True, NOW, NOW)
-    engine = Engine(entry, KIT, EngineClient(tmp_path / "nowhere.sock"))
-    waiting = asyncio.create_task(engine.wait(timeout_s=3600))
-    await asyncio.sleep(0)
-    setattr(engine, event, True)
-    with pytest.raises(ModelNotReady, match=words):
-        await asyncio.wait_for(waiting, TIMEOUT_S)

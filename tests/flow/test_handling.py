@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -11,19 +10,14 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Beams, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.engine.config import EngineOptions
 from serving.flow.attempt import Job, attempt
 from serving.flow.best import check_search
-from serving.flow.directory import Engine, ModelEntry
-from serving.flow.generate import prepare
+from serving.flow.directory import Engine
 from serving.flow.meter import Meter
-from serving.prompting.kit import ModelKit, Prompt
-from serving.transport.client import EngineClient
+from serving.prompting.kit import Prompt
 from serving.transport.messages import Submit
 from tests.flow.test_attempt import SUBMIT, ScriptedEngine
-
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from tests.flow.tiny_chat import job_of, new_engine
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:
@@ -33,10 +27,7 @@ def asking(handling: Handling, n: int = 1) -> GenerationRequest:
 
 async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
     """What an engine would be told whose process is not running."""
-    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(), True, NOW, NOW)
-    engine = Engine(entry, ModelKit.load(TINY_CHAT), EngineClient(tmp_path / "e.sock"))
-    job = await prepare(asking(handling, n), engine, Meter(), token="t", deadline_s=9.0)
-    return job.submits
+    return (await job_of(new_engine(tmp_path), asking(handling, n))).submits
 
 
 async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -> None:

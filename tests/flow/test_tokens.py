@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
 from serving.core.tokens import Padding, TokenizeRequest
-from serving.engine.config import EngineOptions
-from serving.flow.directory import Engine, ModelEntry
-from serving.flow.tokens import detokenize, tokenize
-from serving.prompting.kit import ModelKit
-from serving.transport.client import EngineClient
+from serving.flow.directory import Engine
+from serving.flow.tokens import count, detokenize, tokenize
+from tests.flow.tiny_chat import job_of
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
 
 
-@pytest.fixture
-async def engine(tmp_path: Path) -> Engine:
-    """One whose process is not running."""
-    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(), True, NOW, NOW)
-    return Engine(entry, ModelKit.load(TINY_CHAT), EngineClient(tmp_path / "e.sock"))
+async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
+    job = await job_of(engine)
+
+    assert await count(job.request, engine) == job.prompts[0].num_tokens
 
 
 async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.core.request import Grammar, GrammarKind, Tool
+from serving.core.custom import custom_tool
+from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
 from serving.engine.canary import Canary
-from serving.output.formats import answer_grammar, by_name, format_names
+from serving.output.formats import answer_grammar, by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec
 from tests.engine.conftest import TINY_CHAT
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.live
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": "integer"}}}
 TOOLS = [Tool("get_weather", "Get the weather", SCHEMA), Tool("ping")]
+LEFT = 'start: sum\nsum: (sum "+")? INT?\n%import common.INT\n%import common.WS\n%ignore WS'
 WANTED = {
     "a schema": Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
     "a choice": Grammar(GrammarKind.CHOICE, '["a", "b\\"\\n", "é"]'),
@@ -27,6 +29,13 @@ WANTED = {
         json.dumps({"type": "or", "elements": [{"type": "regex", "pattern": "a"}]}),
     ),
 }
+
+
+CUSTOM = [
+    custom_tool("run", None, TextGrammar(TextSyntax.REGEX, r"[a-z]+\n\"é", "tools[0]")),
+    # It begins with itself, and may be empty.
+    custom_tool("add", None, TextGrammar(TextSyntax.LARK, LEFT, "tools[1]")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +54,16 @@ def test_an_answer_beside_tools_can_be_held_to(
         grammar = answer_grammar(by_name(name), WANTED[wanted], opens_reasoning=thinks, tools=tools)
 
         assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+
+
+@pytest.mark.parametrize("name", [name for name in format_names() if by_name(name).makes_calls])
+@pytest.mark.parametrize("thinks", [False, True])
+def test_free_calls_of_custom_tools_can_be_held_to_their_grammars(
+    canary: Canary, name: str, thinks: bool
+) -> None:
+    grammar = tool_grammar(
+        by_name(name), [*TOOLS, *CUSTOM], ToolChoice(), parallel=True, opens_reasoning=thinks
+    )
+
+    assert grammar is not None
+    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None

@@ -15,6 +15,7 @@ from serving.output.formats import by_name
 from serving.output.pieces import (
     CallArgs,
     CallEnded,
+    CallInput,
     CallStarted,
     Parser,
     Piece,
@@ -53,9 +54,9 @@ def folded(pieces: Iterable[Piece]) -> Folded:
                 _grow(items, "text", text)
             case Reasoning(text):
                 _grow(items, "reasoning", text)
-            case CallStarted(name):
-                items.append((f"open {name}", ""))
-            case CallArgs(text):
+            case CallStarted(name, is_custom):
+                items.append((f"open custom {name}" if is_custom else f"open {name}", ""))
+            case CallArgs(text) | CallInput(text):
                 items[-1] = (items[-1][0], items[-1][1] + text)
             case CallEnded():
                 items[-1] = (items[-1][0].removeprefix("open "), items[-1][1])

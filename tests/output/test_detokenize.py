@@ -140,6 +140,29 @@ def test_decoders_of_one_model_do_not_disturb_each_other():
     assert decoded(other, ids) == "😀"
 
 
+def test_a_text_that_is_gone_on_with_keeps_its_spaces():
+    ids = FALLBACK.encode("a a").ids
+    before = FALLBACK.encode("b").ids
+    detokenizer = Detokenizer(FALLBACK, NONE_DROPPED)
+
+    assert decoded(detokenizer.new_decoder(), ids) == "a a"
+    assert decoded(detokenizer.new_decoder(after=before), ids) == " a a"
+
+
+@pytest.mark.parametrize("after", [[1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []])
+def test_special_tokens_and_pieces_of_characters_are_no_text_to_go_on_with(after):
+    detokenizer = Detokenizer.keeping(FALLBACK, {1: "<s>"}, ())
+
+    assert decoded(detokenizer.new_decoder(after), FALLBACK.encode("a").ids) == "a"
+
+
+@given(st.lists(st.integers(0, 3071), max_size=20), st.lists(st.integers(9, 3071), max_size=9))
+def test_what_goes_before_changes_nothing_where_no_space_is_dropped(ids, before):
+    detokenizer = Detokenizer(TINY, NONE_DROPPED)
+
+    assert decoded(detokenizer.new_decoder(before), ids) == decoded(detokenizer.new_decoder(), ids)
+
+
 @pytest.fixture(scope="module")
 def vino():
     openvino_genai = pytest.importorskip("openvino_genai")
@@ -166,6 +189,15 @@ def test_the_openvino_decoder_ends_half_a_character_too(vino):
     decoder.feed(TINY.encode("😀").ids[0])
 
     assert decoder.finish() == "\ufffd"
+
+
+def test_the_openvino_decoder_does_not_tell_what_went_before(vino):
+    before, ids = TINY.encode("Hello ").ids, TINY.encode("there, 😀 Grüße! " * 20).ids
+
+    told = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
+
+    assert told == TINY.decode(ids)
+    assert decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), []) == ""
 
 
 def test_a_folder_without_a_fast_tokenizer_gets_the_openvino_decoder(vino):

@@ -12,6 +12,7 @@ from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult
 from serving.output.choice import ChoiceReader
+from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Detokenizer
 from serving.output.formats import Format, answer_grammar, by_name, detect, tool_grammar
 from serving.prompting.kit import ModelKit
@@ -73,7 +74,10 @@ class Model:
         reader = ChoiceReader(
             0,
             self._detokenizer.new_decoder(),
-            self.format.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
+            with_custom_calls(
+                self.format.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
+                chat.tools,
+            ),
             new_call_id=str,
         )
         events = [event for id_ in ids for event in reader.feed([id_])]

@@ -17,6 +17,16 @@ def test_it_reads_the_reference_model():
     assert folder.eos_text == "<|im_end|>"
     assert folder.templates is not None
     assert folder.has_fast_tokenizer
+    assert folder.tokenizer_class == "PreTrainedTokenizerFast"
+    assert folder.added_tokens["2"]["content"] == "<|im_end|>"
+
+
+@pytest.mark.parametrize("said", [{}, {"tokenizer_class": 5, "added_tokens_decoder": ["a"]}])
+def test_what_is_not_said_of_a_tokenizer_is_not_made_up(tmp_path, said):
+    folder = ModelFolder.read(a_folder(tmp_path, tokenizer_config=said))
+
+    assert folder.tokenizer_class is None
+    assert folder.added_tokens == {}
 
 
 def test_it_reads_how_the_authors_sample(tmp_path):

@@ -66,8 +66,25 @@ def _new_choice(choice: Any) -> dict[str, Any]:
     return {"index": choice["index"], "message": message, "logprobs": None, **ends}
 
 
+# What `return_token_ids` adds. Lists and strings of a stream are joined.
+_TOLD_ONCE = ("prompt_token_ids", "prompt_tokens", "prompt_text")
+_TOLD_BIT_BY_BIT = ("completion_token_ids", "completion_tokens", "token_ids")
+
+
+def _add_told(whole: dict[str, Any], part: Any) -> None:
+    for key in _TOLD_ONCE:
+        if key in part:
+            assert key not in whole
+            whole[key] = part[key]
+    for key in _TOLD_BIT_BY_BIT:
+        if key in part:
+            whole[key] = whole.get(key, type(part[key])()) + part[key]
+
+
 def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
     message, delta = whole["message"], choice["delta"]
+    _add_told(message, delta)
+    _add_told(whole, choice)
     for key in ("role", "content", "reasoning", "reasoning_content"):
         message[key] += delta.get(key, "")
     for call in delta.get("tool_calls", ()):
@@ -84,11 +101,14 @@ def _add_call(calls: dict[int, Any], call: Any) -> None:
     index = call["index"]
     if index not in calls:
         assert index == len(calls), "clients index a list with it"
-        calls[index] = {"id": call["id"], "type": call["type"], "function": call["function"]}
+        kind = call["type"]
+        calls[index] = {"id": call["id"], "type": kind, kind: call[kind]}
     else:
-        assert call.keys() == {"index", "function"}, "clients would join the strings"
-        assert call["function"].keys() == {"arguments"}
-        calls[index]["function"]["arguments"] += call["function"]["arguments"]
+        kind = calls[index]["type"]
+        member = "input" if kind == "custom" else "arguments"
+        assert call.keys() == {"index", kind}, "clients would join the strings"
+        assert call[kind].keys() == {member}
+        calls[index][kind][member] += call[kind][member]
 
 
 def _add_function_call(message: dict[str, Any], call: Any) -> None:
@@ -115,15 +135,18 @@ def completion_answer(stream: bytes) -> Any:
     chunks = payloads(stream)
     texts: dict[int, str] = defaultdict(str)
     ends: dict[int, dict[str, Any]] = {}
+    told: dict[int, dict[str, Any]] = defaultdict(dict)
     for chunk in chunks:
         for choice in chunk["choices"]:
+            _add_told(told[choice["index"]], choice)
             texts[choice["index"]] += choice["text"]
             ends[choice["index"]] = {
                 "finish_reason": choice["finish_reason"],
                 "stop_reason": choice.get("stop_reason"),
             }
     choices = [
-        {"index": at, "text": texts[at], "logprobs": None, **ends[at]} for at in sorted(texts)
+        {"index": at, "text": texts[at], "logprobs": None, **ends[at], **told[at]}
+        for at in sorted(texts)
     ]
     return {**chunks[0], "choices": choices, "usage": chunks[-1].get("usage")}
 
@@ -180,6 +203,10 @@ def _tell(item: Any, event: Any) -> None:
             item["arguments"] += delta
         case {"type": "response.function_call_arguments.done", "name": name}:
             assert (name, event["arguments"]) == (item["name"], item["arguments"])
+        case {"type": "response.custom_tool_call_input.delta", "delta": delta}:
+            item["input"] += delta
+        case {"type": "response.custom_tool_call_input.done", "input": text}:
+            assert text == item["input"]
         case {"type": "response.output_item.done", "item": done}:
             assert done["status"] in ("completed", "incomplete")
             # These two are known only at the end.
@@ -195,6 +222,8 @@ def item_text(item: Any) -> Any:
     match item["type"]:
         case "function_call":
             return item["arguments"]
+        case "custom_tool_call":
+            return item["input"]
         case "reasoning":
             return "".join(part["text"] for part in item["summary"])
         case _:

@@ -17,6 +17,7 @@ from serving.core.events import (
     TextDelta,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
     Usage,
 )
 from serving.core.ids import Head
@@ -95,6 +96,15 @@ TWO_CALLS: list[Event] = [
     ToolArgsDelta(0, 0, '"Oslo"}'),
     ToolCallStarted(0, 1, "call_b", "get_time"),
     ToolArgsDelta(0, 1, "{}"),
+    Finished(0, FinishReason.TOOL_CALLS),
+    Completed(USAGE, COMPLETED_AT),
+]
+
+CUSTOM_CALL: list[Event] = [
+    Started(),
+    ToolCallStarted(0, 0, "call_a", "run", is_custom=True),
+    ToolInputDelta(0, 0, 'print("'),
+    ToolInputDelta(0, 0, 'é")\n'),
     Finished(0, FinishReason.TOOL_CALLS),
     Completed(USAGE, COMPLETED_AT),
 ]

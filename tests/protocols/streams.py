@@ -14,8 +14,10 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
     Usage,
 )
 from serving.core.logprobs import Token, TokenChance
@@ -38,17 +40,22 @@ TOKENS = st.builds(
     st.integers(1, 9),
     st.lists(CHANCES, max_size=2).map(tuple),
 )
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple)
 NO_TOKENS: st.SearchStrategy[tuple[Token, ...]] = st.just(())
 
 
 @st.composite
 def stretches(
-    draw: st.DrawFn, choice: int, tokens: st.SearchStrategy[tuple[Token, ...]]
+    draw: st.DrawFn,
+    choice: int,
+    tokens: st.SearchStrategy[tuple[Token, ...]],
+    *,
+    only_functions: bool,
 ) -> list[Delta]:
     """The deltas of one choice. A call's arguments follow it at once."""
     deltas: list[Delta] = []
     num_calls = 0
-    for kind in draw(st.lists(st.sampled_from(["think", "say", "call"]), max_size=5)):
+    for kind in draw(st.lists(st.sampled_from(["think", "say", "call", "custom"]), max_size=5)):
         pieces = draw(st.lists(TEXTS, max_size=3))
         match kind:
             case "think":
@@ -56,9 +63,11 @@ def stretches(
             case "say":
                 deltas += [TextDelta(choice, piece, draw(tokens)) for piece in pieces]
             case _:
+                is_custom = kind == "custom" and not only_functions
+                more = ToolInputDelta if is_custom else ToolArgsDelta
                 call_id = f"call_{choice}_{num_calls}"
-                deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES)))
-                deltas += [ToolArgsDelta(choice, num_calls, piece) for piece in pieces]
+                deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES), is_custom))
+                deltas += [more(choice, num_calls, piece) for piece in pieces]
                 num_calls += 1
     return deltas
 
@@ -66,17 +75,39 @@ def stretches(
 ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integers(0, 2**31 - 1))
 
 
+def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
+    """What is told of a choice beside its deltas."""
+    made: st.SearchStrategy[Event] = st.builds(TokensMade, st.just(choice), IDS, TEXTS)
+    return st.lists(made, max_size=4)
+
+
 @st.composite
-def event_streams(draw: st.DrawFn, num_choices: int, *, tells_tokens: bool = False) -> list[Event]:
-    """A stream that ends well, its choices interleaved at random."""
+def event_streams(
+    draw: st.DrawFn,
+    num_choices: int,
+    *,
+    tells_tokens: bool = False,
+    only_functions: bool = False,
+    num_told_prompts: int = 0,
+) -> list[Event]:
+    """A stream that ends well, its choices interleaved at random. With `num_told_prompts`
+    it tells of the ids of all tokens."""
     tokens = st.lists(TOKENS, max_size=2).map(tuple) if tells_tokens else NO_TOKENS
     tracks: list[list[Event]] = [
-        [*draw(stretches(choice, tokens)), Finished(choice, *draw(ENDS))]
+        [
+            *draw(stretches(choice, tokens, only_functions=only_functions)),
+            Finished(choice, *draw(ENDS)),
+        ]
         for choice in range(num_choices)
     ]
+    if num_told_prompts:
+        for choice, track in enumerate(tracks):
+            track[:0] = draw(tokens_made(choice))
     if draw(st.booleans()):
         tracks.append([Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
-    events: list[Event] = [Started(num_choices)]
+    prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_told_prompts)]
+    started = Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
+    events: list[Event] = [started]
     while tracks := [track for track in tracks if track]:
         events.append(draw(st.sampled_from(tracks)).pop(0))
     return [*events, Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]

@@ -14,11 +14,20 @@ import pytest
 
 from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import EngineLost
-from serving.core.events import Event, Failed, Progress, Usage
+from serving.core.events import (
+    Event,
+    Failed,
+    Progress,
+    Started,
+    TextDelta,
+    TokensMade,
+    Usage,
+)
 from serving.core.request import Endpoint
 from serving.core.result import fold
 
 from .exchanges import (
+    CUSTOM_CALL,
     HEAD,
     PLAIN,
     THOUGHTFUL,
@@ -78,6 +87,17 @@ EVERY_FIELD: dict[str, Any] = {
     "prompt_cache_retention": "24h",
     "prompt_cache_options": {"mode": "explicit"},
 }
+RUN: dict[str, Any] = {
+    "tools": [
+        {
+            "type": "custom",
+            "name": "run",
+            "description": "Run code",
+            "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"},
+        }
+    ],
+    "tool_choice": {"type": "custom", "name": "run"},
+}
 BROKEN = Failed(EngineLost("The engine ended while it ran this request. Try again."))
 COUNTED: list[Event] = [
     *PLAIN[:1],
@@ -87,20 +107,34 @@ COUNTED: list[Event] = [
     *PLAIN[2:],
 ]
 
+WITH_IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
+MADE: list[Event] = [
+    Started(1, ((5, 6),), ("<user>Hi",)),
+    TokensMade(0, (7,), "Gr"),
+    TextDelta(0, "Gr"),
+    TokensMade(0, (8, 2), "\u00fc\u00dfe<end>"),
+    TextDelta(0, "\u00fc\u00dfe"),
+    *PLAIN[3:],
+]
+
 STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "chat_plain": (Endpoint.CHAT, V1, {"stream": True}, PLAIN),
     "chat_usage": (Endpoint.CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
     "chat_running_usage": (Endpoint.CHAT, V1, RUNNING, COUNTED),
     "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, THOUGHTFUL),
     "chat_two_calls": (Endpoint.CHAT, V1, {"stream": True}, TWO_CALLS),
+    "chat_custom_call": (Endpoint.CHAT, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "chat_two_choices": (Endpoint.CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "chat_token_ids": (Endpoint.CHAT, V1, {"stream": True, **WITH_IDS}, MADE),
     "chat_failure": (Endpoint.CHAT, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
     "completions_plain": (Endpoint.COMPLETIONS, V1, {"stream": True}, PLAIN),
     "completions_two_choices": (Endpoint.COMPLETIONS, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
+    "completions_token_ids": (Endpoint.COMPLETIONS, V1, {"stream": True, **WITH_IDS}, MADE),
     "completions_failure": (Endpoint.COMPLETIONS, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
     "responses_plain": (Endpoint.RESPONSES, V1, {"stream": True}, PLAIN),
     "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, THOUGHTFUL),
     "responses_two_calls": (Endpoint.RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
+    "responses_custom_call": (Endpoint.RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "responses_every_field": (
         Endpoint.RESPONSES,
         V1,
@@ -118,11 +152,15 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
         THOUGHTFUL,
     ),
     "chat_two_calls": (Endpoint.CHAT, V1, {}, TWO_CALLS),
+    "chat_token_ids": (Endpoint.CHAT, V1, WITH_IDS, MADE),
+    "completions_token_ids": (Endpoint.COMPLETIONS, V1, WITH_IDS, MADE),
+    "chat_custom_call": (Endpoint.CHAT, V1, RUN, CUSTOM_CALL),
     "completions_two_choices": (Endpoint.COMPLETIONS, V1, {"n": 2}, TWO_CHOICES),
     "responses_plain": (Endpoint.RESPONSES, V1, {}, PLAIN),
     "responses_every_field": (Endpoint.RESPONSES, V1, EVERY_FIELD, THOUGHTFUL_TWICE),
     "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, THOUGHTFUL),
     "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
+    "responses_custom_call": (Endpoint.RESPONSES, V1, RUN, CUSTOM_CALL),
 }
 
 

@@ -20,11 +20,11 @@ from serving.core.errors import EngineLost, InvalidRequest
 from serving.core.events import Failed, Started, TextDelta
 from serving.core.request import Endpoint
 from serving.protocols import error_body, openapi
-from serving.protocols.fields import REFUSED
 from serving.protocols.openapi import answers
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.meanings import ECHOED, MEANINGS, TOKENIZER_MEANINGS
 from serving.protocols.openapi.schema import PREFIX, paths
+from serving.protocols.refused import REFUSED
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
@@ -227,6 +227,16 @@ def test_every_answer_is_as_described(
     scored = {"logprobs": 1 if endpoint is Endpoint.COMPLETIONS else True} if is_scored else {}
     options = {"include_usage": True, "include_obfuscation": data.draw(st.booleans())}
     asked = exchange(endpoint, n=n, stream=True, stream_options=options, **scored)
+
+    hold_stream(endpoint, streamed(asked, events))
+    hold_against(WHOLE[endpoint], answered(asked, events))
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@given(st.data())
+def test_an_answer_that_tells_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
+    events = data.draw(event_streams(2, num_told_prompts=1))
+    asked = exchange(endpoint, n=2, stream=True, return_token_ids=True, return_prompt_text=True)
 
     hold_stream(endpoint, streamed(asked, events))
     hold_against(WHOLE[endpoint], answered(asked, events))

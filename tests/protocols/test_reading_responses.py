@@ -27,23 +27,10 @@ from serving.core.result import fold
 from serving.protocols.responses.counting import parse_count
 
 from .exchanges import PLAIN, THOUGHTFUL, TWO_CALLS, answered, exchange, response
+from .items import conversation, said, turns
 
 USER = Message(Role.USER, (TextPart("Hi"),))
 SCHEMA = {"type": "object", "properties": {}}
-
-
-def conversation(**fields: Any) -> Conversation:
-    prompt = response(**fields).prompt
-    assert isinstance(prompt, Conversation)
-    return prompt
-
-
-def turns(*items: Any) -> tuple[Message, ...]:
-    return conversation(input=list(items)).messages
-
-
-def said(text: str, **fields: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **fields}
 
 
 def call(call_id: str) -> dict[str, Any]:
@@ -164,131 +151,6 @@ def test_only_the_thoughts_of_this_turn_are_kept_when_asked_for() -> None:
 
     assert kept("current_turn") == [None, None, None, "C"]
     assert kept("all_turns") == kept("auto") == [None, "A", "B", None, "C"]
-
-
-# (the item of a call, what the model is shown of it)
-CALLS: list[tuple[dict[str, Any], ToolCall]] = [
-    (
-        {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": 'SELECT "x"'},
-        ToolCall("c", "sql", '{"input":"SELECT \\"x\\""}'),
-    ),
-    (
-        {
-            "type": "local_shell_call",
-            "id": "ls_1",
-            "call_id": "c",
-            "status": "completed",
-            "action": {"type": "exec", "command": ["ls"], "env": {}},
-        },
-        ToolCall("c", "local_shell", '{"type":"exec","command":["ls"],"env":{}}'),
-    ),
-    (
-        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
-        ToolCall("c", "shell", '{"commands":["ls"]}'),
-    ),
-    (
-        {
-            "type": "apply_patch_call",
-            "call_id": "c",
-            "status": "completed",
-            "operation": {"type": "delete_file", "path": "a"},
-        },
-        ToolCall("c", "apply_patch", '{"type":"delete_file","path":"a"}'),
-    ),
-]
-# (the item of an output, what the model is shown of it)
-OUTPUTS: list[tuple[dict[str, Any], str]] = [
-    ({"type": "function_call_output", "call_id": "c", "output": "4"}, "4"),
-    ({"type": "custom_tool_call_output", "call_id": "c", "output": "4"}, "4"),
-    ({"type": "local_shell_call_output", "id": "c", "output": "4"}, "4"),
-    (
-        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "4"}]},
-        '[{"stdout":"4"}]',
-    ),
-    ({"type": "apply_patch_call_output", "call_id": "c", "status": "failed"}, "failed"),
-    (
-        {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "No."},
-        "No.",
-    ),
-]
-# (the item of a call with its result, the call and the result that the model is shown)
-HOSTED: list[tuple[dict[str, Any], ToolCall, str]] = [
-    (
-        {
-            "type": "web_search_call",
-            "id": "ws_1",
-            "status": "completed",
-            "action": {"type": "search", "query": "x"},
-        },
-        ToolCall("ws_1", "web_search", '{"type":"search","query":"x"}'),
-        "completed",
-    ),
-    (
-        {"type": "web_search_call", "status": "failed", "action": {"query": "x"}},
-        ToolCall("web_search", "web_search", '{"query":"x"}'),
-        "failed",
-    ),
-    (
-        {
-            "type": "file_search_call",
-            "id": "fs_1",
-            "status": "completed",
-            "queries": ["x"],
-            "results": [{"filename": "a", "text": "b"}],
-        },
-        ToolCall("fs_1", "file_search", '{"queries":["x"]}'),
-        '[{"filename":"a","text":"b"}]',
-    ),
-    (
-        {
-            "type": "code_interpreter_call",
-            "id": "ci_1",
-            "container_id": "cntr_1",
-            "status": "completed",
-            "code": "1+1",
-            "outputs": [{"type": "logs", "logs": "2"}],
-        },
-        ToolCall("ci_1", "code_interpreter", '{"code":"1+1"}'),
-        '[{"type":"logs","logs":"2"}]',
-    ),
-    (
-        {
-            "type": "mcp_call",
-            "id": "mcp_1",
-            "server_label": "s",
-            "name": "roll",
-            "arguments": '{"n":1}',
-            "output": "6",
-        },
-        ToolCall("mcp_1", "roll", '{"n":1}'),
-        "6",
-    ),
-    (
-        {"type": "mcp_call", "id": "m", "name": "roll", "arguments": "", "error": {"code": 1}},
-        ToolCall("m", "roll", "{}"),
-        '{"error":{"code":1}}',
-    ),
-]
-
-
-@pytest.mark.parametrize(("item", "shown"), CALLS, ids=lambda value: str(value)[:30])
-def test_a_call_of_any_tool_is_shown_as_a_call(item: dict[str, Any], shown: ToolCall) -> None:
-    assert turns(item) == (Message(Role.ASSISTANT, tool_calls=(shown,)),)
-
-
-@pytest.mark.parametrize(("item", "shown"), OUTPUTS, ids=lambda value: str(value)[:30])
-def test_an_output_of_any_tool_answers_its_call(item: dict[str, Any], shown: str) -> None:
-    assert turns(item) == (Message(Role.TOOL, (TextPart(shown),), tool_call_id="c"),)
-
-
-@pytest.mark.parametrize(("item", "shown", "result"), HOSTED, ids=lambda value: str(value)[:30])
-def test_a_hosted_call_is_shown_with_its_result(
-    item: dict[str, Any], shown: ToolCall, result: str
-) -> None:
-    assert turns(said("Let me see."), item) == (
-        Message(Role.ASSISTANT, (TextPart("Let me see."),), tool_calls=(shown,)),
-        Message(Role.TOOL, (TextPart(result),), tool_call_id=shown.id),
-    )
 
 
 def test_the_oldest_turns_may_be_dropped_only_when_asked_for() -> None:

@@ -58,6 +58,55 @@ def test_a_completion_stream_adds_up_to_the_body(
     assert completion_answer(streamed(completion, events)) == answered(completion, events)
 
 
+IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
+# FastDeploy's members say the same as vLLM's, under other names.
+NOTHING_MADE = {"completion_token_ids": [], "completion_tokens": "", "token_ids": []}
+
+
+@given(st.data(), st.integers(1, 3))
+def test_a_chat_stream_that_tells_ids_adds_up_to_the_body(data: st.DataObject, n: int) -> None:
+    events = data.draw(event_streams(n, num_told_prompts=1))
+    chat = exchange(Endpoint.CHAT, n=n, **STREAM, **IDS)
+
+    told = chat_answer(streamed(chat, events))
+
+    for choice in told["choices"]:  # a stream says nothing of what was not made
+        of_message = {
+            key: NOTHING_MADE[key] for key in ("completion_token_ids", "completion_tokens")
+        }
+        choice["message"] = of_message | choice["message"]
+        choice.setdefault("token_ids", [])
+    assert told == {**answered(chat, events), "object": "chat.completion.chunk"}
+
+
+@given(st.data(), st.integers(1, 3), st.integers(1, 2))
+def test_a_completion_stream_that_tells_ids_adds_up_to_the_body(
+    data: st.DataObject, num_prompts: int, n: int
+) -> None:
+    events = data.draw(event_streams(num_prompts * n, num_told_prompts=num_prompts))
+    completion = exchange(Endpoint.COMPLETIONS, prompt=["Once"] * num_prompts, n=n, **STREAM, **IDS)
+
+    told = completion_answer(streamed(completion, events))
+
+    told["choices"] = [NOTHING_MADE | choice for choice in told["choices"]]
+    assert told == answered(completion, events)
+
+
+@given(st.data())
+def test_the_names_of_both_systems_say_the_same(data: st.DataObject) -> None:
+    events = data.draw(event_streams(2, num_told_prompts=1))
+
+    chat = answered(exchange(Endpoint.CHAT, n=2, **IDS), events)
+    texts = answered(exchange(Endpoint.COMPLETIONS, n=2, **IDS), events)
+
+    for at, choice in enumerate(chat["choices"]):
+        message, text = choice["message"], texts["choices"][at]
+        assert choice["token_ids"] == message["completion_token_ids"] == text["token_ids"]
+        assert chat["prompt_token_ids"] == message["prompt_token_ids"] == text["prompt_token_ids"]
+        assert chat["prompt_text"] == message["prompt_tokens"] == text["prompt_tokens"]
+        assert message["completion_tokens"] == text["completion_tokens"]
+
+
 TOLD: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 PACKED: dict[str, Any] = {"include": ["reasoning.encrypted_content"]}
 PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
@@ -99,7 +148,7 @@ def test_choices_of_a_response_are_told_in_their_order(data: st.DataObject) -> N
 def test_padded_deltas_have_few_sizes_and_say_the_same(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
 ) -> None:
-    events = data.draw(event_streams(2))
+    events = data.draw(event_streams(2, only_functions="functions" in asked))
 
     plain, padded = (
         streamed(exchange(endpoint, n=2, **asked, **fields), events)

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
-from serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
+from serving.core.errors import InvalidRequest
+from serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    Started,
+    ToolArgsDelta,
+    ToolCallStarted,
+    ToolInputDelta,
+)
+from serving.core.request import (
+    Conversation,
+    Endpoint,
+    TextGrammar,
+    TextSyntax,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+)
 
-from .exchanges import PLAIN, answered, exchange, request
+from .clients import response_answer
+from .exchanges import COMPLETED_AT, PLAIN, USAGE, answered, exchange, request, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 ENDPOINTS = pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
@@ -98,3 +121,241 @@ def test_a_response_repeats_the_choice_in_its_flat_form() -> None:
         "mode": "required",
         "tools": [flat("a")],
     }
+
+
+# -- Custom tools ---------------------------------------------------------------------------
+
+REGEX = {"syntax": "regex", "definition": "[a-z]+"}
+NESTED_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", "grammar": REGEX}}
+FLAT_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", **REGEX}}
+
+
+@ENDPOINTS
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"type": "custom", "custom": NESTED_RUN}, "tools[1].custom.format.grammar.definition"),
+        ({"type": "custom", "custom": FLAT_RUN}, "tools[1].custom.format.definition"),
+        ({"type": "custom", **FLAT_RUN}, "tools[1].format.definition"),
+        ({"type": "custom", **NESTED_RUN}, "tools[1].format.grammar.definition"),
+    ],
+)
+def test_a_custom_tool_is_a_function_of_one_text(
+    endpoint: Endpoint, tool: dict[str, Any], param: str
+) -> None:
+    [_, run] = conversation(endpoint, tools=[flat("a"), tool]).tools
+
+    assert (run.name, run.description, run.is_custom, run.strict) == ("run", "Run", True, True)
+    assert run.input_grammar == TextGrammar(TextSyntax.REGEX, "[a-z]+", param)
+    assert run.parameters == {
+        "type": "object",
+        "properties": {
+            "input": {
+                "type": "string",
+                "description": "Plain text that this regular expression matches: [a-z]+",
+            }
+        },
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+
+
+@ENDPOINTS
+@pytest.mark.parametrize("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
+def test_without_a_grammar_any_text_will_do(endpoint: Endpoint, fields: dict[str, Any]) -> None:
+    [run] = conversation(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
+
+    assert (run.is_custom, run.strict, run.input_grammar) == (True, None, None)
+
+
+def test_the_model_is_shown_a_lark_grammar() -> None:
+    lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+    tools = [{"type": "custom", "name": "run", "format": lark}]
+
+    [run] = conversation(Endpoint.RESPONSES, tools=tools).tools
+
+    assert run.parameters is not None
+    shown = run.parameters["properties"]["input"]["description"]
+    assert shown == 'Plain text that fits this Lark grammar:\nstart: "a"'
+
+
+@ENDPOINTS
+@pytest.mark.parametrize(
+    "choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}]
+)
+def test_a_custom_tool_can_be_demanded(endpoint: Endpoint, choice: dict[str, Any]) -> None:
+    tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
+
+    assert conversation(endpoint, tools=tools, tool_choice=choice).tool_choice == ToolChoice(
+        ToolMode.NAMED, "run"
+    )
+    members = {"mode": "auto", "tools": [choice, flat("a")]}
+    allowed = {"type": "allowed_tools", "allowed_tools": members}
+    assert conversation(endpoint, tools=tools, tool_choice=allowed).tool_choice == ToolChoice(
+        allowed=("run", "a")
+    )
+
+
+def test_a_response_repeats_custom_tools_in_their_flat_form() -> None:
+    run = {"type": "custom", "name": "run"}
+    members = {"mode": "auto", "tools": [run, flat("a")]}
+    asked = exchange(
+        Endpoint.RESPONSES,
+        tools=[
+            flat("a"),
+            {"type": "custom", "custom": NESTED_RUN},
+            {"type": "custom", "name": "free"},
+        ],
+        tool_choice={"type": "allowed_tools", **members},
+    )
+
+    answer = answered(asked, PLAIN)
+
+    assert answer["tools"][1:] == [
+        {"type": "custom", **FLAT_RUN},
+        {"type": "custom", "name": "free", "description": None, "format": {"type": "text"}},
+    ]
+    assert answer["tool_choice"] == {"type": "allowed_tools", **members}
+
+
+def test_a_replayed_call_of_a_custom_tool_is_one_of_its_function() -> None:
+    custom = {"name": "run", "input": 'say "é"\n'}
+    messages = [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "custom", "custom": custom},
+                {"id": "c2", "type": "function", "function": {"name": "a"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "4"},
+    ]
+    items = [
+        {
+            "type": "custom_tool_call",
+            "id": "ctc_1",
+            "call_id": "c1",
+            "status": "completed",
+            **custom,
+        },
+        {"type": "function_call", "call_id": "c2", "name": "a", "arguments": "{}"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
+    ]
+
+    told = conversation(Endpoint.CHAT, messages=messages).messages
+
+    calls = (ToolCall("c1", "run", '{"input":"say \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
+    assert told[0].tool_calls == calls
+    assert conversation(Endpoint.RESPONSES, input=items).messages == told
+
+
+# -- Namespaces -----------------------------------------------------------------------------
+
+BROWSER: dict[str, Any] = {
+    "type": "namespace",
+    "name": "mcp__browser__",
+    "description": "A browser.",
+    "tools": [
+        {"type": "function", "name": "open", "description": "Open a page"},
+        {"type": "web_search"},
+        {"type": "custom", "name": "type", "format": {"type": "grammar", **REGEX}},
+    ],
+}
+CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")]}
+GROUPS = [flat("a"), BROWSER, CRM]
+
+
+def test_tools_of_a_namespace_are_told_with_its_name() -> None:
+    tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
+
+    assert [tool.name for tool in tools] == [
+        "a",
+        "mcp__browser__open",
+        "mcp__browser__type",
+        "crm__open",
+        "crm__close",
+    ]
+    assert [tool.description for tool in tools[1:3]] == ["A browser.\n\nOpen a page", None]
+    grammar = tools[2].input_grammar
+    assert grammar is not None
+    assert grammar.param == "tools[1].tools[2].format.definition"
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ({"type": "function", "name": "a"}, ("a",)),
+        ({"type": "function", "name": "crm__open"}, ("crm__open",)),
+        ({"type": "function", "name": "close"}, ("crm__close",)),
+        ({"type": "custom", "name": "type"}, ("mcp__browser__type",)),
+        ({"type": "namespace", "name": "crm"}, ("crm__open", "crm__close")),
+    ],
+)
+def test_a_choice_finds_tools_in_namespaces(named: dict[str, Any], meant: tuple[str, ...]) -> None:
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [named]}
+
+    asked = exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=allowed)
+
+    assert isinstance(asked.request.prompt, Conversation)
+    assert asked.request.prompt.tool_choice == ToolChoice(allowed=meant)
+    assert answered(asked, PLAIN)["tool_choice"] == allowed
+    if named["type"] != "namespace":
+        demanded = conversation(Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
+        assert demanded.tool_choice == ToolChoice(ToolMode.NAMED, meant[0])
+
+
+def test_a_name_in_two_namespaces_is_not_enough() -> None:
+    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
+        exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
+
+
+def test_a_call_in_a_namespace_says_both_names() -> None:
+    asked = exchange(Endpoint.RESPONSES, tools=GROUPS)
+    events: list[Event] = [
+        Started(),
+        ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
+        ToolInputDelta(0, 0, "x"),
+        ToolCallStarted(0, 1, "call_b", "crm__open"),
+        ToolArgsDelta(0, 1, "{}"),
+        ToolCallStarted(0, 2, "call_c", "a"),
+        Finished(0, FinishReason.TOOL_CALLS),
+        Completed(USAGE, COMPLETED_AT),
+    ]
+
+    answer = answered(asked, events)
+
+    assert [(item["name"], item.get("namespace")) for item in answer["output"]] == [
+        ("type", "mcp__browser__"),
+        ("open", "crm"),
+        ("a", None),
+    ]
+    assert response_answer(streamed(asked, events)) == answer
+    Response.model_validate_json(json.dumps(answer), strict=True)
+
+
+def test_a_response_repeats_namespaces_as_they_came() -> None:
+    [function, browser, crm] = answered(exchange(Endpoint.RESPONSES, tools=GROUPS), PLAIN)["tools"]
+
+    assert function["type"] == "function"
+    assert (browser["type"], browser["description"]) == ("namespace", "A browser.")
+    assert [tool["name"] for tool in browser["tools"]] == ["open", "type"]
+    assert browser["tools"][0]["description"] == "Open a page"
+    assert (crm["name"], crm["description"]) == ("crm", "")
+
+
+def test_a_replayed_call_in_a_namespace_has_the_name_that_the_model_knows() -> None:
+    items = [
+        {"type": "function_call", "namespace": "crm", "call_id": "1", "name": "open"},
+        {
+            "type": "custom_tool_call",
+            "namespace": "mcp__browser__",
+            "call_id": "2",
+            "name": "type",
+            "input": "x",
+        },
+    ]
+
+    [turn] = conversation(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
+
+    assert [call.name for call in turn.tool_calls] == ["crm__open", "mcp__browser__type"]

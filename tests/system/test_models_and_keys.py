@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -99,6 +100,57 @@ def test_a_folder_of_another_architecture_is_served_when_it_is_added(
     assert answers(client, "tiny-chat"), "several are loaded at once"
     vinery(platform, "model", "remove", name)
     until(lambda: not answers(client, name))
+
+
+EVERY_QUESTION: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": HELLO},
+    "completions": {"prompt": "Hello"},
+    "responses": {"input": "Hello"},
+    "responses/input_tokens": {"input": "Hello"},
+    "tokenize": {"prompt": "Hello"},
+    "detokenize": {"tokens": [5]},
+    "tokenizer_info": {},
+}
+
+
+def ask(platform: Running, tree: str, path: str, **model: str | None) -> httpx.Response:
+    """As each endpoint is asked, with these words about the model."""
+    url = f"{platform.base_url}/{tree}/{path}"
+    headers = {"authorization": f"Bearer {platform.api_key}"}
+    if path == "tokenizer_info":
+        return httpx.get(url, headers=headers, params={k: v for k, v in model.items() if v})
+    body = {**EVERY_QUESTION[path], **model}
+    return httpx.post(url, headers=headers, json=body, timeout=60)
+
+
+def test_who_names_no_model_gets_the_only_one_and_is_told_to_choose_among_several(
+    platform: Running, client: openai.OpenAI, tmp_path: Path
+) -> None:
+    everywhere = [(tree, path) for tree in ("v1", "v3") for path in EVERY_QUESTION]
+    unnamed: list[dict[str, str | None]] = [{}, {"model": None}, {"model": "default"}]
+    for tree, path in everywhere:
+        assert {ask(platform, tree, path, **each).status_code for each in unnamed} == {200}, path
+
+    write_qwen2_folder(tmp_path / "second")
+    vinery(platform, "model", "add", str(tmp_path / "second"), "--name", "second")
+    until(lambda: answers(client, "second"), timeout_s=60)
+
+    for tree, path in everywhere:
+        for each in unnamed:
+            refused = ask(platform, tree, path, **each)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["param"]) == (400, "model"), path
+            assert error["code"] == "missing_required_parameter"
+            assert error["message"] == (
+                "`model` is required: 2 models are loaded. GET /v1/models lists the models "
+                "served here."
+            )
+        unknown = ask(platform, tree, path, model="null")
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model"), path
+        assert "`null`" in unknown.json()["error"]["message"]
+        assert ask(platform, tree, path, model="tiny-chat").status_code == 200
+    vinery(platform, "model", "remove", "second")
+    until(lambda: not answers(client, "second"))
 
 
 def test_a_model_is_unloaded_and_loaded_without_a_restart(

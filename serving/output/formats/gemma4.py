@@ -8,6 +8,7 @@ Keys have no quotes, and strings a mark of their own, without escapes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -38,10 +39,8 @@ def _value(value: Any) -> str:
             return f"{{{','.join(f'{_value(key)}:{_value(each)}' for key, each in value.items())}}}"
         case str():
             return f"{_QUOTE}{value}{_QUOTE}"
-        case bool() | None:
-            return {True: "true", False: "false", None: "null"}[value]
         case _:
-            return repr(value)
+            return json.dumps(value)
 
 
 _SPELLING: Final = Spelling(
@@ -52,6 +51,7 @@ _SPELLING: Final = Spelling(
     value=_value,
     has_bare_keys=True,
     quote=_QUOTE,
+    has_escapes=False,
     rules={
         "char": "char ::= [^<]",
         # Anything but the mark that ends it.

@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.core.request import Tool, ToolChoice
+from serving.core.custom import INPUT
+from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.output.formats.base import Shape
 from serving.output.formats.parameters import FREE, Parameter, Parameters, is_held, parameters_of
+from serving.output.formats.texts import text_shape
 from serving.output.json_grammar import json_grammar
+from serving.output.schema.regular import in_json, plain
 
 # A literal, a set of characters, or the name of a rule.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')
@@ -37,6 +40,7 @@ class Spelling:
     value: Callable[[Any], str]
     has_bare_keys: bool = False
     quote: str = '"'
+    has_escapes: bool = True  # in strings, those of JSON
     rules: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, grammar: str) -> str:
@@ -68,11 +72,20 @@ def arguments_grammar(tool: Tool, choice: ToolChoice, spelling: Spelling) -> Sha
 
     None where a rule of the schema, or a name, cannot be written in this notation.
     """
+    if tool.input_grammar is not None:
+        return _input(tool.input_grammar, spelling)
     parameters = parameters_of(tool) if is_held(tool, choice) else FREE
     if parameters is None:
         return None
     text = _free(spelling) if parameters.are_free else _listed(parameters, spelling)
     return None if text is None else {"type": "grammar", "grammar": text}
+
+
+def _input(grammar: TextGrammar, spelling: Spelling) -> Shape:
+    """The only argument of a custom tool."""
+    spell, unwanted = (in_json, ()) if spelling.has_escapes else (plain, (spelling.quote,))
+    begin = f"{INPUT}{spelling.assign}{spelling.quote}"
+    return text_shape(grammar, spell, before=begin, after=spelling.quote, unwanted=unwanted)
 
 
 def python_value(value: Any) -> str:

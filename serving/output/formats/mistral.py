@@ -17,7 +17,7 @@ from serving.output.call_reader import CallReader, CallState
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import json_call_tag, wrapped_calls_shape
+from serving.output.formats.shapes import json_array_shape
 from serving.output.headed_call import HeadedCall
 from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
@@ -92,12 +92,4 @@ class Mistral(Format):
         return mistral_parser(tools)
 
     def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        return wrapped_calls_shape(
-            [json_call_tag(tool, choice) for tool in tools],
-            choice,
-            trigger=OPEN,
-            parallel=parallel,
-            begin=f"{OPEN}[",
-            separator=", ",
-            end="]",
-        )
+        return json_array_shape(tools, choice, parallel=parallel, trigger=OPEN, begin=f"{OPEN}[")

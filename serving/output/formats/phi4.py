@@ -13,7 +13,7 @@ from serving.core.request import Tool, ToolChoice
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import json_call_tag, wrapped_calls_shape
+from serving.output.formats.shapes import json_array_shape
 from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
 from serving.output.pieces import Parser
@@ -36,14 +36,8 @@ class Phi4(Format):
         return CallsParser(_OPEN, _new_reader) if tools else PlainParser()
 
     def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        return wrapped_calls_shape(
-            [json_call_tag(tool, choice) for tool in tools],
-            choice,
-            trigger=_OPEN.text,
-            parallel=parallel,
-            begin=_OPEN.text,
-            separator=", ",
-            end="]",
+        return json_array_shape(
+            tools, choice, parallel=parallel, trigger=_OPEN.text, begin=_OPEN.text
         )
 
 

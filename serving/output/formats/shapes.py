@@ -10,18 +10,24 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from serving.core.custom import INPUT
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.formats.base import Shape
+from serving.output.formats.texts import text_shape
 from serving.output.json_grammar import SchemaError, Unenforceable, grammar_of_source
 from serving.output.schema.pattern import BadPattern, IrregularPattern, pattern_grammar
+from serving.output.schema.regular import in_json
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT = {"type": "object"}
 
 
 def arguments_shape(tool: Tool, choice: ToolChoice) -> Shape:
-    """The tool's own schema, except for a free call of a tool that is not strict."""
+    """The tool's own schema, except for a free call of a tool that is not strict; or the
+    grammar of its input."""
+    if tool.input_grammar is not None:
+        return text_shape(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
     is_held = choice.mode is not ToolMode.AUTO or tool.strict
     schema: Any = _ANY_OBJECT
     if is_held:
@@ -74,6 +80,17 @@ def json_call_tag(
         "content": arguments_shape(tool, choice),
         "end": f"}}{after}",
     }
+
+
+def json_array_shape(
+    tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, trigger: str, begin: str
+) -> Shape:
+    """All calls of an answer as the objects of one JSON array. `begin` ends with its bracket
+    and starts with `trigger`, which begins calls in free text."""
+    tags = [json_call_tag(tool, choice) for tool in tools]
+    return wrapped_calls_shape(
+        tags, choice, trigger=trigger, parallel=parallel, begin=begin, separator=", ", end="]"
+    )
 
 
 def calls_shape(

@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serving.core.custom import INPUT
 from serving.core.errors import UnsupportedParameter
-from serving.core.request import Tool, ToolChoice
+from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.parameters import (
@@ -24,8 +25,10 @@ from serving.output.formats.parameters import (
 )
 from serving.output.formats.plain import PlainParser
 from serving.output.formats.shapes import calls_shape, json_shape
+from serving.output.formats.texts import text_shape
 from serving.output.pieces import Parser
-from serving.output.tagged_call import TaggedCall, TagSyntax
+from serving.output.schema.regular import plain
+from serving.output.tagged_call import CDATA, TaggedCall, TagSyntax
 from serving.output.typed import Kind, ParameterTypes, kind_of, options_of, types_of
 
 _NOTHING: Final[Shape] = {"type": "grammar", "grammar": 'root ::= ""'}
@@ -58,9 +61,10 @@ def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> Shape:
     Raises `UnsupportedParameter` for a strict tool with a schema that says more than a list of
     parameters; calls of other tools are then free in their arguments.
     """
-    parameters = _parameters(tool, choice)
-    if parameters.are_free:
-        content: Shape = _ANY_TEXT
+    if tool.input_grammar is not None:
+        content = _input(syntax, tool.input_grammar)
+    elif (parameters := _parameters(tool, choice)).are_free:
+        content = _ANY_TEXT
     else:
         content = _row([_argument(syntax, each) for each in parameters.listed])
     return {
@@ -90,16 +94,26 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
     return FREE
 
 
+def _input(syntax: TagSyntax, grammar: TextGrammar) -> Shape:
+    """The only argument of a custom tool."""
+    unwanted = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
+    return _argument_tag(syntax, INPUT, text_shape(grammar, plain, unwanted=unwanted))
+
+
 def _argument(syntax: TagSyntax, parameter: Parameter) -> Shape:
+    tag = _argument_tag(syntax, parameter.name, _value(parameter.schema))
+    return tag if parameter.is_required else {"type": "or", "elements": [tag, _NOTHING]}
+
+
+def _argument_tag(syntax: TagSyntax, name: str, value: Shape) -> Shape:
     line = "\n" if syntax.has_lines else ""
-    key = f"{syntax.key_begin}{parameter.name}{syntax.key_end}{syntax.after_key}"
-    tag = {
+    key = f"{syntax.key_begin}{name}{syntax.key_end}{syntax.after_key}"
+    return {
         "type": "tag",
         "begin": f"{key}{syntax.value_begin}{line}",
-        "content": _value(parameter.schema),
+        "content": value,
         "end": f"{line}{syntax.value_end}{syntax.after_value}",
     }
-    return tag if parameter.is_required else {"type": "or", "elements": [tag, _NOTHING]}
 
 
 def _value(schema: Any) -> Shape:

@@ -14,6 +14,10 @@ from typing import Final, assert_never
 # The first code points whose UTF-8 has two, three and four bytes.
 _UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
 
+# Longer texts stay rules of their own: rules that say the one before twice would make texts of
+# any length.
+_MAX_INLINED_CHARS: Final = 200
+
 # Code points, as pairs of first and last: sorted, apart from each other.
 Intervals = tuple[tuple[int, int], ...]
 
@@ -116,7 +120,7 @@ def productive(rules: Mapping[str, Expr]) -> set[str]:
 def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     """The grammar of what `root` says, a rule a line; None when nothing fits it.
 
-    Rules that say only one thing are put where they are used. Those whose name has a digit
+    Rules that say only one short thing are put where they are used. Those whose name has a digit
     are numbered anew, in the order in which they are met: equal schemas have equal grammars.
     """
     kept = productive(rules)
@@ -214,7 +218,8 @@ def _inlined(expr: Expr, rules: Mapping[str, Expr]) -> Expr:
             while isinstance(body := rules[name], Ref) and body.name not in seen:
                 name = body.name
                 seen.add(name)
-            return body if isinstance(body, Text) else Ref(name)
+            is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
+            return body if is_short else Ref(name)
         case Seq(parts):
             return seq(*(_inlined(part, rules) for part in parts))
         case Alt(options):

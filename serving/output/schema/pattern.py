@@ -31,6 +31,7 @@ from serving.output.schema.regular import (
 _MAX_CHARS: Final = 2000
 _MAX_TIMES: Final = 10_000
 _MAX_NESTING: Final = 50
+_MAX_CASELESS: Final = 1000
 
 _DIGITS: Final[Intervals] = ((48, 57),)
 _WORD: Final[Intervals] = ((48, 57), (65, 90), (95, 95), (97, 122))
@@ -93,12 +94,27 @@ def found_in(pattern: str) -> Regular:
     )
 
 
-def fully(pattern: str) -> Regular:
+def fully(pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None) -> Regular:
     """The texts that the pattern matches from end to end; anchors there say nothing new.
 
-    Raises `BadPattern` or `IrregularPattern`.
+    `is_caseless`: small and capital letters are the same. `dot`: what a dot is; None: all but
+    line ends. Raises `BadPattern` or `IrregularPattern`.
     """
-    return either(branch.body for branch in _Parser(pattern).branches())
+    parser = _Parser(pattern, is_caseless=is_caseless, dot=dot)
+    return either(branch.body for branch in parser.branches())
+
+
+def caseless(intervals: Intervals) -> Intervals:
+    """These characters, and of their letters those in the other case. Of large sets only the
+    letters of ASCII count."""
+    found = [intervals]
+    for first, last in intervals:
+        codes = range(first, last + 1)
+        if len(codes) > _MAX_CASELESS:
+            codes = range(max(first, 65), min(last, 122) + 1)
+        others_ = (chr(code).swapcase() for code in codes)
+        found += [((ord(each), ord(each)),) for each in others_ if len(each) == 1]
+    return union(*found)
 
 
 def pattern_grammar(pattern: str) -> str:
@@ -119,10 +135,14 @@ def pattern_grammar(pattern: str) -> str:
 
 
 class _Parser:
-    def __init__(self, pattern: str) -> None:
+    def __init__(
+        self, pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None
+    ) -> None:
         if len(pattern) > _MAX_CHARS:
             raise IrregularPattern(f"it is longer than {_MAX_CHARS} characters")
         self._text = pattern
+        self._dot = others(_NEWLINES) if dot is None else dot
+        self._is_caseless = is_caseless
         self._at = 0
         self._depth = 0
 
@@ -182,14 +202,17 @@ class _Parser:
             case "[":
                 return Chars(self._set())
             case ".":
-                return Chars(others(_NEWLINES))
+                return Chars(self._dot)
             case "\\":
-                return Chars(self._escape(is_in_set=False))
+                return Chars(self._cased(self._escape(is_in_set=False)))
             case "^":
                 raise IrregularPattern("it has an anchor in its middle")
             case "*" | "+" | "?":
                 raise self._bad("there is nothing to repeat")
-        return Chars(((ord(character), ord(character)),))
+        return Chars(self._cased(((ord(character), ord(character)),)))
+
+    def _cased(self, intervals: Intervals) -> Intervals:
+        return caseless(intervals) if self._is_caseless else intervals
 
     def _group(self) -> Regular:
         if self._peek() == "?":
@@ -232,7 +255,7 @@ class _Parser:
             if not (_is_single(start) and _is_single(end)) or end[0][0] < start[0][0]:
                 raise self._bad("a range of characters has no order")
             found.append(((start[0][0], end[0][0]),))
-        chosen = union(*found)
+        chosen = self._cased(union(*found))
         return others(chosen) if is_negated else union(others(others(chosen)))
 
     def _set_member(self) -> Intervals:

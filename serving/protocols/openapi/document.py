@@ -40,6 +40,7 @@ _ANSWERS: Final = (
     answers.Version,
     answers.Tokenized,
     answers.Detokenized,
+    answers.TokenizerInfo,
     answers.InputTokens,
     answers.ChatCompletion,
     answers.ChatCompletionChunk,
@@ -113,8 +114,7 @@ def _schemas() -> Mapping[str, Schema]:
 
 
 def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:
-    """These schemas and all that they refer to. What clients get may grow, so answers are
-    not closed."""
+    """These schemas and all that they refer to, by name."""
     found: dict[str, Schema] = {}
     waiting = list(names)
     while waiting:

@@ -2,7 +2,7 @@
 
 Read by whoever describes the API: the OpenAPI document and `docs/parameters.md`. Names of
 members of an object follow the object's own, as in `stream_options.include_usage`. Fields
-that are refused have their reasons in `serving.protocols.fields`.
+that are refused have their reasons in `serving.protocols.refused`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _SAMPLING = {
-    "temperature": "0 is greedy. Absent: the model's generation_config.json, else 1.",
+    "temperature": "0, and what is less than 0.00001, is greedy. Absent: the model's "
+    "generation_config.json, else 1.",
     "top_p": "0 keeps only the likeliest token. Absent: the model's own, else 1.",
     "top_k": "0 and -1 keep all tokens. Absent: the model's own, else all on /v1 and 40 on /v3.",
-    "min_p": "Drops tokens less likely than this part of the likeliest. Absent: the model's own.",
+    "min_p": "Drops tokens less likely than this part of the likeliest; 1 keeps only the "
+    "likeliest. Absent: the model's own.",
     "seed": "Equal seeds give equal answers. Negative ones are folded into the engine's range; "
     "absent, one is drawn.",
     "frequency_penalty": "By how often a token has been generated. Absent: the model's own.",
@@ -137,10 +139,13 @@ _FORMS = {
 }
 
 _TOOLS = {
-    "tools": "Functions, in the nested form of chats or the flat form of Responses. Tools that "
-    "OpenAI hosts are left out by Responses and refused in chats; custom tools are refused.",
-    "tool_choice": "`none`, `auto`, `required`, a function, or `allowed_tools`. Calls that are "
-    "demanded are enforced by a grammar in every output format.",
+    "tools": "Functions and custom tools, in the nested form of chats or the flat form of "
+    "Responses. The input of a custom tool is held to its `format`, a regular expression or a "
+    "Lark grammar, whether or not its call was demanded. In Responses a `namespace` may hold "
+    "some of them; its description is told with its first tool. Tools that OpenAI hosts are "
+    "left out by Responses and refused in chats.",
+    "tool_choice": "`none`, `auto`, `required`, a function or custom tool, or `allowed_tools`. "
+    "Calls that are demanded are enforced by a grammar in every output format.",
     "parallel_tool_calls": "False allows one call.",
     "functions": "The deprecated form of `tools`; answered with `function_call`.",
     "function_call": "The deprecated form of `tool_choice`.",
@@ -157,7 +162,7 @@ _TOKENS = {
     "logprob_token_ids": "Tokens whose log-probabilities are always told.",
     "temp_scaled_logprobs": "Log-probabilities after division by the temperature.",
     "top_p_normalized_logprobs": "Log-probabilities within the nucleus of `top_p`.",
-    "return_token_ids": "Tells the ids of all tokens of prompt and answer.",
+    "return_token_ids": "Tells the ids of all tokens of prompt and answer, and their text.",
     "return_tokens_as_token_ids": "Tokens of log-probabilities are written `token_id:5`.",
     "logit_bias": "Added to the logits of these token ids, -100 to 100.",
     "bad_words": "Words that are not written, at the beginning of a text or after a blank.",

@@ -19,6 +19,7 @@ Members = dict[str, Any]
 
 _BODY_ERRORS: Final = ("400", "401", "404", "405", "413", "415", "500", "503")
 _LOOK_ERRORS: Final = ("401", "405")
+_INFO_ERRORS: Final = ("400", "401", "404", "405", "503")
 
 
 def all_paths() -> Members:
@@ -83,6 +84,13 @@ def _tokenizers(tree: str) -> Members:
     tokens = _json("Their tokens.", answers.Tokenized) | {"links": {"back": back}}
     text = _json("Their text.", answers.Detokenized) | {"links": {"forth": forth}}
     sources = _body(TokenizeBody, "prompt", "messages", "text")
+    info = _json("The tokenizer.", answers.TokenizerInfo)
+    model = {
+        "name": "model",
+        "in": "query",
+        "schema": {"type": "string"},
+        "description": "May be left out where one model is loaded.",
+    }
     return {
         f"{place}/tokenize": _post(
             tree, "tokenize", "Tell the tokens of texts, or of a conversation", sources, tokens
@@ -90,6 +98,10 @@ def _tokenizers(tree: str) -> Members:
         f"{place}/detokenize": _post(
             tree, "detokenize", "Tell the text of tokens", _body(DetokenizeBody), text
         ),
+        f"{place}/tokenizer_info": {
+            **_get(tree, "tokenizerInfo", "Describe the tokenizer", info, _INFO_ERRORS),
+            "parameters": [model],
+        },
     }
 
 

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import CoreSchema, core_schema
 
 from serving.core.request import Endpoint
-from serving.protocols.fields import REFUSED, refusal
+from serving.protocols.refused import REFUSED, refusal
 
 Schema = dict[str, Any]
 PREFIX: Final = "#/components/schemas/"

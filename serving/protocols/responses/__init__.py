@@ -11,14 +11,14 @@ from serving.core.ids import Head
 from serving.core.request import Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.base import Encoder
-from serving.protocols.fields import refuse_unhonoured
 from serving.protocols.obfuscation import obfuscated
-from serving.protocols.reading import read_model, read_object
+from serving.protocols.refused import read_body
 from serving.protocols.responses.answer import Answer
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.responses.echo import echo
 from serving.protocols.responses.encoder import ResponsesEncoder
 from serving.protocols.responses.items import output_items
+from serving.protocols.responses.names import Names, names_of
 from serving.protocols.responses.order import InOrder
 from serving.protocols.sse import json_bytes
 
@@ -28,9 +28,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 
     `fingerprint` is for the other protocols: this one has no place for it.
     """
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.RESPONSES, members)
-    wire = read_model(ResponsesBody, members)
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire.require_input()
     wire.refuse_contradictions()
     conversation = wire.conversation()
@@ -38,6 +36,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools),
+        names_of(conversation.tools),
         packs_thoughts=wire.packs_thoughts,
         is_obfuscated=wire.is_obfuscated,
     )
@@ -45,10 +44,12 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 
 @dataclass(frozen=True, slots=True)
 class ResponsesExchange:
-    """A Responses request, and how to answer it. `echo` is what the answer repeats."""
+    """A Responses request, and how to answer it. `echo` is what the answer repeats, `names`
+    what the tools of namespaces are called."""
 
     request: GenerationRequest
     echo: Mapping[str, object]
+    names: Names
     packs_thoughts: bool = False
     is_obfuscated: bool = False
 
@@ -59,10 +60,11 @@ class ResponsesExchange:
 
     def body(self, head: Head, result: Result) -> bytes:
         choices = result.choices
-        items = output_items(head, choices, packs_thoughts=self.packs_thoughts)
+        items = output_items(head, choices, self.names, packs_thoughts=self.packs_thoughts)
         is_cut = any(choice.finish_reason is FinishReason.LENGTH for choice in choices)
         answer = self._answer(head)
         return json_bytes(answer.finished(items, result.usage, result.completed_at, is_cut=is_cut))
 
     def _answer(self, head: Head) -> Answer:
-        return Answer(head, self.echo, self.request.dialect.cut_reason, self.packs_thoughts)
+        reason = self.request.dialect.cut_reason
+        return Answer(head, self.echo, reason, self.names, self.packs_thoughts)

@@ -10,18 +10,21 @@ from serving.core.events import Usage
 from serving.core.ids import Head
 from serving.protocols.chunks import prediction_details
 from serving.protocols.responses.items import Item
+from serving.protocols.responses.names import Names
 
 ResponseObject = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is constant about a response. `cut_reason` says why one is incomplete,
-    `packs_thoughts` whether thoughts are also told as one opaque string."""
+    """What is constant about a response. `cut_reason` says why one is incomplete, `names`
+    what its tools are called, `packs_thoughts` whether thoughts are also told as one opaque
+    string."""
 
     head: Head
     echo: Mapping[str, object]
     cut_reason: str
+    names: Names
     packs_thoughts: bool = False
 
     def begun(self) -> ResponseObject:

@@ -21,7 +21,7 @@ from serving.protocols.steering import TopLogprobs
 from serving.protocols.tools import (
     WireToolChoice,
     WireTools,
-    function_tools,
+    clients_tools,
     settled_choice,
 )
 
@@ -110,7 +110,7 @@ class ResponsesBody(PromptFields, GenerationBody):
 
     def conversation(self) -> Conversation:
         """The prompt. Raises `InvalidRequest` for a tool choice that no tool fits."""
-        tools = function_tools(self.tools or ())
+        tools = clients_tools(self.tools or ())
         effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
             messages=(*self._instruction(), *self._turns()),

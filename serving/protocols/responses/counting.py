@@ -5,8 +5,7 @@ from __future__ import annotations
 from serving.core.dialect import Dialect
 from serving.core.errors import MissingParameter
 from serving.core.request import Endpoint, GenerationRequest
-from serving.protocols.fields import refuse_unhonoured
-from serving.protocols.reading import read_model, read_object
+from serving.protocols.refused import read_body
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.sse import json_bytes
 
@@ -14,9 +13,7 @@ from serving.protocols.sse import json_bytes
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
     """The request whose prompt is to be counted: that of a response, but instructions are
     enough. Raises `InvalidRequest`."""
-    members = read_object(body)
-    refuse_unhonoured(Endpoint.RESPONSES, members)
-    wire = read_model(ResponsesBody, members)
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
     return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect)

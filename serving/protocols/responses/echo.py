@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.core.request import Tool, ToolChoice
+from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.protocols.constraints import ResponseFormat, TextFormat
 from serving.protocols.labels import PromptCacheOptions
 from serving.protocols.responses.body import ReasoningOptions, ResponsesBody, TextOptions
-from serving.protocols.tools import echoed_choice
+from serving.protocols.tools import CallableTool, HostedTool, NamespaceTool, echoed_choice
 
 Members = dict[str, object]
 
@@ -20,8 +20,8 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "max_output_tokens": wire.output_limit,
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
-        "tools": [_tool(tool) for tool in tools],
-        "tool_choice": echoed_choice(wire.tool_choice or ToolChoice()),
+        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
+        "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "reasoning": _reasoning(wire.reasoning or ReasoningOptions()),
         "text": _text(wire.text or TextOptions(), wire.response_format),
@@ -98,7 +98,21 @@ def _format(wanted: TextFormat | None) -> Members:
     }
 
 
-def _tool(tool: Tool) -> Members:
+def _tool(tool: NamespaceTool | CallableTool) -> Members:
+    if not isinstance(tool, NamespaceTool):
+        return _member(tool.to_core(""))
+    return {
+        "type": "namespace",
+        "name": tool.name,
+        "description": tool.description or "",
+        "tools": [_member(each) for each in tool.members("")],
+    }
+
+
+def _member(tool: Tool) -> Members:
+    if tool.is_custom:
+        named = {"type": "custom", "name": tool.name, "description": tool.description}
+        return {**named, "format": _input_format(tool.input_grammar)}
     return {
         "type": "function",
         "name": tool.name,
@@ -106,3 +120,10 @@ def _tool(tool: Tool) -> Members:
         "parameters": tool.parameters,
         "strict": tool.strict,
     }
+
+
+def _input_format(grammar: TextGrammar | None) -> Members:
+    if grammar is None:
+        return {"type": "text"}
+    syntax, definition = grammar.syntax.value, grammar.definition
+    return {"type": "grammar", "syntax": syntax, "definition": definition}

@@ -23,6 +23,7 @@ from serving.core.events import (
     TokensMade,
     ToolArgsDelta,
     ToolCallStarted,
+    ToolInputDelta,
 )
 from serving.protocols.responses.answer import Answer
 from serving.protocols.responses.items import (
@@ -30,6 +31,7 @@ from serving.protocols.responses.items import (
     INCOMPLETE,
     Item,
     OpenCall,
+    OpenCustomCall,
     OpenItem,
     OpenMessage,
     OpenReasoning,
@@ -58,10 +60,12 @@ class ResponsesEncoder:
             case ReasoningDelta():
                 start = b"" if isinstance(self._open, OpenReasoning) else self._thought()
                 return start + self._delta(event.text)
-            case ToolArgsDelta():
-                return self._arguments(event)
+            case ToolArgsDelta() | ToolInputDelta():
+                return self._grow_call(event)
             case ToolCallStarted():
-                return self._begin(OpenCall(self._answer.head, self._next_index, event))
+                call = OpenCustomCall if event.is_custom else OpenCall
+                answer = self._answer
+                return self._begin(call(answer.head, self._next_index, event, answer.names))
             case Started():
                 return self._start()
             case Finished():
@@ -98,10 +102,11 @@ class ResponsesEncoder:
         self._open = item
         return end + b"".join([self._event(name, members) for name, members in item.opening()])
 
-    def _arguments(self, event: ToolArgsDelta) -> bytes:
+    def _grow_call(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
         item = self._open
-        if not isinstance(item, OpenCall) or item.index != event.index:
-            raise ValueError("arguments of a tool call that is not the open item")
+        kind = OpenCall if isinstance(event, ToolArgsDelta) else OpenCustomCall
+        if not isinstance(item, kind) or item.index != event.index:
+            raise ValueError("a part of a tool call that is not the open item")
         return self._delta(event.text)
 
     def _delta(self, text: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from serving.core.namespaces import qualified
 from serving.core.request import Message, Role, ToolCall
 from serving.protocols.messages import WireFunctionCall, WireMessage
 from serving.protocols.reading import Wire, invalid, missing, unsupported
@@ -45,8 +46,10 @@ _NOT_SUPPORTED = (
 class FunctionCall(WireFunctionCall, ReplayedCall):
     """A replayed call of a function."""
 
+    namespace: str | None = None
+
     def to_call(self) -> ToolCall:
-        return self.to_core(self.known_id)
+        return replace(self.to_core(self.known_id), name=qualified(self.namespace, self.name))
 
 
 class ReasoningText(Wire):

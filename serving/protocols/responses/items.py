@@ -13,9 +13,10 @@ from serving.core.events import FinishReason, ToolCallStarted
 from serving.core.ids import Head
 from serving.core.logprobs import Token
 from serving.core.request import ToolCall
-from serving.core.result import ChoiceResult, ReasoningItem, TextItem
+from serving.core.result import ChoiceResult, CustomCall, ReasoningItem, TextItem
 from serving.core.result import Item as CoreItem
 from serving.protocols.logprobs import content_logprobs
+from serving.protocols.responses.names import Names, named
 from serving.protocols.responses.thoughts import packed
 from serving.protocols.sse import json_bytes
 
@@ -29,12 +30,12 @@ INCOMPLETE = "incomplete"
 
 
 def output_items(
-    head: Head, choices: Iterable[ChoiceResult], *, packs_thoughts: bool
+    head: Head, choices: Iterable[ChoiceResult], names: Names, *, packs_thoughts: bool
 ) -> Sequence[Item]:
     """The items of a finished answer, choice after choice."""
     told = [pair for choice in choices for pair in _with_status(choice)]
     return [
-        _finished(head, at, item, status, packs_thoughts=packs_thoughts)
+        _finished(head, at, item, status, names, packs_thoughts=packs_thoughts)
         for at, (item, status) in enumerate(told)
     ]
 
@@ -47,14 +48,18 @@ def _with_status(choice: ChoiceResult) -> Iterable[tuple[CoreItem, str]]:
         yield item, INCOMPLETE if is_cut and at == last else COMPLETED
 
 
-def _finished(head: Head, at: int, item: CoreItem, status: str, *, packs_thoughts: bool) -> Item:
+def _finished(
+    head: Head, at: int, item: CoreItem, status: str, names: Names, *, packs_thoughts: bool
+) -> Item:
     match item:
         case TextItem(text=text, tokens=tokens):
             return message_item(head.item_id("msg_", at), [_text_part(text, tokens)], status)
         case ReasoningItem(text=text):
             return reasoning_item(head.item_id("rs_", at), text, status, is_packed=packs_thoughts)
         case ToolCall():
-            return call_item(head.item_id("fc_", at), item, status)
+            return call_item(head.item_id("fc_", at), item, status, names)
+        case CustomCall():
+            return custom_item(head.item_id("ctc_", at), item, status, names)
         case _:
             assert_never(item)
 
@@ -84,15 +89,27 @@ def reasoning_item(item_id: str, text: str | None, status: str, *, is_packed: bo
     }
 
 
-def call_item(item_id: str, call: ToolCall, status: str) -> Item:
+def call_item(item_id: str, call: ToolCall, status: str, names: Names) -> Item:
     """A call of a function."""
     return {
         "id": item_id,
         "type": "function_call",
         "status": status,
         "call_id": call.id,
-        "name": call.name,
+        **named(call.name, names),
         "arguments": call.arguments,
+    }
+
+
+def custom_item(item_id: str, call: CustomCall, status: str, names: Names) -> Item:
+    """A call of a custom tool."""
+    return {
+        "id": item_id,
+        "type": "custom_tool_call",
+        "status": status,
+        "call_id": call.id,
+        **named(call.name, names),
+        "input": call.input,
     }
 
 
@@ -212,7 +229,8 @@ class OpenCall:
 
     delta_close = b',"sequence_number":'
 
-    def __init__(self, head: Head, at: int, start: ToolCallStarted) -> None:
+    def __init__(self, head: Head, at: int, start: ToolCallStarted, names: Names) -> None:
+        self._names = names
         self.index = start.index  # among the calls, not among the items
         self._id = head.item_id("fc_", at)
         self._call_id = start.id
@@ -227,10 +245,38 @@ class OpenCall:
         yield "response.output_item.added", {**self._at, "item": self.item(IN_PROGRESS)}
 
     def closing(self, status: str) -> Iterable[NamedEvent]:
-        done = {**self._place, "name": self._name, "arguments": "".join(self.pieces)}
+        done = {**self._place, **named(self._name, self._names), "arguments": "".join(self.pieces)}
         yield "response.function_call_arguments.done", done
         yield "response.output_item.done", {**self._at, "item": self.item(status)}
 
     def item(self, status: str) -> Item:
         call = ToolCall(self._call_id, self._name, "".join(self.pieces))
-        return call_item(self._id, call, status)
+        return call_item(self._id, call, status, self._names)
+
+
+class OpenCustomCall:
+    """A call of a custom tool whose input is being written."""
+
+    delta_close = b',"sequence_number":'
+
+    def __init__(self, head: Head, at: int, start: ToolCallStarted, names: Names) -> None:
+        self._names = names
+        self.index = start.index  # among the calls, not among the items
+        self._id = head.item_id("ctc_", at)
+        self._start = start
+        self._at = {"output_index": at}
+        self._place = {"item_id": self._id, "output_index": at}
+        self.delta_open = _delta_open("response.custom_tool_call_input.delta", self._place)
+        self.pieces: list[str] = []
+
+    def opening(self) -> Iterable[NamedEvent]:
+        yield "response.output_item.added", {**self._at, "item": self.item(IN_PROGRESS)}
+
+    def closing(self, status: str) -> Iterable[NamedEvent]:
+        done = {**self._place, "input": "".join(self.pieces)}
+        yield "response.custom_tool_call_input.done", done
+        yield "response.output_item.done", {**self._at, "item": self.item(status)}
+
+    def item(self, status: str) -> Item:
+        call = CustomCall(self._start.id, self._start.name, "".join(self.pieces))
+        return custom_item(self._id, call, status, self._names)

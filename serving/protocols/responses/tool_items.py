@@ -1,20 +1,21 @@
 """Replayed calls of tools that are not plain functions, as a model can be shown them.
 
 To a model's template there is only one kind of call: a name, and a JSON object of
-arguments. Tools with free-form input become functions of one `input`. Calls that OpenAI's
-servers ran themselves hold their result in the same item, so they are told as a call and
-the answer to it.
+arguments. Calls that OpenAI's servers ran themselves hold their result in the same item, so
+they are told as a call and the answer to it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, model_validator
 
+from serving.core.namespaces import qualified
 from serving.core.request import Message, Role, TextPart, ToolCall
-from serving.protocols.messages import Content, content_parts
+from serving.protocols.messages import Content, WireCustomCall, content_parts
 from serving.protocols.reading import Wire, missing
 from serving.protocols.sse import json_bytes
 
@@ -45,14 +46,13 @@ class ReplayedCall(Wire):
         return self.call_id or self.id or ""
 
 
-class CustomCall(ReplayedCall):
-    """`custom_tool_call`: a tool with free-form input."""
+class CustomCall(WireCustomCall, ReplayedCall):
+    """`custom_tool_call`: a call of a custom tool."""
 
-    name: str
-    input: str
+    namespace: str | None = None
 
     def to_call(self) -> ToolCall:
-        return ToolCall(self.known_id, self.name, _json({"input": self.input}))
+        return replace(self.to_core(self.known_id), name=qualified(self.namespace, self.name))
 
 
 class LocalShellCall(ReplayedCall):

@@ -1,69 +1,42 @@
-"""What holds for every family that does not write arguments as one JSON object, in every way
-it writes them."""
+"""What holds for every family, in every way it writes its calls.
+
+Each of these is a weakness of some parser in the field: semicolons and braces in strings,
+text after a call, more than one call, answers that the token limit cuts.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.request import Tool
 from serving.output.formats import by_name
 from serving.output.pieces import CallArgs, CallStarted, Text
 
-from .builders import Folded, a_parser, cut, folded, pieces_of
-from .other_families import AMONG_TEXT, AS_MESSAGES, WRITERS, Call
+from .builders import a_parser, cut, pieces_of
+from .other_families import WRITERS as OTHERS
+from .other_families import Call
+from .ways import (
+    NOON,
+    PARIS,
+    PING,
+    TOOLS,
+    WRITERS,
+    among_text,
+    as_messages,
+    calls_in,
+    read,
+    ways,
+    written,
+)
 
-_ANYTHING: dict[str, Any] = {}
-TOOLS = [
-    Tool(
-        "get_weather",
-        None,
-        {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string"},
-                "days": {"type": "integer"},
-                "at": {"type": "array"},
-                "more": {"type": "object"},
-                "is_hot": {"type": "boolean"},
-                "any": _ANYTHING,
-            },
-        },
-    ),
-    Tool("get_time", None, {"type": "object", "properties": {"zone": {"type": "number"}}}),
-    Tool("ping"),
-]
-PARIS: Call = ("get_weather", {"city": "Paris"})
-NOON: Call = ("get_time", {"zone": 1.5})
-PING: Call = ("ping", {})
 NESTED: Call = (
     "get_weather",
     {"city": "x", "at": [1, [2, {"b": "}"}], None], "more": {"a": {"c": [True, "]"]}}, "days": -3},
 )
-ways = pytest.mark.parametrize("way", WRITERS)
-among_text = pytest.mark.parametrize("way", AMONG_TEXT)
-as_messages = pytest.mark.parametrize("way", AS_MESSAGES)
-
-
-def written(way: str, calls: Sequence[Call]) -> str:
-    return WRITERS[way][1](calls)
-
-
-def read(way: str, parts: str | Sequence[str]) -> Folded:
-    parser = a_parser(WRITERS[way][0], tools=TOOLS)
-    return folded(pieces_of(parser, [parts] if isinstance(parts, str) else parts))
-
-
-def calls_in(read: Folded) -> list[Any]:
-    """What was read, with the arguments as values."""
-    return [
-        (kind, text if kind in ("text", "reasoning") else json.loads(text)) for kind, text in read
-    ]
 
 
 @ways
@@ -127,6 +100,8 @@ def test_an_answer_may_follow_a_call(way: str) -> None:
         "true",
         '{"name": "ping", "arguments": {}}',
         "<tool_call></tool_call><|python_tag|>[ping()]<function=ping>",
+        "functools[[TOOL_CALLS][ARGS]<｜tool▁sep｜>",
+        "```json\n{}\n```",
         "</function></div><b>&amp;</b>",
         "it's",
         '"""',
@@ -218,9 +193,11 @@ def test_without_tools_there_are_no_calls(way: str) -> None:
 
 
 # Without a tag only the tools' names tell a call from other brackets.
+_UNTAGGED = ("llama3", "llama3_pythonic", "llama4_pythonic")
+
+
 @pytest.mark.parametrize(
-    "way",
-    [way for way in WRITERS if not way.endswith("pythonic") and "without its tags" not in way],
+    "way", [way for way in WRITERS if way not in _UNTAGGED and "without its tag" not in way]
 )
 def test_a_tool_that_nobody_named_is_called_all_the_same(way: str) -> None:
     calls = [("unheard_of", {"a": [1, {"b": None}], "c": "x"})]
@@ -229,7 +206,7 @@ def test_a_tool_that_nobody_named_is_called_all_the_same(way: str) -> None:
 
 
 def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
-    for family, write in WRITERS.values():
+    for family, write in OTHERS.values():
         text = write([PARIS])
         assert any(tag in text for tag in by_name(family).special_texts) or text[0] in "[<"
 

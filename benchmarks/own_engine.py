@@ -1,0 +1,55 @@
+"""The engine's own classes in a benchmark's process: how they are set up, asked and stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from serving.engine.batch import Step
+from serving.engine.config import EngineConfig, EngineOptions
+from serving.transport.messages import SamplingParams, Submit
+
+_DEADLINE_S: Final = 3600.0
+
+
+def config_of(folder: Path, cache: Path, options: EngineOptions, **changes: Any) -> EngineConfig:
+    """Of the model in `folder`, with `changes` to the options."""
+    # Nothing is loaded from here again, so that the compiled models are not worth their bytes.
+    plugin = {**options.plugin, "CACHE_DIR": ""}
+    return EngineConfig(
+        name="benchmark",
+        folder=folder,
+        device="CPU",
+        socket_path=cache / "unused.sock",
+        cache_dir=cache,
+        max_context=0,
+        options=msgspec.structs.replace(options, plugin=plugin, **changes),
+    )
+
+
+def greedy(
+    prompt_ids: Sequence[int] | npt.NDArray[np.int32], num_tokens: int, *, ignore_eos: bool = False
+) -> Submit:
+    """Asks for the likeliest tokens, `num_tokens` at most."""
+    return Submit(
+        id=0,
+        prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
+        sampling=SamplingParams(),
+        max_new_tokens=num_tokens,
+        deadline_s=_DEADLINE_S,
+        ignore_eos=ignore_eos,
+    )
+
+
+def keep(step: Step) -> None:
+    """Keep the tokens of a step with those who made them. Raises RuntimeError for a
+    generation that broke."""
+    for broken in step.broken:
+        raise RuntimeError(broken.message)
+    for made in step.made:
+        made.generation.tokens += made.token_ids

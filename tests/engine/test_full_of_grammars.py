@@ -1,0 +1,94 @@
+"""An engine whose compiled grammars take up too much memory is replaced, at a quiet moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving.engine.batch import PipelineBroken
+from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.generation import Generation
+from serving.engine.loop import _PROBE, EngineLoop
+from serving.engine.pipeline import Pipeline
+from serving.transport.messages import Pong
+from serving.transport.server import SocketServer
+
+from .conftest import TINY_CHAT
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return Pipeline(config_of(tmp_path_factory.mktemp("engine")))
+
+
+def config_of(home: Path) -> EngineConfig:
+    return EngineConfig(
+        name="tiny-chat",
+        folder=TINY_CHAT,
+        device="CPU",
+        socket_path=home / "e.sock",
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(num_threads=1),
+    )
+
+
+class Full:
+    """Stands for the checks, as full as a test says."""
+
+    def __init__(self, fullness: float) -> None:
+        self.fullness = fullness
+
+    def tick(self) -> None:
+        pass
+
+
+@pytest.fixture
+def loop(pipeline: Pipeline, tmp_path: Path) -> EngineLoop:
+    return EngineLoop(config_of(tmp_path), pipeline)
+
+
+@pytest.fixture
+def server(tmp_path: Path):  # type: ignore[no-untyped-def]
+    server = SocketServer(tmp_path / "e.sock", lambda: Pong(0, None))  # type: ignore[arg-type,return-value]
+    yield server
+    server.close()
+
+
+def turn(loop: EngineLoop, server: SocketServer, fullness: float) -> None:
+    loop._grammars = Full(fullness)  # type: ignore[assignment]
+    loop._turn(server)
+
+
+def test_it_ends_when_nobody_is_there(loop: EngineLoop, server: SocketServer) -> None:
+    turn(loop, server, 0.9)
+    while loop._batch.has_work:
+        turn(loop, server, 0.9)
+    with pytest.raises(PipelineBroken, match="too much memory"):
+        turn(loop, server, 1.1)
+
+
+def test_it_waits_for_those_who_run(loop: EngineLoop, server: SocketServer) -> None:
+    generation = Generation.of(None, _PROBE)
+    loop._alive[(1, 1)] = generation
+    loop._batch.add(generation)
+    while loop._batch.has_work:
+        turn(loop, server, 3.0)
+    with pytest.raises(PipelineBroken, match="too much memory"):
+        turn(loop, server, 3.0)
+
+
+def test_those_who_wait_are_let_in_until_it_is_twice_as_full(
+    loop: EngineLoop, server: SocketServer
+) -> None:
+    for fullness, is_admitted in ((1.5, True), (2.5, False)):
+        generation = Generation.of(None, _PROBE)
+        loop._grammars = Full(fullness)  # type: ignore[assignment]
+        loop._waiting.add(generation)
+        loop._admit()
+        assert (len(loop._waiting) == 0) == is_admitted
+    while loop._batch.has_work:
+        loop._batch.step()

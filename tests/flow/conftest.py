@@ -1,0 +1,20 @@
+"""An engine for the tests of this room, which each of them may script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving.flow.directory import Engine
+from tests.flow.tiny_chat import new_engine
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    """Its client looks for it until the test is over."""
+    engine = new_engine(tmp_path)
+    engine.client.open()
+    yield engine
+    await engine.client.close()

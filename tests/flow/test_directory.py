@@ -1,0 +1,74 @@
+"""Which model a request means."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
+from serving.engine.config import EngineOptions
+from serving.flow.directory import LocalDirectory, ModelEntry
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LOADED = ModelEntry(1, "a", TINY_CHAT, EngineOptions(), True, NOW, NOW)
+OTHER = replace(LOADED, id=2, name="b")
+UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
+
+
+@pytest.fixture
+async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
+    directory = LocalDirectory(tmp_path)
+    yield directory
+    await directory.close()
+
+
+async def serve(directory: LocalDirectory, *entries: ModelEntry) -> None:
+    await directory.update({entry.name: entry for entry in entries})
+
+
+@pytest.mark.parametrize("name", [None, "default"])
+async def test_the_only_one_that_is_loaded_need_not_be_named(
+    directory: LocalDirectory, name: str | None
+) -> None:
+    await serve(directory, LOADED, UNLOADED)
+
+    assert directory.find(name).entry == LOADED
+
+
+@pytest.mark.parametrize("name", [None, "default"])
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [((LOADED, OTHER), "2 models are loaded"), ((UNLOADED,), "no model is loaded")],
+)
+async def test_otherwise_the_error_names_the_field(
+    directory: LocalDirectory, name: str | None, entries: tuple[ModelEntry, ...], words: str
+) -> None:
+    await serve(directory, *entries)
+
+    with pytest.raises(MissingParameter) as caught:
+        directory.find(name)
+
+    assert caught.value.param == "model"
+    assert f"`model` is required: {words}" in caught.value.message
+
+
+async def test_a_model_may_be_called_default(directory: LocalDirectory) -> None:
+    await serve(directory, LOADED, replace(OTHER, name="default"))
+
+    assert directory.find("default").entry.id == OTHER.id
+
+
+async def test_a_name_that_nobody_has_is_not_taken_for_the_only_one(
+    directory: LocalDirectory,
+) -> None:
+    await serve(directory, LOADED, UNLOADED)
+
+    with pytest.raises(ModelNotFound):
+        directory.find("null")
+    with pytest.raises(ModelNotReady):
+        directory.find("c")

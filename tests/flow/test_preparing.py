@@ -1,0 +1,144 @@
+"""What is decided of a request, and what is refused, before an engine is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.core.errors import ContextTooLong, InvalidRequest
+from serving.core.request import (
+    GenerationRequest,
+    Grammar,
+    GrammarKind,
+    Stopping,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+from serving.flow.directory import Engine
+from tests.flow.tiny_chat import HELLO, RAW, ids_of, job_of, new_engine
+
+NUM_RAW = len(ids_of("Hi there"))
+
+
+async def test_samples_of_one_request_have_seeds_of_their_own(engine: Engine) -> None:
+    request = replace(HELLO, n=3, sampling=replace(HELLO.sampling, seed=5, temperature=1.0))
+
+    job = await job_of(engine, request)
+
+    seeds = [submit.sampling.seed for submit in job.submits]
+    assert seeds[0] == 5
+    assert len(set(seeds)) == 3
+
+
+async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
+    first, second = await job_of(engine), await job_of(engine)
+
+    assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
+
+
+async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **stopping: Any) -> int:
+    job = await job_of(engine, replace(request, stopping=Stopping(**stopping)))
+    return job.submits[0].max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("stopping", "expected"),
+    [
+        ({}, 12),
+        ({"default_max_tokens": 16}, 12),
+        ({"default_max_tokens": 5}, 5),
+        ({"default_max_tokens": 5, "min_tokens": 9}, 9),
+        ({"max_tokens": 12}, 12),
+        ({"max_tokens": 3, "default_max_tokens": 16}, 3),
+    ],
+)
+async def test_the_models_limit_is_what_a_client_gets_that_says_nothing(
+    tmp_path: Path, stopping: dict[str, Any], expected: int
+) -> None:
+    engine = new_engine(tmp_path, max_tokens_limit=12)
+
+    assert await max_new_tokens(engine, **stopping) == expected
+
+
+@pytest.mark.parametrize(
+    ("stopping", "param"),
+    [
+        ({"max_tokens": 13}, "max_tokens"),
+        (
+            {"max_tokens": 13, "max_tokens_param": "max_completion_tokens"},
+            "max_completion_tokens",
+        ),
+        ({"min_tokens": 13}, "min_tokens"),
+    ],
+)
+async def test_more_than_the_models_limit_is_refused_by_the_name_that_was_used(
+    tmp_path: Path, stopping: dict[str, Any], param: str
+) -> None:
+    engine = new_engine(tmp_path, max_tokens_limit=12)
+
+    with pytest.raises(InvalidRequest, match="at most 12") as caught:
+        await max_new_tokens(engine, **stopping)
+
+    assert caught.value.param == param
+
+
+async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, best_of_limit=2)
+
+    assert len((await job_of(engine, replace(RAW, n=2))).submits) == 2
+    with pytest.raises(InvalidRequest, match="`n` must be at most 2"):
+        await job_of(engine, replace(RAW, n=3))
+
+
+async def test_a_least_number_of_tokens_must_fit_too(tmp_path: Path) -> None:
+    engine = new_engine(tmp_path, max_context=NUM_RAW + 3)
+
+    assert await max_new_tokens(engine, min_tokens=3) == 3
+    with pytest.raises(ContextTooLong) as caught:
+        await max_new_tokens(engine, min_tokens=4)
+
+    assert f"requested {NUM_RAW + 4} tokens" in caught.value.message
+    assert "(4 in the completion)" not in caught.value.message
+    assert "4 in the completion" in caught.value.message
+
+
+async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
+    stopping = Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
+
+    submit = (await job_of(engine, replace(RAW, stopping=stopping))).submits[0]
+
+    assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
+    assert submit.stop_token_ids == (5, 6)
+    assert submit.ignore_eos
+
+
+async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
+    with pytest.raises(InvalidRequest, match="3072 is no token") as caught:
+        await job_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
+
+    assert caught.value.param == "stop_token_ids"
+
+
+SHAPED = replace(HELLO, grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}", "response_format"))
+FORCED = replace(
+    HELLO,
+    prompt=replace(HELLO.prompt, tools=(Tool("f"),), tool_choice=ToolChoice(ToolMode.REQUIRED)),
+)
+
+
+@pytest.mark.parametrize("request_", [SHAPED, FORCED], ids=["shaped", "forced"])
+@pytest.mark.parametrize(
+    ("param", "stopping"),
+    [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
+)
+async def test_nothing_goes_on_after_its_shape_is_complete(
+    engine: Engine, request_: GenerationRequest, param: str, stopping: Stopping
+) -> None:
+    with pytest.raises(InvalidRequest, match="cannot go with") as caught:
+        await job_of(engine, replace(request_, stopping=stopping))
+
+    assert caught.value.param == param

@@ -1,0 +1,196 @@
+"""Texts, tokens and places agree for tokenizers in which a sign stands for the space.
+
+Such tokenizers drop the first space of a text. An answer that goes on from a text does not
+begin one, and its spaces are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.core.events import Event, TextDelta
+from serving.core.logprobs import LogprobsWish, Token
+from serving.core.request import (
+    Conversation,
+    Endpoint,
+    GenerationRequest,
+    Message,
+    RawPrompts,
+    Rendering,
+    Role,
+    TextPart,
+)
+from serving.engine.config import EngineOptions
+from serving.flow.attempt import Job
+from serving.flow.directory import Engine, ModelEntry
+from serving.flow.meter import Meter
+from serving.prompting.kit import ModelKit, Prompt
+from serving.protocols.logprobs import TextLogprobs
+from serving.transport.client import EngineClient
+from serving.transport.messages import TokenLogprobs
+from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LOGPROBS = LogprobsWish(num_top=0, num_top_of_prompt=0)
+KIND = pytest.mark.parametrize("kind", KINDS)
+TEXT = "The Paris is a"
+# Words with and without their space, spaces alone, and characters in pieces.
+TEXT_IDS = [id_ for name, id_ in VOCABULARY.items() if name not in ("<unk>", START, END)]
+BROKEN = st.lists(st.sampled_from(TEXT_IDS), min_size=1, max_size=12)
+WHOLE_IDS = [id_ for id_ in TEXT_IDS if not 3 <= id_ < 259]
+WHOLE = st.lists(st.sampled_from(WHOLE_IDS), min_size=1, max_size=12)
+
+
+@cache
+def engine(kind: str) -> Engine:
+    """Its process is never asked."""
+    folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
+    entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
+    return Engine(entry, ModelKit.load(folder), EngineClient(folder / "e.sock"))
+
+
+def job(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> Job:
+    endpoint = Endpoint.COMPLETIONS if isinstance(asked, RawPrompts) else Endpoint.CHAT
+    request = GenerationRequest(endpoint, kind, asked, logprobs=LOGPROBS)
+    return Job(request, engine(kind), Meter(), "t", (prompt,), (), 1)
+
+
+def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> Job:
+    asked = RawPrompts((text,), echo=True)
+    return job(kind, asked, engine(kind).kit.encode_prompt(text))
+
+
+def chat(kind: str, *, continues: bool = False) -> Job:
+    messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
+    asked = Conversation(messages, rendering=Rendering(continues_last=continues))
+    ids = engine(kind).kit.tokenizer.encode_raw("a The")
+    return job(kind, asked, Prompt(tuple(ids), "a The"))
+
+
+def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
+    return [TokenLogprobs(-1.0, 1, ()) for _ in ids]
+
+
+def answer(job: Job, ids: Sequence[int]) -> tuple[str, list[Token]]:
+    """The text of these tokens, one by one, and what is told of them."""
+    reader = job.reader(0)
+    events: list[Event] = []
+    for id_ in ids:
+        events += reader.feed((id_,), job.writer.answer((id_,), chances((id_,))))
+    events += reader.finish("length")
+    deltas = [event for event in events if isinstance(event, TextDelta)]
+    return "".join(each.text for each in deltas), [each for d in deltas for each in d.tokens]
+
+
+def hold_together(text: str, tokens: Sequence[Token]) -> None:
+    """Each token stands where its place says."""
+    told = TextLogprobs().of(tokens)
+    assert b"".join(token.raw for token in tokens).decode() == text
+    for token, place in zip(tokens, told["text_offset"], strict=True):  # type: ignore[call-overload]
+        if token.raw:
+            assert text[place:].startswith(token.text)
+
+
+@KIND
+@given(WHOLE)
+def test_an_answer_goes_on_from_its_prompt(kind: str, ids: list[int]) -> None:
+    text, tokens = answer(completion(kind), ids)
+
+    tokenizer = engine(kind).kit.tokenizer
+    before = tokenizer.encode_raw(TEXT)
+    assert text == tokenizer.decode([*before, *ids]).removeprefix(tokenizer.decode(before))
+    assert [token.id for token in tokens] == ids
+    hold_together(text, tokens)
+
+
+@KIND
+def test_its_first_space_is_its_own(kind: str) -> None:
+    ids = [VOCABULARY[f"{SPACE}of"], VOCABULARY[f"{SPACE}Paris"], VOCABULARY[END]]
+
+    text, tokens = answer(completion(kind), ids)
+
+    assert text == " of Paris"
+    assert [(token.text, token.raw) for token in tokens] == [
+        (" of", b" of"),
+        (" Paris", b" Paris"),
+        (END, b""),
+    ]
+
+
+@KIND
+@given(BROKEN)
+def test_pieces_of_characters_have_places_in_the_text_too(kind: str, ids: list[int]) -> None:
+    text, tokens = answer(completion(kind), ids)
+
+    assert [token.id for token in tokens] == ids
+    places: list[int] = TextLogprobs().of(tokens)["text_offset"]  # type: ignore[assignment]
+    assert places == sorted(places)
+    assert places[-1] <= len(text)
+
+
+@KIND
+@given(WHOLE)
+def test_an_answer_to_a_chat_begins_a_text(kind: str, ids: list[int]) -> None:
+    text, tokens = answer(chat(kind), ids)
+
+    assert text == engine(kind).kit.tokenizer.decode(ids)
+    hold_together(text, tokens)
+
+
+@KIND
+@given(WHOLE)
+def test_a_message_that_is_continued_is_gone_on_with(kind: str, ids: list[int]) -> None:
+    text, tokens = answer(chat(kind, continues=True), ids)
+
+    assert text == engine(kind).kit.tokenizer.decode([VOCABULARY["a"], *ids])[1:]
+    hold_together(text, tokens)
+
+
+@KIND
+@pytest.mark.parametrize("prompt", [TEXT, " a  Paris", "é,is\n", "a"])
+def test_an_echoed_prompt_is_told_with_the_places_of_its_tokens(kind: str, prompt: str) -> None:
+    asked = completion(kind, prompt)
+    ids = asked.prompts[0].token_ids
+
+    tokens = asked.writer.prompt(asked.prompts[0], chances(ids[1:]))
+
+    assert [token.id for token in tokens] == list(ids)
+    assert (tokens[0].text, tokens[0].raw) == (START, b"")
+    hold_together(prompt, tokens)
+
+
+@KIND
+@given(WHOLE)
+def test_a_prompt_of_ids_is_echoed_with_the_places_of_its_tokens(kind: str, ids: list[int]) -> None:
+    asked = completion(kind, tuple(ids))
+
+    tokens = asked.writer.prompt(asked.prompts[0], chances(ids[1:]))
+
+    hold_together(engine(kind).kit.text_of(asked.prompts[0]), tokens)
+
+
+@KIND
+def test_after_nothing_but_a_start_an_answer_begins_a_text(kind: str) -> None:
+    ids = [VOCABULARY[f"{SPACE}The"], VOCABULARY[f"{SPACE}Paris"]]
+
+    text, tokens = answer(completion(kind, (VOCABULARY[START],)), ids)
+
+    assert text == engine(kind).kit.tokenizer.decode(ids)
+    hold_together(text, tokens)
+
+
+@KIND
+def test_a_prompt_that_ends_inside_a_character_does_not_hide_what_follows(kind: str) -> None:
+    half = (VOCABULARY["a"], VOCABULARY["<0xC3>"])
+
+    text, _ = answer(completion(kind, half), [VOCABULARY[f"{SPACE}The"]])
+
+    assert text == " The"

@@ -1,0 +1,59 @@
+"""The reference chat model for the tests of this room: real but for its engine, which is a script
+or not there at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from serving.core.events import Event, TextDelta
+from serving.core.request import (
+    Conversation,
+    Endpoint,
+    GenerationRequest,
+    Message,
+    RawPrompts,
+    Role,
+    TextPart,
+)
+from serving.engine.config import EngineOptions
+from serving.flow.attempt import Job
+from serving.flow.directory import Engine, ModelEntry
+from serving.flow.generate import stream
+from serving.flow.meter import Meter
+from serving.flow.preparing import prepare
+from serving.prompting.kit import ModelKit
+from serving.transport.client import EngineClient
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+KIT = ModelKit.load(TINY_CHAT)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HELLO = GenerationRequest(
+    endpoint=Endpoint.CHAT,
+    model="tiny-chat",
+    prompt=Conversation((Message(Role.USER, (TextPart("Hello!"),)),)),
+)
+RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there",)))
+
+
+def new_engine(folder: Path, kit: ModelKit = KIT, **options: Any) -> Engine:
+    """One that nobody has tried to reach yet, by a socket in `folder`."""
+    entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
+    return Engine(entry, kit, EngineClient(folder / "e.sock"))
+
+
+async def job_of(engine: Engine, request: GenerationRequest = HELLO) -> Job:
+    return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
+
+
+async def events_of(job: Job) -> list[Event]:
+    return [event async for batch in stream(job) for event in batch]
+
+
+def texts_of(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, TextDelta)]
+
+
+def ids_of(text: str) -> list[int]:
+    return KIT.tokenizer.encode(text)

@@ -1,0 +1,145 @@
+"""Calls of custom tools: the text that they are given, without the escapes of arguments."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.core.custom import custom_arguments, custom_tool
+from serving.output.custom_calls import with_custom_calls
+from serving.output.pieces import CallInput, Parser
+
+from . import families, other_families
+from .builders import WEATHER, Folded, a_parser, cut, folded, pieces_of
+
+RUN = custom_tool("run", "Run code", None)
+TOOLS = (RUN, WEATHER)
+
+
+def a_custom_parser(format_name: str) -> Parser:
+    return with_custom_calls(a_parser(format_name, tools=TOOLS), TOOLS)
+
+
+def told(format_name: str, parts: list[str]) -> Folded:
+    return folded(pieces_of(a_custom_parser(format_name), parts))
+
+
+def hermes(arguments: str) -> str:
+    return families.hermes([("run", arguments)])
+
+
+# Letters of one to four bytes, and all that escapers, tags and brackets trip over.
+TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30)
+JSON_WRITERS = [*families.WRITERS]
+OTHER_WRITERS = [*other_families.WRITERS]
+
+
+@pytest.mark.parametrize("writer", JSON_WRITERS)
+@settings(max_examples=60)
+@given(text=TEXTS, is_ascii=st.booleans(), cuts=st.lists(st.integers(0, 300), max_size=8))
+def test_any_cut_of_json_gives_the_text(
+    writer: str, text: str, is_ascii: bool, cuts: list[int]
+) -> None:
+    name, write = families.WRITERS[writer]
+    output = write([("run", json.dumps({"input": text}, ensure_ascii=is_ascii))])
+
+    expected = [("custom run", text)]
+    assert told(name, [output]) == expected
+    assert told(name, list(output)) == expected
+    assert told(name, cut(output, cuts)) == expected
+
+
+@pytest.mark.parametrize("writer", OTHER_WRITERS)
+@settings(max_examples=60)
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 300), max_size=8))
+def test_any_cut_of_another_notation_gives_the_text(
+    writer: str, text: str, cuts: list[int]
+) -> None:
+    name, write = other_families.WRITERS[writer]
+    output = write([("run", {"input": text})])
+
+    expected = [("custom run", text)]
+    assert told(name, [output]) == expected
+    assert told(name, list(output)) == expected
+    assert told(name, cut(output, cuts)) == expected
+
+
+# Arguments as models write them when nobody holds them to it.
+WORDS = ["{", "}", '"', "input", '"input": ', '"x": ', ", ", ": ", "1", "null", "[1]", "é", "<"]
+ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
+STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
+
+
+@settings(max_examples=500)
+@given(arguments=STRANGE, cuts=st.lists(st.integers(0, 80), max_size=8))
+def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[int]) -> None:
+    for output in (hermes(arguments), f"[TOOL_CALLS]run[ARGS]{arguments}"):
+        name = "hermes" if output.startswith("<") else "devstral"
+        whole = told(name, [output])
+
+        assert told(name, list(output)) == whole
+        assert told(name, cut(output, cuts)) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"input": "a\\nb"}', "a\nb"),
+        ('{"mood": {"input": "no"}, "input": "a", "more": "b"}', "a"),
+        ('{"in\\u0070ut": "a"}', "a"),
+        ('{"input": "\\q\\n\\u12"}', "\\q\n\\u12"),
+        # A value that is no text is told as its JSON.
+        ('{"input": {"a": [1, "}"]}}', '{"a": [1, "}"]}'),
+        ('{"input": 12}', "12"),
+        # Without an input, what was written is told.
+        ('{"code": "a\\nb"}', '{"code": "a\\nb"}'),
+        ("{}", ""),
+        ('"{\\"input\\": \\"a\\"}"', "a"),
+    ],
+)
+def test_arguments_become_a_text(arguments: str, text: str) -> None:
+    assert told("hermes", [hermes(arguments)]) == [("custom run", text)]
+
+
+def test_a_function_beside_it_keeps_its_arguments() -> None:
+    calls = [("get_weather", '{"input": "a\\nb"}'), ("run", '{"input": "a\\nb"}')]
+
+    assert told("hermes", [families.hermes(calls)]) == [
+        ("get_weather", '{"input": "a\\nb"}'),
+        ("custom run", "a\nb"),
+    ]
+
+
+def test_the_text_is_told_as_it_is_written() -> None:
+    parser = a_custom_parser("hermes")
+    output = hermes(custom_arguments('print("hi")\n' * 9))
+
+    pieces = [piece for letter in output for piece in parser.feed(letter)]
+
+    grown = [piece.text for piece in pieces if isinstance(piece, CallInput)]
+    assert "".join(grown) == 'print("hi")\n' * 9
+    assert len(grown) == len("".join(grown))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"inp', ""),
+        ('{"input": ', ""),
+        ('{"input": "a\\', "a\\"),
+        ('{"input": "a\\u00', "a\\u00"),
+    ],
+)
+def test_a_call_that_is_cut_stays_open(arguments: str, text: str) -> None:
+    output = f'<tool_call>\n{{"name": "run", "arguments": {arguments}'
+
+    assert told("hermes", [output]) == [("open custom run", text)]
+
+
+def test_without_custom_tools_the_parser_is_the_familys_own() -> None:
+    parser = a_parser("hermes")
+
+    assert with_custom_calls(parser, [WEATHER]) is parser

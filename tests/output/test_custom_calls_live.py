@@ -1,0 +1,91 @@
+"""The real engine, made to write the inputs of custom tools in every family's form.
+
+What it writes is read back, and fits the grammar: whatever escapes and marks the family's
+notation has.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from serving.core.custom import custom_tool
+from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from serving.core.result import ChoiceResult, CustomCall
+from serving.output.formats import by_name, format_names
+
+from .tiny_chat import Model, asked, straight
+
+pytestmark = pytest.mark.live
+
+# All that one notation or another escapes or ends with, and an end.
+PATTERN = r"""[a-c]{2}\n["'\\]{2}é\t<[/|]"""
+SUMS = r"""
+start: "sum\n" sum ";"
+sum: DIGIT ("+" sum)~0..2
+DIGIT: "1".."3"
+%ignore " "
+"""
+AS_LARK = re.compile(r" *sum\n *([1-3] *\+ *)*[1-3] *; *")
+CALLING = [name for name in format_names() if "+" not in name and by_name(name).makes_calls]
+
+every_family = pytest.mark.parametrize("name", CALLING)
+
+
+def a_tool(syntax: TextSyntax, definition: str) -> Tool:
+    return custom_tool("run", "Run code", TextGrammar(syntax, definition, "tools[0]"))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model()
+
+
+def input_of(result: ChoiceResult) -> str:
+    [call] = result.tool_calls
+    assert isinstance(call, CustomCall)
+    assert call.name == "run"
+    assert result.text == ""
+    return call.input
+
+
+@every_family
+@pytest.mark.parametrize("mode", [ToolMode.NAMED, ToolMode.REQUIRED])
+def test_an_input_fits_its_regular_expression(model: Model, name: str, mode: ToolMode) -> None:
+    model.use(straight(name))
+    choice = ToolChoice(mode, "run" if mode is ToolMode.NAMED else None)
+    tools = [a_tool(TextSyntax.REGEX, PATTERN)]
+
+    result = model.answer(
+        asked("Run it.", tools=tools, tool_choice=choice, parallel_tool_calls=False)
+    )
+
+    assert re.fullmatch(PATTERN, input_of(result))
+
+
+@every_family
+def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
+    model.use(straight(name))
+    choice = ToolChoice(ToolMode.NAMED, "run")
+
+    result, is_ended = model.stretch(
+        asked("Add it.", tools=[a_tool(TextSyntax.LARK, SUMS)], tool_choice=choice)
+    )
+
+    # It may write blanks until its limit, which the grammar ignores.
+    written = input_of(result)
+    assert AS_LARK.fullmatch(written) if is_ended else not written.strip(" sum\n123+;")
+
+
+@every_family
+def test_a_text_that_ends_the_familys_notation_is_not_written(model: Model, name: str) -> None:
+    """What a tag or quote would end is not offered to the model, and the rest is."""
+    ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")
+    model.use(straight(name))
+    tools = [a_tool(TextSyntax.REGEX, "|".join(map(re.escape, ends)))]
+    choice = ToolChoice(ToolMode.NAMED, "run")
+
+    result = model.answer(asked("Run it.", tools=tools, tool_choice=choice))
+
+    assert input_of(result) in ends

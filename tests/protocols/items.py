@@ -1,0 +1,23 @@
+"""What a Responses request makes of its items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.core.request import Conversation, Message
+
+from .exchanges import response
+
+
+def conversation(**fields: Any) -> Conversation:
+    prompt = response(**fields).prompt
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def turns(*items: Any) -> tuple[Message, ...]:
+    return conversation(input=list(items)).messages
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **fields}
