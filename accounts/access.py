@@ -36,6 +36,7 @@ from accounts.models import (
     UsageRecord,
     User,
 )
+from accounts.usage.filters import EVERYTHING, Visible, restriction
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -55,26 +56,6 @@ class Action(StrEnum):
     MANAGE = "manage"  # make, change, remove
     STOP = "stop"  # pause or revoke a key
     SWITCH = "switch"  # activate or deactivate an organisation
-
-
-@dataclass(frozen=True, slots=True)
-class Visible:
-    """Whose rows of the books may be read: those of any of these, or all."""
-
-    organizations: frozenset[int] = frozenset()
-    projects: frozenset[int] = frozenset()
-    users: frozenset[int] = frozenset()
-    is_everything: bool = False
-
-    def condition(self) -> Q:
-        """For tables with the columns `organization_id`, `project_id` and `user_id`."""
-        if self.is_everything:
-            return Q()
-        return (
-            Q(organization_id__in=self.organizations)
-            | Q(project_id__in=self.projects)
-            | Q(user_id__in=self.users)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +115,15 @@ class Access:
 
     # -- What one sees
 
-    def visible(self) -> Visible:
-        """Whose rows of the books."""
+    def visible(self) -> Visible | None:
+        """Whose rows of the books; None is everybody's."""
         if self.is_superuser:
-            return Visible(is_everything=True)
-        return Visible(frozenset(self.organizations), frozenset(self.projects), self._oneself)
+            return None
+        return Visible(
+            organizations=frozenset(self.organizations),
+            projects=frozenset(self.projects),
+            users=self._oneself,
+        )
 
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
         """The rows of a table of this room that may be seen."""
@@ -179,7 +164,7 @@ class Access:
             in_place = Q(project__organization_id__in=self.organizations) | by_project
             return in_place | Q(owner_id__in=self._oneself)
         if model in (UsageRecord, RefusedRequest):
-            return self.visible().condition()
+            return restriction(EVERYTHING, self.visible())
         if model is Limit:
             return self._limits_condition()
         if model is AuditEntry:

@@ -18,7 +18,7 @@ from accounts.api.wire import (
     Strict,
     choice_filter,
     id_filter,
-    moment_filter,
+    period_filters,
     switch_filter,
     text_filter,
 )
@@ -28,10 +28,11 @@ from accounts.models import AuditEntry, LimitMetric, LimitWindow, RefusedRequest
 class Dated(Filters):
     """From a moment to before another."""
 
-    lookups: ClassVar[dict[str, str]] = {"since": "created_at__gte", "until": "created_at__lt"}
+    lookups: ClassVar[dict[str, str]] = {"from": "created_at__gte", "to": "created_at__lt"}
 
-    since = moment_filter("From this moment on.")
-    until = moment_filter("Before this moment.")
+    def get_fields(self) -> Any:
+        """With two names, of which one is a word of Python."""
+        return {**super().get_fields(), **period_filters()}
 
 
 class RefusalBody(serializers.ModelSerializer):  # type: ignore[type-arg]

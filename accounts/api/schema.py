@@ -59,11 +59,15 @@ class Schema(AutoSchema):
         """The filters of lists."""
         if getattr(self.view, "action", "") == "list":
             return [getattr(self.view, "filters")]  # noqa: B009
-        return list(getattr(self.view, "query", {}).get(getattr(self.view, "action", ""), ()))
+        return list(getattr(self.view, "query", {}).get(self._name, ()))
+
+    @property
+    def _name(self) -> str:
+        """Of the method that answers."""
+        return getattr(self.view, "action", None) or str(self.method).lower()
 
     def _docstring(self) -> str | None:
-        action = getattr(self.view, "action", None) or self.method.lower()
-        return getattr(getattr(self.view, action, None), "__doc__", None)
+        return getattr(getattr(self.view, self._name, None), "__doc__", None)
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
-from accounts.api import books, keys, limits, organizations, people
+from accounts.api import books, keys, limits, organizations, people, usage
 
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
@@ -26,5 +26,7 @@ for _name, _views in (
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,
+    re_path("^usage/?$", usage.Usage.as_view(), name="api-usage"),
+    re_path("^usage/export/?$", usage.UsageExport.as_view(), name="api-usage-export"),
     path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
 ]

@@ -88,9 +88,13 @@ def text_filter(what: str, **more: Any) -> serializers.CharField:
     return serializers.CharField(required=False, max_length=255, help_text=what, **more)
 
 
-def moment_filter(what: str) -> serializers.DateTimeField:
-    """Rows from or before a moment."""
-    return serializers.DateTimeField(required=False, help_text=what)
+def period_filters() -> dict[str, serializers.DateTimeField]:
+    """Rows from a moment to before another."""
+    words = {"from": "From this moment on, such as 2026-03-01T12:00Z.", "to": "Before this moment."}
+    return {
+        name: serializers.DateTimeField(required=False, help_text=what)
+        for name, what in words.items()
+    }
 
 
 def choice_filter(choices: Any, what: str) -> serializers.ChoiceField:

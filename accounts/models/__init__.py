@@ -17,25 +17,39 @@ from accounts.models.people import (
     User,
     UserManager,
 )
+from accounts.models.rollups import (
+    DayRollup,
+    HourRollup,
+    MinuteRollup,
+    Rollup,
+    UsageHorizon,
+    UsageSlice,
+)
 from accounts.models.usage import RefusedRequest, UsageRecord
 
 __all__ = [
     "ApiKey",
     "ApiKeyQuerySet",
     "AuditEntry",
+    "DayRollup",
+    "HourRollup",
     "KeyState",
     "Limit",
     "LimitMetric",
     "LimitScope",
     "LimitWindow",
     "Membership",
+    "MinuteRollup",
     "ModelWeight",
     "Organization",
     "Project",
     "RefusedRequest",
     "Role",
+    "Rollup",
     "Scope",
+    "UsageHorizon",
     "UsageRecord",
+    "UsageSlice",
     "User",
     "UserManager",
 ]

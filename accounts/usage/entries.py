@@ -31,6 +31,11 @@ class Outcome(StrEnum):
         """The word that people see."""
         return self.value.replace("_", " ")
 
+    @property
+    def is_error(self) -> bool:
+        """Whether the client got less than it asked for, and did not leave by itself."""
+        return self in (Outcome.REJECTED, Outcome.FAILED, Outcome.INTERRUPTED)
+
 
 # request_id, then num_prompt_tokens, num_cached_tokens, num_output_tokens and
 # num_reasoning_tokens so far.

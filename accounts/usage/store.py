@@ -1,7 +1,8 @@
-"""Settlements to rows of the database. Idempotent: the request id is unique."""
+"""Settlements to rows of the database, and to roll-ups. Idempotent: the request id is unique."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 from django.db import models, transaction
 
 from accounts.models import ApiKey, RefusedRequest, UsageRecord
+from accounts.usage import horizons, rollups
 from accounts.usage.entries import Admission, Settlement
 
+logger = logging.getLogger(__name__)
+
+_IDS_IN_A_QUERY = 1000
 _MAX_COUNT = 2**31 - 1  # of an integer column
 _WIDTHS = {
     field.name: field.max_length
@@ -20,14 +25,17 @@ _WIDTHS = {
 
 
 def store_settlements(settlements: Sequence[Settlement]) -> None:
-    """Insert the rows that are not there yet, and mark their keys as used.
+    """Insert the rows that are not there yet, add them up, and mark their keys as used.
 
     Raises `django.db.Error`, and then nothing was stored.
     """
     if not settlements:
         return
     with transaction.atomic():
-        UsageRecord.objects.bulk_create(map(_record, settlements), ignore_conflicts=True)
+        rollups.one_at_a_time()
+        rows = _new(map(_record, settlements))
+        UsageRecord.objects.bulk_create(rows)
+        rollups.add_rows(rows)
         refusals = [row for settlement in settlements for row in _refusals(settlement)]
         if refusals:
             RefusedRequest.objects.bulk_create(refusals, ignore_conflicts=True)
@@ -36,6 +44,31 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
             ApiKey.objects.mark_used(
                 key_id, last.started_at, ip=_ip(last.ip), model=_text("model", last.model)
             )
+
+
+def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
+    """The first row of each request that has none.
+
+    What is older than the oldest row that is kept may have been stored, added up and deleted
+    before: a journal that turns up after so long is not counted a second time.
+    """
+    by_id: dict[str, UsageRecord] = {}
+    for row in rows:
+        by_id.setdefault(row.request_id, row)
+    ids = list(by_id)
+    for at in range(0, len(ids), _IDS_IN_A_QUERY):
+        known = UsageRecord.objects.filter(request_id__in=ids[at : at + _IDS_IN_A_QUERY])
+        for request_id in known.values_list("request_id", flat=True):
+            del by_id[request_id]
+    kept_since = horizons.kept_since(UsageRecord)
+    too_old = [row.request_id for row in by_id.values() if row.created_at < kept_since]
+    if too_old:
+        logger.error(
+            "%d requests from before %s are not counted: their rows may have been deleted",
+            len(too_old),
+            kept_since,
+        )
+    return [row for row in by_id.values() if row.created_at >= kept_since]
 
 
 def _last_uses(settlements: Iterable[Settlement]) -> dict[int, Admission]:

@@ -11,7 +11,7 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 
 from accounts import changes
-from accounts.access import Access, Action, Visible
+from accounts.access import Access, Action
 from accounts.actors import Actor
 from accounts.audit import record
 from accounts.keys import create_key
@@ -27,6 +27,7 @@ from accounts.models import (
     UsageRecord,
     User,
 )
+from accounts.usage.filters import Visible
 
 pytestmark = pytest.mark.django_db
 
@@ -292,13 +293,13 @@ def test_the_books_are_read_by_place_and_by_oneself(world: World) -> None:
     me = {who: world.people[who].pk for who in EVERYBODY}
 
     assert world.access("viewer").visible() == Visible(
-        frozenset({ours}), frozenset(), frozenset({me["viewer"]})
+        organizations=frozenset({ours}), users=frozenset({me["viewer"]})
     )
     assert world.access("project admin").visible() == Visible(
-        frozenset(), frozenset({one}), frozenset({me["project admin"]})
+        projects=frozenset({one}), users=frozenset({me["project admin"]})
     )
     assert world.access("stranger").visible() == Visible(users=frozenset({me["stranger"]}))
-    assert world.access("superuser").visible().is_everything
+    assert world.access("superuser").visible() is None
 
 
 def test_refusals_are_seen_like_usage(world: World) -> None:

@@ -27,6 +27,7 @@ from vinery.cli import (
     project,
     ready,
     up,
+    usage,
     user,
     web,
     weight,
@@ -46,6 +47,9 @@ settings are environment variables:
   VINERY_ALLOWED_HOSTS  names that browsers may use, with commas (default: as it listens)
   VINERY_MAX_BODY_MB  largest request body (default: 64)
   VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
+  VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
+  VINERY_RETENTION_BY_MINUTE_DAYS, VINERY_RETENTION_BY_HOUR_DAYS, VINERY_RETENTION_BY_DAY_DAYS
+                      how long usage is kept; 0 is for ever (default: 30, 30, 7, 365, 0)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
   VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)
   DATABASE_URL        PostgreSQL instead of the SQLite file in the home folder
@@ -56,7 +60,10 @@ The last four may also be files: add _FILE to the name.
 """
 
 
-_FOR_PEOPLE = (up, ready, model, key, limit, weight, user, project, organization, audit, admin)
+_FOR_PEOPLE = (
+    *(up, ready, model, key, usage, limit, weight, user, project, organization, audit),
+    admin,
+)
 _FOR_HOSTS = (prepare, web, node, jobs)
 
 

@@ -231,6 +231,24 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
     "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
+    "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
+}
+
+# -- How many days usage is kept; 0 is for ever -------------------------------------------------
+
+
+def _days(table: str, default: int) -> int:
+    return env.integer(
+        f"VINERY_RETENTION_{table.upper()}_DAYS", default, at_least=0, at_most=36_500
+    )
+
+
+VINERY_RETENTION_DAYS = {
+    "rows": _days("rows", 30),
+    "refusals": _days("refusals", 30),
+    "by_minute": _days("by_minute", 7),
+    "by_hour": _days("by_hour", 365),
+    "by_day": _days("by_day", 0),
 }
 
 # -- Logs ---------------------------------------------------------------------------------

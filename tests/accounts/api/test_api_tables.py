@@ -206,9 +206,9 @@ def test_two_limits_of_a_kind_are_one_too_many(root: Api) -> None:
 def test_refusals_say_why(owner: Api, ours: Place, theirs: Place) -> None:
     refuse(ours)
     refuse(theirs)
-    (row,) = owner.get("refusals/", metric="requests", since="2020-01-01T00:00Z")["data"]
+    (row,) = owner.get("refusals/", metric="requests", **{"from": "2020-01-01T00:00Z"})["data"]
     assert (row["scope"], row["amount"], row["needed"]) == (f"project:{ours.one.pk}", 1, 1)
-    assert owner.names("refusals/", "id", until="2020-01-01T00:00Z") == []
+    assert owner.names("refusals/", "id", to="2020-01-01T00:00Z") == []
     assert owner.names("refusals/", "id", is_shadow="true") == []
     assert owner.refusal("POST", "refusals/", {}) == (405, "method_not_allowed", None)
 

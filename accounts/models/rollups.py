@@ -1,0 +1,102 @@
+"""Usage added up by minute, hour and day: narrow rows of numbers beside a table of what they
+are about. Written by `accounts.usage.rollups` only."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from accounts.usage.entries import Outcome
+
+
+class UsageSlice(models.Model):
+    """Whose requests, for what, and how they ended: all that usage is grouped and filtered by.
+
+    A slice that is coarser than a single request's leaves columns empty: its grain says which
+    are not. Never changed and never deleted. A key or person that is renamed gets a new slice,
+    so the newest slice of an id has its latest name.
+    """
+
+    grain = models.CharField(max_length=16, help_text="See `accounts.usage.grains`.")
+    digest = models.CharField(max_length=32, unique=True, help_text="Of all that follows.")
+    key_id = models.BigIntegerField(null=True)
+    key_name = models.CharField(max_length=100)
+    user_id = models.BigIntegerField(null=True)
+    username = models.CharField(max_length=150)
+    project_id = models.BigIntegerField(null=True)
+    project_name = models.CharField(max_length=100, blank=True, default="")
+    organization_id = models.BigIntegerField(null=True)
+    organization_name = models.CharField(max_length=100, blank=True, default="")
+    model = models.CharField(max_length=255, blank=True)
+    endpoint = models.CharField(max_length=64)
+    outcome = models.CharField(
+        max_length=16, choices=[(outcome.value, outcome.label) for outcome in Outcome]
+    )
+    status_class = models.PositiveSmallIntegerField(
+        null=True, help_text="The first digit of the HTTP status; empty without an answer."
+    )
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["grain", "key_id"], name="slice_by_key"),
+            models.Index(fields=["grain", "user_id"], name="slice_by_user"),
+            models.Index(fields=["grain", "project_id"], name="slice_by_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key_name} {self.model} {self.endpoint} {self.outcome}"
+
+
+class Rollup(models.Model):
+    """The sums of one slice in one unit of time."""
+
+    # Seconds since 1970: half as wide as a time, and divided without a calendar.
+    start_s = models.BigIntegerField()
+    slice = models.ForeignKey(
+        UsageSlice, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    num_requests = models.BigIntegerField(default=0)
+    num_errors = models.BigIntegerField(default=0)
+    num_prompt_tokens = models.BigIntegerField(default=0)
+    num_cached_tokens = models.BigIntegerField(default=0)
+    num_image_tokens = models.BigIntegerField(default=0)
+    num_output_tokens = models.BigIntegerField(default=0)
+    num_reasoning_tokens = models.BigIntegerField(default=0)
+    weighted_tokens = models.FloatField(default=0)
+    histograms = models.BinaryField(
+        default=b"", help_text="Latencies: see `accounts.usage.histogram`."
+    )
+
+    class Meta:
+        abstract = True
+        constraints = [
+            models.UniqueConstraint(fields=["start_s", "slice"], name="one_%(class)s_of_a_slice")
+        ]
+        indexes = [models.Index(fields=["slice", "start_s"], name="%(class)s_by_slice")]
+
+    def __str__(self) -> str:
+        return f"{self.slice_id} at {self.start_s}"
+
+
+class MinuteRollup(Rollup):
+    """What began in one minute."""
+
+
+class HourRollup(Rollup):
+    """What began in one hour."""
+
+
+class DayRollup(Rollup):
+    """What began on one day, in UTC."""
+
+
+class UsageHorizon(models.Model):
+    """Since when a table of usage is whole: what is older may have been deleted.
+
+    A fact and not a setting, which could be lengthened after the deed.
+    """
+
+    table = models.CharField(max_length=32, unique=True)
+    kept_since = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.table} since {self.kept_since}"

@@ -1,0 +1,164 @@
+"""Usage rows as CSV or JSON Lines, page after page: any number of them in little memory.
+
+The columns keep their names and order; new ones are added at the end.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from django.db.models import Model, Q
+
+from accounts.models import ApiKey, Organization, Project, UsageRecord, User
+from accounts.usage.filters import EVERYTHING, Filters, Visible, restriction
+
+COLUMNS = (
+    "request_id",
+    "client_request_id",
+    "created_at",
+    "organization_id",
+    "organization_name",
+    "organization_exists",
+    "project_id",
+    "project_name",
+    "project_exists",
+    "user_id",
+    "username",
+    "user_exists",
+    "key_id",
+    "key_name",
+    "key_exists",
+    "ip",
+    "model",
+    "asked_model",
+    "endpoint",
+    "dialect",
+    "is_streamed",
+    "outcome",
+    "http_status",
+    "finish_reason",
+    "error_code",
+    "num_prompt_tokens",
+    "num_cached_tokens",
+    "num_image_tokens",
+    "num_output_tokens",
+    "num_reasoning_tokens",
+    "weighted_tokens",
+    "queue_ms",
+    "first_token_ms",
+    "inter_token_ms",
+    "total_ms",
+    "num_request_bytes",
+    "num_response_bytes",
+    "is_exact",
+)
+
+_PAGE_SIZE = 1000
+_OWNERS: dict[str, type[Model]] = {
+    "organization": Organization,
+    "project": Project,
+    "user": User,
+    "key": ApiKey,
+}
+_STORED = tuple(column for column in COLUMNS if not column.endswith("_exists"))
+# What spreadsheets take for the beginning of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Format(StrEnum):
+    """Of an export."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+
+    @property
+    def content_type(self) -> str:
+        """For HTTP."""
+        return "text/csv; charset=utf-8" if self is Format.CSV else "application/jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rows; a bound of None is none. `until` itself is not in it."""
+
+    visible: Visible | None  # None: everything
+    since: datetime | None = None
+    until: datetime | None = None
+    filters: Filters = EVERYTHING
+
+
+def export(selection: Selection, form: Format) -> Iterator[str]:
+    """The text of all rows in order of time, a page at a time. Every line has its end."""
+    encode = _csv if form is Format.CSV else _jsonl
+    if form is Format.CSV:
+        yield _csv([COLUMNS])
+    for page in _pages(selection):
+        yield encode(page)
+
+
+def _pages(selection: Selection) -> Iterator[list[tuple[Any, ...]]]:
+    """By the place of the last row, so that no page is dearer than the one before."""
+    rows = (
+        UsageRecord.objects.filter(_wanted(selection))
+        .order_by("created_at", "id")
+        .values("id", *_STORED)
+    )
+    page = list(rows[:_PAGE_SIZE])
+    while page:
+        yield _with_existence(page)
+        last_at, last_id = page[-1]["created_at"], page[-1]["id"]
+        after = Q(created_at__gt=last_at) | Q(id__gt=last_id)
+        page = list(rows.filter(after, created_at__gte=last_at)[:_PAGE_SIZE])
+
+
+def _wanted(selection: Selection) -> Q:
+    wanted = restriction(selection.filters, selection.visible)
+    if selection.since is not None:
+        wanted &= Q(created_at__gte=selection.since)
+    if selection.until is not None:
+        wanted &= Q(created_at__lt=selection.until)
+    return wanted
+
+
+def _with_existence(page: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    for owner, table in _OWNERS.items():
+        ids = {row[f"{owner}_id"] for row in page} - {None}
+        existing = set(table._default_manager.filter(pk__in=ids).values_list("pk", flat=True))
+        for row in page:
+            row[f"{owner}_exists"] = row[f"{owner}_id"] in existing
+    for row in page:
+        row["created_at"] = _moment(row["created_at"])
+    return [tuple(row[column] for column in COLUMNS) for row in page]
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _jsonl(rows: Sequence[Sequence[Any]]) -> str:
+    lines = (msgspec.json.encode(dict(zip(COLUMNS, row, strict=True))) for row in rows)
+    return "".join(f"{line.decode()}\n" for line in lines)
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """As CSV has it. A text that a spreadsheet would calculate gets a quote before it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() if value.startswith(_FORMULA):
+            return f"'{value}"
+        case _:
+            return value

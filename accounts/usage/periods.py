@@ -1,0 +1,165 @@
+"""Stretches of time, and which roll-ups tell about them. Arithmetic on seconds since 1970."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from enum import StrEnum
+from itertools import groupby, pairwise, takewhile
+
+from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
+
+MAX_POINTS = 1500
+"""Of a series: a day of minutes, two months of hours."""
+
+
+class Granularity(StrEnum):
+    """How long a point of a series is; days are those of the reader's time zone."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+class TooManyPoints(ValueError):
+    """A series would be too long. The message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Since when there are minutes and hours; days are there for ever."""
+
+    minutes_since_s: int
+    hours_since_s: int
+
+    def unit_at(self, at_s: int) -> int:
+        """What roll-ups there are around `at_s`: the shortest unit, in seconds."""
+        if at_s < ceil(self.hours_since_s, DAY_S):
+            return DAY_S
+        return HOUR_S if at_s < ceil(self.minutes_since_s, HOUR_S) else MINUTE_S
+
+    def fit(self, at_s: int) -> int:
+        """The last border of a unit that is not after `at_s`."""
+        return floor(at_s, self.unit_at(at_s))
+
+    def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
+        """The shortest period of whole units that has this one in it."""
+        first, last = _seconds(since), math.ceil(until.timestamp())
+        return self.fit(first), ceil(last, self.unit_at(last))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """From `start_s` to before `end_s`, told by roll-ups of `unit_s`."""
+
+    unit_s: int
+    start_s: int
+    end_s: int
+
+
+def usual_granularity(since: datetime, until: datetime) -> Granularity:
+    """What gives a chart some dozens to some hundreds of points."""
+    length = until - since
+    if length <= timedelta(hours=4):
+        return Granularity.MINUTE
+    return Granularity.HOUR if length <= timedelta(days=5) else Granularity.DAY
+
+
+def borders(
+    since: datetime, until: datetime, granularity: Granularity, zone: tzinfo, kept: Kept
+) -> list[int]:
+    """Where the points of a series begin, and where the last one ends.
+
+    The first and last may be shorter than the others, and where the fine roll-ups are gone,
+    borders move down to what is left. Raises `TooManyPoints`.
+    """
+    length_s = {"minute": MINUTE_S, "hour": HOUR_S, "day": DAY_S}[granularity]
+    num_points = (until - since).total_seconds() / length_s
+    if num_points > MAX_POINTS:
+        raise TooManyPoints(
+            f"A point for each {granularity} makes {num_points:.0f} of them, and {MAX_POINTS} are "
+            "the most. Choose a coarser granularity or a shorter period."
+        )
+    first, last = kept.widen(since, until)
+    ticks = takewhile(lambda at_s: at_s < last, _ticks(since, granularity, zone))
+    inner = {kept.fit(at_s) for at_s in ticks if at_s > first}
+    return sorted({first, last} | inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Points of one length, side by side: the first is number `first` of the series."""
+
+    first: int
+    start_s: int
+    point_s: int
+    borders: tuple[int, ...]
+
+
+def runs(borders: Sequence[int]) -> Iterator[Run]:
+    """A series cut where its points change their length, as days do with the summer time."""
+    points = enumerate(pairwise(borders))
+    for point_s, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
+        found = list(same)
+        first, (start_s, _) = found[0]
+        yield Run(first, start_s, point_s, (start_s, *(end_s for _, (_, end_s) in found)))
+
+
+def parts(borders: Sequence[int]) -> list[Part]:
+    """The coarsest roll-ups that have all of these borders; in order, neighbours joined."""
+    joined: list[Part] = []
+    for start_s, end_s in pairwise(borders):
+        for part in _cover(start_s, end_s, (DAY_S, HOUR_S, MINUTE_S)):
+            last = joined[-1] if joined else None
+            if last and (last.unit_s, last.end_s) == (part.unit_s, part.start_s):
+                joined[-1] = Part(part.unit_s, last.start_s, part.end_s)
+            else:
+                joined.append(part)
+    return joined
+
+
+def floor(at_s: int, unit_s: int) -> int:
+    """The last multiple of `unit_s` that is not after `at_s`."""
+    return at_s // unit_s * unit_s
+
+
+def ceil(at_s: int, unit_s: int) -> int:
+    """The first multiple of `unit_s` that is not before `at_s`."""
+    return -(-at_s // unit_s) * unit_s
+
+
+def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:
+    unit_s, *finer = units_s
+    first, last = ceil(start_s, unit_s), floor(end_s, unit_s)
+    if first >= last:
+        if finer and start_s < end_s:
+            yield from _cover(start_s, end_s, finer)
+        return
+    if start_s < first:
+        yield from _cover(start_s, first, finer)
+    yield Part(unit_s, first, last)
+    if last < end_s:
+        yield from _cover(last, end_s, finer)
+
+
+def _ticks(since: datetime, granularity: Granularity, zone: tzinfo) -> Iterator[int]:
+    """Minutes, hours or midnights of the zone, from before `since` on."""
+    local = since.astimezone(zone)
+    if granularity is Granularity.DAY:
+        day = local.date()
+        while True:
+            yield _seconds(datetime.combine(day, time(), zone))
+            day += timedelta(days=1)
+    zeros = {"second": 0, "microsecond": 0}
+    if granularity is Granularity.HOUR:
+        zeros["minute"] = 0
+    at_s = _seconds(local.replace(**zeros))  # type: ignore[arg-type]
+    while True:
+        yield at_s
+        at_s += HOUR_S if granularity is Granularity.HOUR else MINUTE_S
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.astimezone(UTC).timestamp())

@@ -1,0 +1,368 @@
+"""How much was used: totals, series over time and the largest groups, with percentiles.
+
+Everything is read from roll-ups, of the coarsest grain that tells what is asked for, and each
+stretch of time from the coarsest that has its borders: a month in Berlin's days is told by
+hours, its total by days and a few hours at the ends. The
+period is widened to whole minutes, and where the minutes or hours are deleted already, to
+what is left; the answers say which borders they have.
+
+Every function takes what the reader may see: `accounts.access` knows that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from itertools import pairwise
+from typing import Any
+
+from django.db.models import (
+    Aggregate,
+    BigIntegerField,
+    BinaryField,
+    F,
+    Max,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.functions import Cast
+
+from accounts.models import HourRollup, MinuteRollup, Rollup, UsageSlice
+from accounts.usage import histogram, horizons, periods
+from accounts.usage.filters import (
+    ANY,
+    EVERYTHING,
+    NOTHING,
+    Dimension,
+    Filters,
+    Visible,
+    among,
+    columns_of,
+    restriction,
+)
+from accounts.usage.grains import Grain, coarsest
+from accounts.usage.histogram import Latency, Percentiles
+from accounts.usage.periods import Granularity, Kept, Part, Run
+from accounts.usage.rollups import GRAINS, LEVELS, SUMS
+
+Key = int | str | None
+"""Of a dimension: an id, None for who has none, or a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """From `since` to before `until`; `granularity` None is chosen by the period's length."""
+
+    since: datetime
+    until: datetime
+    filters: Filters = EVERYTHING
+    visible: Visible | None  # None: everything
+    zone: tzinfo = UTC
+    granularity: Granularity | None = None
+
+    def __post_init__(self) -> None:
+        if self.since.tzinfo is None or self.until.tzinfo is None:
+            raise ValueError("since and until need a time zone")
+        if not self.since < self.until:
+            raise ValueError("The period is empty: it ends before it begins.")
+
+    @property
+    def point(self) -> Granularity:
+        """How long the points of a series are."""
+        return self.granularity or periods.usual_granularity(self.since, self.until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What was used. Cached and image tokens are part of the prompt's, reasoning tokens of the
+    output's. Latencies are None where nothing was measured, or where they were not asked for."""
+
+    num_requests: int = 0
+    num_errors: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_image_tokens: int = 0
+    num_output_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    weighted_tokens: float = 0.0
+    first_token_ms: Percentiles | None = None
+    inter_token_ms: Percentiles | None = None
+    total_ms: Percentiles | None = None
+    queue_ms: Percentiles | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Of prompts and answers."""
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of the whole period."""
+
+    since: datetime
+    until: datetime
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One of a series: from `since` to before `until`."""
+
+    since: datetime
+    until: datetime
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What has the same values in the dimensions that were grouped by, and its series, which
+    is empty unless asked for. Names are the latest that an id had."""
+
+    values: tuple[Key, ...]
+    names: tuple[str, ...]
+    figures: Figures
+    points: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The largest first; `num_groups` counts those that were left out, too."""
+
+    since: datetime
+    until: datetime
+    num_groups: int
+    groups: tuple[Group, ...]
+
+
+def totals(question: Question) -> Totals:
+    """Everything together."""
+    reader = _Reader(question)
+    cells = reader.read(reader.ends)
+    return Totals(*reader.times(reader.ends)[0], cells[(), 0].figures())
+
+
+def series(question: Question) -> tuple[Point, ...]:
+    """Point after point, also where nothing was used. Raises `TooManyPoints`."""
+    reader = _Reader(question)
+    borders = reader.borders()
+    return reader.points(borders, reader.read(borders), ())
+
+
+def groups(
+    question: Question,
+    by: Sequence[Dimension],
+    *,
+    max_groups: int = 10,
+    largest: str = "num_requests",
+    with_points: bool = False,
+) -> Groups:
+    """The groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
+
+    Raises `TooManyPoints` when there are to be points, and KeyError for another `largest`.
+    """
+    reader = _Reader(question)
+    sizes = {
+        values: cell.size(largest)
+        for (values, _), cell in reader.read(reader.ends, by, with_latencies=False).items()
+    }
+    ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
+    best = ranking[:max_groups]
+    # Histograms are most of what is read, and wanted of the best only.
+    only = _any_of(by, best)
+    cells = reader.read(reader.ends, by, only)
+    borders = reader.borders() if with_points else ()
+    points = reader.read(borders, by, only)
+    names = _names(by, best)
+    found = tuple(
+        Group(
+            values,
+            names[values],
+            cells[values, 0].figures(),
+            reader.points(borders, points, values),
+        )
+        for values in best
+    )
+    return Groups(*reader.times(reader.ends)[0], len(ranking), found)
+
+
+def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
+    """Of several dimensions, all that any of the groups has: some more, which nobody reads."""
+    if not groups:
+        return NOTHING
+    columns = zip(by, zip(*groups, strict=True), strict=True)
+    return Q(*(among(dimension, frozenset(values)) for dimension, values in columns))
+
+
+def _names(
+    by: Sequence[Dimension], groups: Iterable[tuple[Key, ...]]
+) -> dict[tuple[Key, ...], tuple[str, ...]]:
+    found = list(groups)
+    columns = [
+        _names_of(dimension, {values[at] for values in found}) for at, dimension in enumerate(by)
+    ]
+    return {
+        values: tuple(names.get(value, "") for names, value in zip(columns, values, strict=True))
+        for values in found
+    }
+
+
+def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
+    """The name that each value had last."""
+    if dimension.name_column is None:
+        return {value: str(value) for value in values}
+    column = dimension.column
+    slices = UsageSlice.objects.filter(grain=Grain.KEY, **{f"{column}__in": values - {None}})
+    latest = slices.values(column).annotate(latest=Max("id")).values("latest")
+    pairs = UsageSlice.objects.filter(id__in=latest).values_list(column, dimension.name_column)
+    return dict(pairs)
+
+
+class _Joined(Aggregate):
+    """Histograms one behind the other, which is one that has all their counts."""
+
+    function = "STRING_AGG"
+    template = "%(function)s(%(expressions)s, ''::bytea)"
+    output_field = BinaryField()
+    allow_distinct = False
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """Under SQLite bytes are joined as if they were a text, and are the same bytes."""
+        return self.as_sql(
+            compiler,
+            connection,
+            function="GROUP_CONCAT",
+            template="CAST(%(function)s(%(expressions)s, '') AS BLOB)",
+            **context,
+        )
+
+
+@dataclass(slots=True)
+class _Cell:
+    """What is read so far of one group in one point."""
+
+    sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
+    histograms: list[bytes] = field(default_factory=list)
+
+    def add(self, sums: Sequence[float], histograms: bytes | None) -> None:
+        self.sums = [mine + more for mine, more in zip(self.sums, sums, strict=True)]
+        if histograms:
+            self.histograms.append(histograms)
+
+    def size(self, column: str) -> float:
+        sums = dict(zip(SUMS, self.sums, strict=True))
+        if column == "num_tokens":
+            return sums["num_prompt_tokens"] + sums["num_output_tokens"]
+        return sums[column]
+
+    def figures(self) -> Figures:
+        counts = histogram.counts_of(self.histograms)
+        numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
+        return Figures(
+            **numbers,
+            first_token_ms=histogram.percentiles(counts, Latency.FIRST_TOKEN),
+            inter_token_ms=histogram.percentiles(counts, Latency.INTER_TOKEN),
+            total_ms=histogram.percentiles(counts, Latency.TOTAL),
+            queue_ms=histogram.percentiles(counts, Latency.QUEUE),
+        )
+
+
+# By the values of a group, and the number of a point.
+_Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
+
+
+class _Reader:
+    """Reads roll-ups for one question."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._restriction = restriction(question.filters, question.visible)
+        self._columns = columns_of(question.filters, question.visible)
+        self._kept = _kept()
+        self.ends = self._kept.widen(question.since, question.until)
+
+    def borders(self) -> Sequence[int]:
+        question = self._question
+        return periods.borders(
+            question.since, question.until, question.point, question.zone, self._kept
+        )
+
+    def read(
+        self,
+        borders: Sequence[int],
+        by: Sequence[Dimension] = (),
+        only: Q = ANY,
+        *,
+        with_latencies: bool = True,
+    ) -> _Cells:
+        """By the values of `by` and the number of the point."""
+        cells: _Cells = defaultdict(_Cell)
+        columns = [dimension.column for dimension in by]
+        for run in periods.runs(borders):
+            for unit_s, model in LEVELS.items():
+                parts = [part for part in periods.parts(run.borders) if part.unit_s == unit_s]
+                if not parts:
+                    continue
+                grain = coarsest(GRAINS[unit_s], self._columns.union(columns))
+                slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
+                for row in _rows(model, run, parts, slices, columns, with_latencies):
+                    *values, point, joined = row[: len(by) + 2]
+                    cells[tuple(values), run.first + point].add(row[len(by) + 2 :], joined)
+        return cells
+
+    def points(
+        self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
+    ) -> tuple[Point, ...]:
+        return tuple(
+            Point(since, until, cells[values, at].figures())
+            for at, (since, until) in enumerate(self.times(borders))
+        )
+
+    @staticmethod
+    def times(borders: Sequence[int]) -> list[tuple[datetime, datetime]]:
+        moments = [datetime.fromtimestamp(at_s, UTC) for at_s in borders]
+        return list(pairwise(moments))
+
+
+def _rows(
+    model: type[Rollup],
+    run: Run,
+    parts: Sequence[Part],
+    slices: QuerySet[UsageSlice],
+    columns: Sequence[str],
+    with_latencies: bool,  # noqa: FBT001
+) -> QuerySet[Any, tuple[Any, ...]]:
+    """Values of columns, the number of a point in its run, histograms, then the sums."""
+    times = Q()
+    for part in parts:
+        times |= Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
+    grouped = [*(f"slice__{column}" for column in columns), "point"]
+    sums = {f"sum_{column}": _sum(column) for column in SUMS}
+    joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
+    # Both databases divide integers without a rest.
+    point = (F("start_s") - run.start_s) / run.point_s
+    rows: QuerySet[Any, tuple[Any, ...]] = (
+        model._default_manager.filter(times, slice__in=slices)
+        .annotate(point=point)
+        .values(*grouped)
+        .annotate(**sums, joined=joined)
+        .values_list(*grouped, "joined", *sums)
+        .order_by()
+    )
+    return rows
+
+
+def _sum(column: str) -> Cast | Sum:
+    """PostgreSQL's sums of integers are decimals, which Python is slow with."""
+    return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
+
+
+def _kept() -> Kept:
+    minutes, hours = (
+        int(horizons.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
+    )
+    return Kept(minutes, hours)

@@ -1,0 +1,60 @@
+"""How long each table of usage is kept.
+
+Before anything is deleted it is written down since when the table is whole (`horizons`), so
+reports turn to coarser roll-ups at once, and their totals stay what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, time, timedelta
+
+from django.db import models
+from django.db.models import QuerySet
+
+from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
+from accounts.usage import horizons
+
+_ROWS_IN_A_BATCH = 2000
+
+TABLES: dict[str, type[models.Model]] = {
+    "rows": UsageRecord,
+    "by_minute": MinuteRollup,
+    "by_hour": HourRollup,
+    "by_day": DayRollup,
+    "refusals": RefusedRequest,
+}
+"""By the names that settings have for them."""
+
+
+def delete_old(
+    keep_days: Mapping[str, int], now: datetime, *, batch_size: int = _ROWS_IN_A_BATCH
+) -> dict[str, int]:
+    """Delete what is older than `keep_days` whole days in UTC; 0 keeps a table for ever.
+
+    Returns how many rows of each table went. Each batch is a transaction of its own, so
+    nobody waits long for one, and an end in the middle does no harm.
+    """
+    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    return {
+        name: _delete_before(TABLES[name], today - timedelta(days=days), batch_size)
+        for name, days in keep_days.items()
+        if days
+    }
+
+
+def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
+    horizons.forget_before(table, moment)
+    old = _before(table, moment)
+    num_deleted = 0
+    while ids := list(old.values_list("pk", flat=True)[:batch_size]):
+        table._default_manager.filter(pk__in=ids).delete()
+        num_deleted += len(ids)
+    return num_deleted
+
+
+def _before(table: type[models.Model], moment: datetime) -> QuerySet[models.Model]:
+    rows = table._default_manager.all()
+    if table in (UsageRecord, RefusedRequest):
+        return rows.filter(created_at__lt=moment).order_by("created_at")
+    return rows.filter(start_s__lt=int(moment.timestamp())).order_by("start_s")

@@ -1,0 +1,206 @@
+"""Usage added up by minute, hour and day, in the transaction that stores the rows.
+
+So at any moment the roll-ups equal the rows, however late a row comes and whatever dies: a
+job that follows the rows with a watermark would have to know about rows that commit out of
+order. The price is that batches are stored one after the other (`one_at_a_time`), which makes
+them larger, not fewer, when there are many writers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from django.db import connection
+
+from accounts.models import (
+    DayRollup,
+    HourRollup,
+    MinuteRollup,
+    Rollup,
+    UsageRecord,
+    UsageSlice,
+)
+from accounts.usage import histogram
+from accounts.usage.entries import Outcome
+from accounts.usage.grains import Grain, Slice, slice_of
+from accounts.usage.histogram import Latency, Places
+
+T = TypeVar("T")
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
+# Few requests share a minute, so coarser grains would not be shorter there.
+GRAINS: dict[int, tuple[Grain, ...]] = {
+    MINUTE_S: (Grain.ALL,),
+    HOUR_S: tuple(Grain),
+    DAY_S: tuple(Grain),
+}
+SUMS = (
+    "num_requests",
+    "num_errors",
+    "num_prompt_tokens",
+    "num_cached_tokens",
+    "num_image_tokens",
+    "num_output_tokens",
+    "num_reasoning_tokens",
+    "weighted_tokens",
+)
+"""The columns of a roll-up that are added up."""
+
+_TOKENS = SUMS[2:]
+_LATENCIES = {
+    Latency.FIRST_TOKEN: "first_token_ms",
+    Latency.INTER_TOKEN: "inter_token_ms",
+    Latency.TOTAL: "total_ms",
+    Latency.QUEUE: "queue_ms",
+}
+# Of PostgreSQL's advisory locks, which are numbers; this one spells "usage".
+_LOCK = 0x7573616765
+_ROWS_IN_A_STATEMENT = 500
+# Histograms are merged by joining them, and made compact when they are longer. One of all
+# places has 4 KiB.
+_LONG_HISTOGRAMS_BYTES = 8192
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is added up of the requests of one slice in one unit."""
+
+    sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
+    places: Places = field(default_factory=Counter)
+
+    def count(self, row: UsageRecord) -> None:
+        """Add one request."""
+        self.sums[0] += 1
+        self.sums[1] += Outcome(row.outcome).is_error
+        for at, column in enumerate(_TOKENS, start=2):
+            self.sums[at] += getattr(row, column)
+        for latency, column in _LATENCIES.items():
+            duration_ms = getattr(row, column)
+            if duration_ms is not None:
+                self.places[histogram.place_of(latency, duration_ms)] += 1
+
+    @classmethod
+    def of(cls, tallies: Sequence[Tally]) -> Tally:
+        """All of these together."""
+        if len(tallies) == 1:
+            return tallies[0]
+        total = cls([sum(column) for column in zip(*(each.sums for each in tallies), strict=True)])
+        for each in tallies:
+            total.places.update(each.places)
+        return total
+
+
+Unit = tuple[int, Slice]  # when it starts, and whose it is
+Tallies = Mapping[Unit, Tally]
+
+
+def one_at_a_time() -> None:
+    """Let no other transaction add to the books until this one ends.
+
+    SQLite has one writer anyway.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def add_rows(rows: Iterable[UsageRecord]) -> None:
+    """Add new rows to all roll-ups, in a transaction that is `one_at_a_time`."""
+    levels = tallies_of(rows)
+    slice_ids = ids_of({each for tallies in levels.values() for _, each in tallies})
+    for unit_s, tallies in levels.items():
+        add_tallies(LEVELS[unit_s], tallies, slice_ids)
+
+
+def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
+    """What rows add to the roll-ups of each unit, in all of its grains."""
+    by_minute: dict[Unit, Tally] = defaultdict(Tally)
+    for row in rows:
+        start_s = int(row.created_at.timestamp()) // MINUTE_S * MINUTE_S
+        by_minute[start_s, slice_of(row)].count(row)
+    levels: dict[int, Tallies] = {}
+    fine: Tallies = by_minute
+    for unit_s in LEVELS:
+        fine = _together(
+            ((start_s // unit_s * unit_s, each), tally) for (start_s, each), tally in fine.items()
+        )
+        levels[unit_s] = _together(
+            ((start_s, each.at(grain)), tally)
+            for (start_s, each), tally in fine.items()
+            for grain in GRAINS[unit_s]
+        )
+    return levels
+
+
+def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
+    """The ids of these. Those that are new are made."""
+    digests = {each.digest: each for each in slices}
+    known = _known(digests)
+    missing = [each.record() for digest, each in digests.items() if digest not in known]
+    if missing:
+        UsageSlice.objects.bulk_create(missing, ignore_conflicts=True)
+        known = _known(digests)
+    return {each: known[digest] for digest, each in digests.items()}
+
+
+def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
+    """Add to the roll-ups of one level."""
+    rows: list[tuple[Any, ...]] = [
+        (start_s, slice_ids[each], *tally.sums, histogram.encode(tally.places))
+        for (start_s, each), tally in tallies.items()
+    ]
+    long: list[int] = []
+    with connection.cursor() as cursor:
+        for some in _batches(rows):
+            cursor.execute(_upsert(model, len(some)), list(chain.from_iterable(some)))
+            long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_HISTOGRAMS_BYTES]
+    for some_ids in _batches(long):
+        _compact(model, some_ids)
+
+
+def _together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
+    found: dict[Unit, list[Tally]] = defaultdict(list)
+    for unit, tally in pairs:
+        found[unit].append(tally)
+    return {unit: Tally.of(tallies) for unit, tallies in found.items()}
+
+
+def _known(digests: Collection[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for some in _batches(list(digests)):
+        pairs = UsageSlice.objects.filter(digest__in=some).values_list("digest", "id")
+        found.update(pairs)
+    return found
+
+
+def _upsert(model: type[Rollup], num_rows: int) -> str:
+    """Insert, or add to what is there: Django's own upsert can only replace."""
+    table = model._meta.db_table
+    joined = f"{table}.histograms || excluded.histograms"
+    if connection.vendor == "sqlite":
+        joined = f"CAST({joined} AS BLOB)"  # bytes, but SQLite calls what it joined a text
+    sums = ", ".join(f"{column} = {table}.{column} + excluded.{column}" for column in SUMS)
+    marks = f"({', '.join(['%s'] * (len(SUMS) + 3))})"
+    return (
+        f"INSERT INTO {table} (start_s, slice_id, {', '.join(SUMS)}, histograms) "
+        f"VALUES {', '.join([marks] * num_rows)} ON CONFLICT (start_s, slice_id) "
+        f"DO UPDATE SET {sums}, histograms = {joined} RETURNING id, LENGTH(histograms)"
+    )
+
+
+def _compact(model: type[Rollup], row_ids: Sequence[int]) -> None:
+    rows = model._default_manager.filter(pk__in=row_ids).only("histograms")
+    for row in rows:
+        row.histograms = histogram.compact(bytes(row.histograms))
+        row.save(update_fields=["histograms"])
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (
+        items[at : at + _ROWS_IN_A_STATEMENT] for at in range(0, len(items), _ROWS_IN_A_STATEMENT)
+    )

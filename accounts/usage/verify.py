@@ -1,0 +1,161 @@
+"""Whether the books balance: the rows that are there, added up once more, against the roll-ups."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+
+from accounts.models import Rollup, UsageRecord
+from accounts.usage import histogram, horizons, periods, rollups
+from accounts.usage.grains import Grain
+from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
+
+_UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
+_ROWS_IN_MEMORY = 5000
+
+Value = float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One sum of one slice that the rows and the roll-ups tell differently."""
+
+    unit: str
+    start: datetime
+    slice: str
+    column: str
+    in_rows: Value
+    in_rollups: Value
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unit} {self.start:%Y-%m-%d %H:%M} {self.slice}: {self.column} is "
+            f"{self.in_rows} in the rows and {self.in_rollups} in the roll-ups"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One day in UTC."""
+
+    day: datetime
+    num_rows: int
+    differences: tuple[Difference, ...]
+
+
+def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
+    """Check day after day, as far as there are rows; with `repair`, write what differs anew.
+
+    Usage waits to be stored while one day is checked, in its journals.
+    """
+    whole_since = horizons.kept_since(UsageRecord)
+    first = periods.ceil(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
+    if since > whole_since:
+        first = periods.floor(_seconds(since), DAY_S)
+    for day_s in range(first, _seconds(until), DAY_S):
+        with transaction.atomic():
+            rollups.one_at_a_time()
+            yield _check_day(day_s, repair=repair)
+
+
+def _check_day(day_s: int, *, repair: bool) -> Checked:
+    num_rows, differences, of_day = 0, [], defaultdict(list)
+    for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
+        levels = rollups.tallies_of(_rows(hour_s))
+        for unit, tally in levels.pop(DAY_S).items():
+            of_day[unit].append(tally)
+        for unit_s, tallies in levels.items():
+            differences += _check(unit_s, hour_s, hour_s + HOUR_S, tallies, repair=repair)
+        num_rows += _num_requests(levels[HOUR_S])
+    tallies = {unit: Tally.of(parts) for unit, parts in of_day.items()}
+    differences += _check(DAY_S, day_s, day_s + DAY_S, tallies, repair=repair)
+    return Checked(_moment(day_s), num_rows, tuple(differences))
+
+
+def _rows(hour_s: int) -> Iterator[UsageRecord]:
+    hour = _moment(hour_s)
+    rows = UsageRecord.objects.filter(
+        created_at__gte=hour, created_at__lt=hour + timedelta(hours=1)
+    )
+    return rows.order_by().iterator(chunk_size=_ROWS_IN_MEMORY)
+
+
+def _num_requests(tallies: Tallies) -> int:
+    return int(
+        sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == Grain.ALL)
+    )
+
+
+def _check(
+    unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
+) -> list[Difference]:
+    model = LEVELS[unit_s]
+    if start_s < _seconds(horizons.kept_since(model)):
+        return []
+    found = list(_differences(unit_s, _stored(model, start_s, end_s), tallies))
+    if found and repair:
+        model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s).delete()
+        rollups.add_tallies(model, tallies, rollups.ids_of({each for _, each in tallies}))
+    return found
+
+
+def _stored(
+    model: type[Rollup], start_s: int, end_s: int
+) -> dict[tuple[int, str], tuple[str, Tally]]:
+    rows = model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s)
+    return {
+        (row.start_s, row.slice.digest): (
+            _told(row.slice.grain, row.slice),
+            Tally(
+                [getattr(row, column) for column in SUMS], histogram.decode(bytes(row.histograms))
+            ),
+        )
+        for row in rows.select_related("slice").iterator(chunk_size=_ROWS_IN_MEMORY)
+    }
+
+
+def _differences(
+    unit_s: int, stored: dict[tuple[int, str], tuple[str, Tally]], tallies: Tallies
+) -> Iterator[Difference]:
+    expected = {
+        (start_s, each.digest): (_told(each.grain, each), tally)
+        for (start_s, each), tally in tallies.items()
+    }
+    nothing = Tally()
+    for place in sorted(expected.keys() | stored.keys()):
+        told, _ = expected.get(place) or stored[place]
+        _, in_rows = expected.get(place, ("", nothing))
+        _, in_rollups = stored.get(place, ("", nothing))
+        for column, mine, theirs in _unequal(in_rows, in_rollups):
+            yield Difference(_UNIT_NAMES[unit_s], _moment(place[0]), told, column, mine, theirs)
+
+
+def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Value]]:
+    for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
+        # The weighted tokens are fractions, which add up a little differently in another order.
+        if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
+            yield column, mine, theirs
+    if in_rows.places != in_rollups.places:
+        mine, theirs = (sum(each.places.values()) for each in (in_rows, in_rollups))
+        yield "histograms", f"{mine} measured", f"{theirs} measured"
+
+
+def _told(grain: str, about: object) -> str:
+    """A slice in words, without what its grain leaves out."""
+    names = ("organization_name", "project_name", "username", "key_name")
+    whats = ("model", "endpoint", "outcome")
+    words = (getattr(about, column) for column in (*names, *whats))
+    return f"{grain}: {' / '.join(word for word in words if word) or 'nobody'}"
+
+
+def _seconds(moment: datetime) -> int:
+    return math.floor(moment.timestamp())
+
+
+def _moment(at_s: int) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)

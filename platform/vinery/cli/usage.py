@@ -1,0 +1,250 @@
+"""`vinery usage`: what was used, as a table, as a file, and whether the books balance."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from vinery.cli.key import period
+from vinery.cli.shape import Commands, Failure, start_django, table
+
+if TYPE_CHECKING:
+    from accounts.usage.filters import Filters
+    from accounts.usage.histogram import Percentiles
+    from accounts.usage.reports import Figures, Question
+
+# As in `accounts.usage.filters`, which needs Django.
+_DIMENSIONS = ("key", "user", "project", "organization", "model", "endpoint", "outcome")
+_SUMS = ("requests", "tokens", "errors")
+_HEADS = (
+    "REQUESTS",
+    "ERRORS",
+    "PROMPT",
+    "CACHED",
+    "OUTPUT",
+    "REASONING",
+    "FIRST TOKEN p50/p95/p99 ms",
+    "TOTAL p50/p95/p99 ms",
+)
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery usage` and what is under it."""
+    usage = commands.add_parser("usage", help="show, export and verify usage")
+    actions = usage.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    show = actions.add_parser(
+        "show",
+        help="print a table of usage",
+        description="Print usage point by point, or by what it is grouped by.",
+    )
+    _add_selection(show)
+    show.add_argument(
+        "--by", choices=_DIMENSIONS, action="append", help="group by this; again: both"
+    )
+    show.add_argument("--top", type=int, default=20, help="how many groups (default: %(default)s)")
+    show.add_argument("--sort", choices=_SUMS, default="requests", help="the largest first")
+    show.add_argument("--granularity", choices=("minute", "hour", "day"), help="of points")
+    show.set_defaults(run=show_usage)
+
+    export = actions.add_parser(
+        "export",
+        help="write usage rows to a file",
+        description="Write one line for each request.",
+    )
+    _add_selection(export)
+    export.add_argument("--format", choices=("csv", "jsonl"), default="csv")
+    export.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    export.set_defaults(run=export_usage)
+
+    verify = actions.add_parser(
+        "verify",
+        help="compare rows and sums",
+        description="Add the rows up once more, day by day in UTC, and tell what differs.",
+    )
+    _add_period(verify)
+    verify.add_argument("--repair", action="store_true", help="write sums that differ anew")
+    verify.set_defaults(run=verify_usage)
+
+
+def show_usage(arguments: argparse.Namespace) -> int:
+    """Print a table. Raises `Failure` for a period that makes no sense."""
+    start_django()
+    try:
+        heads, rows = _groups(arguments) if arguments.by else _points(arguments)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    print(table((*heads, *_HEADS), rows))
+    return 0
+
+
+def export_usage(arguments: argparse.Namespace) -> int:
+    """Write rows as they are read."""
+    start_django()
+    from accounts.usage.export import Format, Selection, export
+
+    since, until = _period(arguments)
+    selection = Selection(since=since, until=until, filters=_filters(arguments), visible=None)
+    with _output(arguments.output) as file:
+        for text in export(selection, Format(arguments.format)):
+            file.write(text)
+    return 0
+
+
+def verify_usage(arguments: argparse.Namespace) -> int:
+    """Print what differs and a line about each day. Returns 1 when something differed."""
+    start_django()
+    from accounts.usage.verify import verify
+
+    is_balanced = True
+    for checked in verify(*_period(arguments), repair=arguments.repair):
+        for difference in checked.differences:
+            print(difference)
+        found = f"{len(checked.differences)} differences" if checked.differences else "balanced"
+        mended = ", written anew" if checked.differences and arguments.repair else ""
+        print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{mended}")
+        is_balanced = is_balanced and not checked.differences
+    return 0 if is_balanced else 1
+
+
+def _add_period(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from", dest="since", type=_moment, metavar="TIME", help="such as 2026-03-01T12:00"
+    )
+    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="default: now")
+    parser.add_argument(
+        "--last", type=period, default=timedelta(days=1), help="instead of --from (default: 1d)"
+    )
+    parser.add_argument(
+        "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
+    )
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    _add_period(parser)
+    for name in ("key", "user", "project", "organization"):
+        parser.add_argument(f"--{name}", type=int, action="append", metavar="ID")
+    for name in ("model", "endpoint", "outcome"):
+        parser.add_argument(f"--{name}", action="append", metavar="NAME")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time like 2026-03-01 or 2026-03-01T12:00"
+        ) from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise argparse.ArgumentTypeError(f"{name!r} is no time zone like Europe/Berlin") from None
+
+
+def _period(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
+    """Times without a zone of their own are in that of --time-zone."""
+    until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
+    return _in_zone(arguments.since, arguments) or until - arguments.last, until
+
+
+def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime | None:
+    if moment is None or moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=arguments.time_zone)
+
+
+def _filters(arguments: argparse.Namespace) -> Filters:
+    from accounts.usage.filters import Filters
+
+    return Filters(
+        keys=frozenset(arguments.key or ()),
+        users=frozenset(arguments.user or ()),
+        projects=frozenset(arguments.project or ()),
+        organizations=frozenset(arguments.organization or ()),
+        models=frozenset(arguments.model or ()),
+        endpoints=frozenset(arguments.endpoint or ()),
+        outcomes=frozenset(arguments.outcome or ()),
+    )
+
+
+def _question(arguments: argparse.Namespace) -> Question:
+    from accounts.usage.periods import Granularity
+    from accounts.usage.reports import Question
+
+    since, until = _period(arguments)
+    granularity = arguments.granularity
+    return Question(
+        since=since,
+        until=until,
+        filters=_filters(arguments),
+        visible=None,
+        zone=arguments.time_zone,
+        granularity=Granularity(granularity) if granularity else None,
+    )
+
+
+def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    from accounts.usage.filters import Dimension
+    from accounts.usage.reports import groups
+
+    by = [Dimension(name) for name in arguments.by]
+    found = groups(
+        _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
+    )
+    rows = [
+        (*map(_value, group.values, group.names), *_cells(group.figures)) for group in found.groups
+    ]
+    return tuple(name.upper() for name in arguments.by), rows
+
+
+def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    from accounts.usage.reports import series, totals
+
+    question = _question(arguments)
+    rows = [
+        (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
+        for point in series(question)
+    ]
+    return (str(question.point).upper(),), [*rows, ("TOTAL", *_cells(totals(question).figures))]
+
+
+def _value(value: int | str | None, name: str) -> str:
+    if isinstance(value, int):
+        return f"{name} ({value})"
+    return name or "-"
+
+
+def _cells(figures: Figures) -> tuple[str, ...]:
+    sums = (
+        figures.num_requests,
+        figures.num_errors,
+        figures.num_prompt_tokens,
+        figures.num_cached_tokens,
+        figures.num_output_tokens,
+        figures.num_reasoning_tokens,
+    )
+    latencies = (figures.first_token_ms, figures.total_ms)
+    return (*(f"{number:,}" for number in sums), *map(_percentiles, latencies))
+
+
+def _percentiles(found: Percentiles | None) -> str:
+    if found is None:
+        return "-"
+    return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
+
+
+def _output(path: str | None) -> AbstractContextManager[IO[str]]:
+    if path is None:
+        return nullcontext(sys.stdout)
+    try:
+        # CSV has line ends of its own.
+        return open(path, "w", encoding="utf-8", newline="")  # noqa: PTH123
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,147 @@
+"""Rows as files: every one once, in columns that stay, and nothing that a spreadsheet runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from usage_builders import NOON, admission, settlement
+
+from accounts.keys import NewKey
+from accounts.models import User
+from accounts.usage import export as export_module
+from accounts.usage.export import COLUMNS, Format, Selection, export
+from accounts.usage.filters import Filters, Visible
+from accounts.usage.store import store_settlements
+
+
+def store(num: int, **changes: Any) -> None:
+    """Some at the same moment: then the page ends between equals."""
+    store_settlements(
+        [
+            settlement(
+                f"r{n}",
+                admission=admission(
+                    f"r{n}", started_at=NOON + timedelta(seconds=n // 3), **changes
+                ),
+            )
+            for n in range(num)
+        ]
+    )
+
+
+def csv_rows(selection: Selection) -> list[dict[str, str]]:
+    text = "".join(export(selection, Format.CSV))
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def json_rows(selection: Selection) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in "".join(export(selection, Format.JSONL)).splitlines()]
+
+
+EVERYTHING = Selection(visible=None)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page_size", [1, 2, 7, 1000])
+def test_every_row_is_there_once_in_order_of_time(
+    page_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "_PAGE_SIZE", page_size)
+    store(14)
+
+    for rows in (csv_rows(EVERYTHING), json_rows(EVERYTHING)):
+        assert [row["request_id"] for row in rows] == [f"r{n}" for n in range(14)]
+
+
+@pytest.mark.django_db
+def test_the_columns_are_these_and_in_this_order() -> None:
+    store(1)
+
+    assert next(export(EVERYTHING, Format.CSV)) == ",".join(COLUMNS) + "\r\n"
+    assert list(json_rows(EVERYTHING)[0]) == list(COLUMNS)
+    assert COLUMNS[:3] == ("request_id", "client_request_id", "created_at")
+
+
+@pytest.mark.django_db
+def test_both_formats_say_the_same() -> None:
+    store(1)
+
+    told, exact = csv_rows(EVERYTHING)[0], json_rows(EVERYTHING)[0]
+
+    assert exact["created_at"] == told["created_at"] == "2026-03-01T12:00:00.000000Z"
+    assert (told["is_streamed"], exact["is_streamed"]) == ("true", True)
+    assert (told["project_id"], exact["project_id"]) == ("", None)
+    assert (told["total_ms"], exact["total_ms"]) == ("340.0", 340.0)
+
+
+@pytest.mark.django_db
+def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
+    store(6, user_id=7)
+    at = NOON + timedelta(seconds=1)
+
+    def num(**changes: Any) -> int:
+        return len(json_rows(Selection(**{"visible": None, **changes})))
+
+    assert num(since=at) == 3
+    assert num(until=at) == 3
+    assert num(filters=Filters(models=frozenset({"other"}))) == 0
+    assert num(visible=Visible(users=frozenset({7}))) == 6
+    assert num(visible=Visible(users=frozenset({8}))) == 0
+    assert num(visible=Visible()) == 0
+
+
+@pytest.mark.django_db
+def test_it_says_whether_the_owner_still_exists(
+    alice: User, new_key: Callable[..., NewKey]
+) -> None:
+    key = new_key().key
+    store(1, user_id=alice.pk, key_id=key.pk, project_id=key.project_id)
+    before = json_rows(EVERYTHING)[0]
+    key.delete()
+
+    after = json_rows(EVERYTHING)[0]
+
+    assert (before["key_exists"], before["user_exists"], before["project_exists"]) == (True,) * 3
+    assert (after["key_exists"], after["user_exists"]) == (False, True)
+    assert (after["key_id"], after["key_name"]) == (before["key_id"], "laptop")
+    assert before["organization_exists"] is False  # there was none
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_of_a_spreadsheet_is_a_formula(text: str) -> None:
+    store(1, key_name=text, client_request_id=text)
+
+    assert csv_rows(EVERYTHING)[0]["key_name"] == f"'{text}"
+    assert json_rows(EVERYTHING)[0]["key_name"] == text
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_any_text_comes_back_from_a_cell(text: str) -> None:
+    written = export_module._csv([[text, 5, None]])
+
+    [[read, number, nothing]] = csv.reader(io.StringIO(written, newline=""))
+    assert read.removeprefix("'") == text.removeprefix("'")
+    assert not read.startswith(("=", "+", "-", "@"))
+    assert (number, nothing) == ("5", "")
+
+
+@pytest.mark.django_db
+def test_a_page_asks_the_database_a_fixed_number_of_times(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)
+    store(10)
+
+    # Two full pages and an empty one; four questions about owners for each, of which those
+    # about nobody are not asked.
+    with django_assert_num_queries(3 + 2):
+        json_rows(EVERYTHING)

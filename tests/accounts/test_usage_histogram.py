@@ -1,0 +1,80 @@
+"""Latencies in buckets: how wrong a percentile may be, and that merging is joining."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.usage import histogram
+from accounts.usage.histogram import RELATIVE_ERROR, Latency
+
+durations_ms = st.floats(0.05, 1.4e7)
+samples = st.lists(st.tuples(st.sampled_from(Latency), st.floats(0, 1e9)), max_size=60)
+
+
+def encoded(measured: list[tuple[Latency, float]]) -> bytes:
+    places = histogram.Places()
+    for latency, duration_ms in measured:
+        places[histogram.place_of(latency, duration_ms)] += 1
+    return histogram.encode(places)
+
+
+@given(st.lists(durations_ms, min_size=1, max_size=300), st.sampled_from(Latency))
+def test_percentiles_are_those_of_the_sorted_samples_up_to_the_error(
+    durations: list[float], latency: Latency
+) -> None:
+    counts = histogram.counts_of([encoded([(latency, each) for each in durations])])
+
+    found = histogram.percentiles(counts, latency)
+
+    assert found is not None
+    assert found.num == len(durations)
+    in_order = sorted(durations)
+    for percent, told in ((50, found.p50), (95, found.p95), (99, found.p99)):
+        exact = in_order[math.ceil(len(in_order) * percent / 100) - 1]
+        assert told == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
+
+
+@given(samples, samples, samples)
+def test_joining_histograms_is_counting_all_together(
+    some: list[tuple[Latency, float]],
+    others: list[tuple[Latency, float]],
+    more: list[tuple[Latency, float]],
+) -> None:
+    joined = encoded(some) + encoded(others) + encoded(more)
+    together = encoded(some + others + more)
+
+    assert histogram.decode(joined) == histogram.decode(together)
+    assert histogram.compact(joined) == together
+    assert (histogram.counts_of([joined]) == histogram.counts_of([together])).all()
+
+
+@given(st.lists(st.floats(0, 1e13), min_size=1, max_size=50), st.sampled_from(Latency))
+def test_many_at_once_are_counted_as_one_by_one(durations: list[float], latency: Latency) -> None:
+    places = histogram.places_of(latency, np.array(durations))
+
+    assert places.tolist() == [histogram.place_of(latency, each) for each in durations]
+
+
+def test_counts_larger_than_a_word_holds_are_kept() -> None:
+    places = histogram.Places({7: 10_000_000_000, 1023: 1})
+
+    assert histogram.decode(histogram.encode(places)) == places
+
+
+@pytest.mark.parametrize("odd", [0.0, -1.0, math.nan, math.inf, 1e300])
+def test_odd_durations_are_counted_at_the_ends(odd: float) -> None:
+    bucket = histogram.place_of(Latency.FIRST_TOKEN, odd)
+
+    assert bucket in (0, histogram.NUM_BUCKETS - 1)
+
+
+def test_nothing_measured_has_no_percentiles() -> None:
+    counts = histogram.counts_of([encoded([(Latency.TOTAL, 5.0)])])
+
+    assert histogram.percentiles(counts, Latency.QUEUE) is None
+    assert histogram.percentiles(histogram.counts_of([]), Latency.TOTAL) is None

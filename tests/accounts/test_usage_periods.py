@@ -1,0 +1,127 @@
+"""Stretches of time are covered once, by roll-ups that are there."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.usage import periods
+from accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
+from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
+
+ALL_KEPT = Kept(-(10**11), -(10**11))
+moments = st.datetimes(
+    datetime(2025, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC), allow_imaginary=False
+)
+zones = st.sampled_from(
+    ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe"]
+)
+
+
+@given(
+    moments,
+    st.timedeltas(timedelta(seconds=1), timedelta(days=60)),
+    st.sampled_from(Granularity),
+    zones,
+    moments,
+    moments,
+)
+def test_every_second_is_told_once_by_roll_ups_that_are_kept(
+    since: datetime,
+    length: timedelta,
+    granularity: Granularity,
+    zone: str,
+    minutes_since: datetime,
+    hours_since: datetime,
+) -> None:
+    kept = Kept(
+        periods.floor(int(minutes_since.timestamp()), DAY_S),
+        periods.floor(int(hours_since.timestamp()), DAY_S),
+    )
+    until = since + length
+    try:
+        borders = periods.borders(since, until, granularity, ZoneInfo(zone), kept)
+    except TooManyPoints:
+        return
+
+    assert borders == sorted(set(borders))
+    assert borders[0] <= since.timestamp()
+    assert borders[-1] >= until.timestamp()
+    parts = [part for run in periods.runs(borders) for part in periods.parts(run.borders)]
+    assert parts[0].start_s == borders[0]
+    assert parts[-1].end_s == borders[-1]
+    for part, following in itertools.pairwise(parts):
+        assert part.end_s == following.start_s
+    for part in parts:
+        assert part.start_s % part.unit_s == part.end_s % part.unit_s == 0
+        if part.unit_s < DAY_S:
+            assert part.start_s >= kept.hours_since_s
+        if part.unit_s < HOUR_S:
+            assert part.start_s >= kept.minutes_since_s
+    # No unit lies on both sides of a border.
+    for border in borders:
+        assert all(
+            (border - part.start_s) % part.unit_s == 0
+            for part in parts
+            if part.start_s < border < part.end_s
+        )
+
+
+def test_the_runs_of_a_series_are_its_points() -> None:
+    borders = [0, 40, 100, 160, 220, 400]
+
+    runs = list(periods.runs(borders))
+
+    assert [(run.first, run.start_s, run.point_s) for run in runs] == [
+        (0, 0, 40),
+        (1, 40, 60),
+        (4, 220, 180),
+    ]
+    assert [run.borders for run in runs] == [(0, 40), (40, 100, 160, 220), (220, 400)]
+
+
+def test_days_are_those_of_the_zone_also_when_the_clock_changes() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    since = datetime(2026, 3, 28, tzinfo=berlin)
+
+    borders = periods.borders(since, since + timedelta(days=3), Granularity.DAY, berlin, ALL_KEPT)
+
+    hours = [(after - before) // HOUR_S for before, after in itertools.pairwise(borders)]
+    assert hours == [24, 23, 24]
+
+
+def test_a_long_period_is_told_by_days_and_its_ends_by_less() -> None:
+    start = 20 * DAY_S + 22 * HOUR_S + 59 * MINUTE_S
+
+    assert periods.parts([start, 24 * DAY_S + MINUTE_S]) == [
+        Part(MINUTE_S, start, start + MINUTE_S),
+        Part(HOUR_S, start + MINUTE_S, 21 * DAY_S),
+        Part(DAY_S, 21 * DAY_S, 24 * DAY_S),
+        Part(MINUTE_S, 24 * DAY_S, 24 * DAY_S + MINUTE_S),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("length", "granularity"),
+    [
+        (timedelta(hours=1), Granularity.MINUTE),
+        (timedelta(days=1), Granularity.HOUR),
+        (timedelta(days=30), Granularity.DAY),
+    ],
+)
+def test_the_granularity_follows_the_length(length: timedelta, granularity: Granularity) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+
+    assert periods.usual_granularity(since, since + length) is granularity
+
+
+def test_too_many_points_are_refused_with_what_to_change() -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+
+    with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):
+        periods.borders(since, since + timedelta(days=30), Granularity.MINUTE, UTC, ALL_KEPT)

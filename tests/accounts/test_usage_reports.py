@@ -1,0 +1,268 @@
+"""Reports say what the rows say, for any period, filter, group, zone and reader."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+from usage_builders import NOON, admission, settlement
+
+from accounts.models import HourRollup, MinuteRollup, UsageRecord
+from accounts.usage import retention
+from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.filters import Dimension, Filters, Visible
+from accounts.usage.histogram import RELATIVE_ERROR
+from accounts.usage.periods import Granularity, TooManyPoints
+from accounts.usage.reports import Question, groups, series, totals
+from accounts.usage.store import store_settlements
+
+ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata"]
+
+
+def request(request_id: str, **changes: Any) -> Settlement:
+    names = {"model", "endpoint", "started_at", "key_name", "username"}
+    names |= {f"{owner}_id" for owner in ("key", "user", "project", "organization")}
+    who = {name: changes.pop(name) for name in names & changes.keys()}
+    return settlement(request_id, admission=admission(request_id, **who), **changes)
+
+
+def day(**changes: Any) -> Question:
+    """The whole first of March 2026 for somebody who may see everything."""
+    start = NOON - timedelta(hours=12)
+    usual: dict[str, Any] = {"since": start, "until": start + timedelta(days=1), "visible": None}
+    return Question(**(usual | changes))
+
+
+# -- What is asked at random, against the rows ---------------------------------------------
+
+ids = st.sampled_from([1, 2, None])
+requests = st.builds(
+    lambda number, offset_s, outcome, **changes: request(
+        f"r{number}",
+        started_at=NOON + timedelta(seconds=offset_s),
+        outcome=outcome,
+        http_status=200 if outcome is Outcome.OK else 500,
+        **changes,
+    ),
+    number=st.integers(0, 60),
+    offset_s=st.integers(-40 * 86_400, 5 * 86_400),
+    outcome=st.sampled_from([Outcome.OK, Outcome.FAILED]),
+    key_id=ids,
+    user_id=ids,
+    project_id=ids,
+    organization_id=ids,
+    model=st.sampled_from(["a", "b"]),
+    endpoint=st.sampled_from(["x", "y"]),
+    num_output_tokens=st.integers(0, 1000),
+    total_ms=st.none() | st.floats(1, 1e5),
+)
+some_ids = st.frozensets(st.sampled_from([1, 2]), max_size=2)
+questions = st.builds(
+    lambda since_s, length_s, **rest: Question(
+        since=NOON + timedelta(seconds=since_s),
+        until=NOON + timedelta(seconds=since_s + length_s),
+        **rest,
+    ),
+    since_s=st.integers(-45 * 86_400, 5 * 86_400),
+    length_s=st.integers(1, 50 * 86_400),
+    zone=st.sampled_from(ZONES).map(ZoneInfo),
+    granularity=st.sampled_from([None, Granularity.HOUR, Granularity.DAY]),
+    filters=st.builds(
+        Filters,
+        keys=st.frozensets(ids, max_size=2),
+        projects=st.frozensets(ids, max_size=1),
+        models=st.frozensets(st.sampled_from(["a", "b"]), max_size=1),
+        outcomes=st.frozensets(st.sampled_from(["ok", "failed"]), max_size=1),
+    ),
+    visible=st.none()
+    | st.builds(Visible, keys=some_ids, users=some_ids, projects=some_ids, organizations=some_ids),
+)
+
+
+class AgainstTheRows(HypothesisTestCase):
+    """Each example has a database of its own."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.lists(requests, max_size=12), max_size=3), questions, st.data())
+    def test_reports_are_the_sums_of_the_rows(
+        self, batches: list[list[Settlement]], question: Question, data: st.DataObject
+    ) -> None:
+        for batch in batches:
+            store_settlements(batch)
+        found = totals(question)
+        check(found.figures, rows_of(question, found.since, found.until))
+        points = series(question)
+        assert points[0].since == found.since
+        assert points[-1].until == found.until
+        for point in points:
+            check(point.figures, rows_of(question, point.since, point.until))
+        by = data.draw(st.lists(st.sampled_from(Dimension), min_size=1, max_size=2, unique=True))
+        grouped = groups(question, by, with_points=True, max_groups=100)
+        seen = rows_of(question, found.since, found.until)
+        values = Counter(values_of(row, by) for row in seen)
+        assert {group.values: group.figures.num_requests for group in grouped.groups} == values
+        assert grouped.num_groups == len(values)
+        for group in grouped.groups:
+            check(group.figures, [row for row in seen if values_of(row, by) == group.values])
+            assert sum(point.figures.num_requests for point in group.points) == (
+                group.figures.num_requests
+            )
+
+
+def rows_of(question: Question, since: datetime, until: datetime) -> list[UsageRecord]:
+    return [
+        row
+        for row in UsageRecord.objects.filter(created_at__gte=since, created_at__lt=until)
+        if is_meant(row, question.filters) and is_visible(row, question.visible)
+    ]
+
+
+def is_meant(row: UsageRecord, filters: Filters) -> bool:
+    wanted = filters.by_dimension()
+    return all(getattr(row, each.column) in values for each, values in wanted.items())
+
+
+def is_visible(row: UsageRecord, visible: Visible | None) -> bool:
+    if visible is None:
+        return True
+    theirs = visible.by_dimension()
+    return any(getattr(row, each.column) in values for each, values in theirs.items())
+
+
+def values_of(row: UsageRecord, by: Sequence[Dimension]) -> tuple[Any, ...]:
+    return tuple(getattr(row, dimension.column) for dimension in by)
+
+
+def check(figures: Any, rows: list[UsageRecord]) -> None:
+    assert figures.num_requests == len(rows)
+    assert figures.num_errors == sum(row.outcome == Outcome.FAILED for row in rows)
+    assert figures.num_output_tokens == sum(row.num_output_tokens for row in rows)
+    assert figures.num_tokens == sum(row.num_output_tokens + row.num_prompt_tokens for row in rows)
+    durations = sorted(row.total_ms for row in rows if row.total_ms is not None)
+    if not durations:
+        assert figures.total_ms is None
+        return
+    assert figures.total_ms.num == len(durations)
+    exact = durations[math.ceil(len(durations) * 0.95) - 1]
+    assert figures.total_ms.p95 == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
+
+
+# -- What is asked on purpose ----------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_reader_who_may_see_nothing_sees_nothing() -> None:
+    store_settlements([request("r1", user_id=7)])
+
+    assert totals(day(visible=Visible())).figures.num_requests == 0
+    assert groups(day(visible=Visible()), [Dimension.MODEL]).groups == ()
+    assert totals(day(visible=Visible(users=frozenset({7})))).figures.num_requests == 1
+
+
+@pytest.mark.django_db
+def test_the_largest_groups_come_first_and_the_rest_is_counted() -> None:
+    store_settlements(
+        [request(f"a{n}", model="often") for n in range(3)]
+        + [request("b", model="long", num_output_tokens=10_000), request("c", model="rare")]
+    )
+
+    by_requests = groups(day(), [Dimension.MODEL], max_groups=2)
+    by_tokens = groups(day(), [Dimension.MODEL], max_groups=1, largest="num_tokens")
+
+    assert [group.values for group in by_requests.groups] == [("often",), ("long",)]
+    assert by_requests.num_groups == 3
+    assert [group.names for group in by_tokens.groups] == [("long",)]
+    with pytest.raises(KeyError):
+        groups(day(), [Dimension.MODEL], largest="id")
+
+
+@pytest.mark.django_db
+def test_a_group_has_the_name_that_its_id_had_last() -> None:
+    store_settlements([request("r1", key_id=4, key_name="old")])
+    store_settlements([request("r2", key_id=4, key_name="new"), request("r3", key_name="")])
+
+    found = groups(day(), [Dimension.KEY])
+
+    assert [(group.values, group.names) for group in found.groups] == [
+        ((4,), ("new",)),
+        ((None,), ("",)),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_series_has_a_point_also_where_nothing_was_used() -> None:
+    store_settlements([request("r1"), request("r2", started_at=NOON + timedelta(hours=2))])
+
+    points = series(day(granularity=Granularity.HOUR))
+
+    assert len(points) == 24
+    assert [point.figures.num_requests for point in points[11:16]] == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.django_db
+def test_days_are_those_of_the_reader() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    store_settlements([request("r1", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))])
+
+    march = Question(
+        since=datetime(2026, 3, 1, tzinfo=berlin),
+        until=datetime(2026, 3, 4, tzinfo=berlin),
+        visible=None,
+        zone=berlin,
+        granularity=Granularity.DAY,
+    )
+
+    assert [point.figures.num_requests for point in series(march)] == [0, 1, 0]
+
+
+@pytest.mark.django_db
+def test_a_month_is_read_from_days_alone(django_assert_num_queries: Any) -> None:
+    store_settlements([request("r1")])
+    MinuteRollup.objects.all().delete()
+    HourRollup.objects.all().delete()
+
+    month = day(since=NOON - timedelta(days=20, hours=12))
+
+    # Two for what is kept, one for the sums.
+    with django_assert_num_queries(3):
+        assert totals(month).figures.num_requests == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("age", "widened_to"),
+    [
+        (timedelta(days=3), timedelta(minutes=1)),
+        (timedelta(days=20), timedelta(hours=1)),
+        (timedelta(days=500), timedelta(days=1)),
+    ],
+)
+def test_a_period_is_widened_to_what_is_kept(age: timedelta, widened_to: timedelta) -> None:
+    store_settlements([request("r1", started_at=NOON - age)])
+    retention.delete_old({"rows": 10, "by_minute": 7, "by_hour": 365}, NOON)
+
+    found = totals(day(since=NOON - age, until=NOON - age + timedelta(seconds=1)))
+
+    assert found.until - found.since == widened_to
+    assert found.figures.num_requests == 1
+
+
+def test_a_period_must_have_a_length_and_a_zone() -> None:
+    with pytest.raises(ValueError, match="ends before it begins"):
+        day(until=NOON - timedelta(days=1))
+    with pytest.raises(ValueError, match="need a time zone"):
+        day(since=datetime(2026, 1, 1))
+
+
+@pytest.mark.django_db
+def test_a_series_of_too_many_points_is_refused() -> None:
+    with pytest.raises(TooManyPoints):
+        series(day(since=NOON - timedelta(days=90), granularity=Granularity.HOUR))

@@ -1,0 +1,124 @@
+"""What is old goes, and reports do not notice."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import models
+from usage_builders import NOON, admission, settlement
+
+from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
+from accounts.usage import horizons
+from accounts.usage.entries import BoundLimit, Outcome
+from accounts.usage.histogram import Percentiles
+from accounts.usage.reports import Figures, Question, totals
+from accounts.usage.retention import TABLES, delete_old
+from accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.django_db
+
+USUAL = {"rows": 30, "refusals": 30, "by_minute": 7, "by_hour": 365, "by_day": 0}
+AGES = (0, 5, 20, 200, 500)
+
+
+def fill() -> None:
+    bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
+    store_settlements(
+        [
+            settlement(
+                f"r{age}",
+                admission=admission(f"r{age}", started_at=NOON - timedelta(days=age)),
+                outcome=Outcome.REJECTED,
+                bound_limits=(bound,),
+            )
+            for age in AGES
+        ]
+    )
+
+
+def all_of_it() -> Figures:
+    return totals(
+        Question(since=NOON - timedelta(days=600), until=NOON + timedelta(days=1), visible=None)
+    ).figures
+
+
+def left(table: type[models.Model]) -> int:
+    rows = table._default_manager.all()
+    if table in (UsageRecord, RefusedRequest):
+        return rows.count()
+    return rows.values("start_s").distinct().count()
+
+
+def test_each_table_keeps_what_its_setting_says() -> None:
+    fill()
+
+    deleted = delete_old(USUAL, NOON)
+
+    assert [left(table) for table in (UsageRecord, RefusedRequest)] == [3, 3]
+    assert [left(table) for table in (MinuteRollup, HourRollup, DayRollup)] == [2, 4, 5]
+    assert deleted["rows"] == deleted["refusals"] == 2
+    assert "by_day" not in deleted
+
+
+def test_totals_stay_when_what_they_were_made_of_is_gone() -> None:
+    fill()
+    before = all_of_it()
+
+    delete_old({**USUAL, "by_hour": 1}, NOON)
+
+    assert before.num_requests == len(AGES)
+    assert isinstance(before.total_ms, Percentiles)
+    assert all_of_it() == before
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_batches_of_any_size_delete_the_same(batch_size: int) -> None:
+    fill()
+
+    delete_old(dict.fromkeys(TABLES, 10), NOON, batch_size=batch_size)
+
+    assert [left(table) for table in TABLES.values()] == [2] * len(TABLES)
+
+
+def test_nothing_is_kept_half_a_day() -> None:
+    fill()
+
+    delete_old({"rows": 5}, NOON)
+
+    assert horizons.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert UsageRecord.objects.filter(request_id="r5").exists()
+
+
+def test_what_was_deleted_once_does_not_come_back_with_a_longer_setting() -> None:
+    fill()
+    delete_old({"by_minute": 7}, NOON)
+
+    delete_old({"by_minute": 300}, NOON)
+
+    assert horizons.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
+
+
+def test_a_journal_from_before_all_rows_is_not_counted_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill()
+    before = all_of_it()
+    delete_old(USUAL, NOON)
+
+    with caplog.at_level(logging.ERROR):
+        fill()
+
+    assert all_of_it() == before
+    assert "2 requests from before" in caplog.text
+
+
+def test_a_late_row_that_is_young_enough_is_counted_also_where_minutes_are_gone() -> None:
+    fill()
+    delete_old(USUAL, NOON)
+
+    late = admission("late", started_at=NOON - timedelta(days=20))
+    store_settlements([settlement("late", admission=late)])
+
+    assert all_of_it().num_requests == len(AGES) + 1

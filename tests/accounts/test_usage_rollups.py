@@ -1,0 +1,138 @@
+"""Roll-ups are the sums of the rows, whenever and however often those come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from usage_builders import NOON, admission, settlement
+
+from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
+from accounts.usage import histogram, rollups
+from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.grains import Grain
+from accounts.usage.histogram import Latency
+from accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.django_db
+
+
+def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) -> Settlement:
+    who = {name: changes.pop(name) for name in ("model", "key_id", "project_id") if name in changes}
+    return settlement(
+        request_id, admission=admission(request_id, started_at=NOON + after, **who), **changes
+    )
+
+
+def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
+    return list(table._default_manager.filter(slice__grain=Grain.ALL).order_by("start_s"))
+
+
+def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
+    store_settlements([request("r1", after=timedelta(hours=1, minutes=2, seconds=3))])
+
+    noon_s = int(NOON.timestamp())
+    starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
+    assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
+    row = finest(MinuteRollup)[0]
+    assert [getattr(row, column) for column in rollups.SUMS] == [1, 0, 11, 8, 0, 30, 20, 0.0]
+    places = histogram.decode(bytes(row.histograms))
+    assert places == {
+        histogram.place_of(Latency.QUEUE, 0.5): 1,
+        histogram.place_of(Latency.FIRST_TOKEN, 12.25): 1,
+        histogram.place_of(Latency.TOTAL, 340.0): 1,
+    }
+
+
+def test_requests_of_one_slice_share_a_row() -> None:
+    store_settlements([request("r1"), request("r2", after=timedelta(seconds=59))])
+    store_settlements([request("r3", after=timedelta(seconds=30))])
+    store_settlements([request("r4", after=timedelta(minutes=1))])
+
+    assert [row.num_requests for row in finest(MinuteRollup)] == [3, 1]
+    assert [row.num_requests for row in finest(HourRollup)] == [4]
+    assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
+
+
+def test_what_is_told_twice_counts_once() -> None:
+    store_settlements([request("r1"), request("r1", num_output_tokens=99)])
+    store_settlements([request("r1"), request("r2")])
+
+    assert [row.num_requests for row in finest(DayRollup)] == [2]
+    assert [row.num_output_tokens for row in finest(DayRollup)] == [60]
+
+
+def test_a_late_request_is_counted_when_it_began() -> None:
+    store_settlements([request("r1")])
+    store_settlements([request("late", after=timedelta(days=-3))])
+
+    noon_s = int(NOON.timestamp())
+    assert [row.start_s for row in finest(MinuteRollup)] == [noon_s - 3 * 86_400, noon_s]
+
+
+def test_every_grain_has_every_request() -> None:
+    store_settlements([request("r1"), request("r2", model="other", key_id=4)])
+    store_settlements([request("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)])
+
+    for grain in Grain:
+        for table in (HourRollup, DayRollup):
+            of_grain = table.objects.filter(slice__grain=grain)
+            assert sum(row.num_requests for row in of_grain) == 3
+            assert sum(row.num_errors for row in of_grain) == 1
+    models = UsageSlice.objects.filter(grain=Grain.MODEL).values_list("model", flat=True)
+    assert sorted(models) == ["other", "reference-chat"]
+
+
+def test_a_grain_says_nothing_that_it_leaves_out() -> None:
+    store_settlements([request("r1", key_id=3, project_id=5)])
+
+    key = UsageSlice.objects.get(grain=Grain.KEY)
+    assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
+    assert (key.model, key.endpoint, key.outcome, key.status_class) == ("", "", "", None)
+    model = UsageSlice.objects.get(grain=Grain.MODEL)
+    assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
+
+
+def test_names_that_no_model_has_do_not_fill_the_books() -> None:
+    unknown = {"outcome": Outcome.REJECTED, "http_status": 404}
+    store_settlements([request(f"r{n}", model=f"made-up-{n}", **unknown) for n in range(3)])
+
+    assert [(row.num_requests, row.slice.model) for row in finest(DayRollup)] == [(3, "")]
+    assert UsageRecord.objects.filter(model="made-up-1").exists()
+
+
+def test_long_histograms_are_made_compact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollups, "_LONG_HISTOGRAMS_BYTES", 40)
+    for n in range(10):
+        store_settlements([request(f"r{n}", total_ms=100.0 + n)])
+
+    row = finest(DayRollup)[0]
+    places = histogram.decode(bytes(row.histograms))
+    assert sum(places.values()) == 30
+    assert len(bytes(row.histograms)) <= 40 + 4 * 3
+
+
+def test_rows_and_sums_are_stored_together_or_not_at_all() -> None:
+    def fails_at_the_last_level(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("INSERT INTO accounts_dayrollup"):
+            raise OperationalError("gone in the middle")
+        return execute(sql, *args)
+
+    with (
+        connection.execute_wrapper(fails_at_the_last_level),
+        pytest.raises(OperationalError),
+    ):
+        store_settlements([request("r1")])
+
+    assert not UsageRecord.objects.exists()
+    assert not MinuteRollup.objects.exists()
+    assert not UsageSlice.objects.exists()
+
+
+def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
+    store_settlements([request("r1")])
+
+    # It is in databases: another one would part the past from the future.
+    assert UsageSlice.objects.get(grain=Grain.ALL).digest == "40e0c715d4052fce4d1d88820b46f5a2"

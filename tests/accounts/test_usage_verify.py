@@ -1,0 +1,164 @@
+"""The books balance after anything, and it is found out when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+from usage_builders import NOON, admission, settlement
+
+from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
+from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.retention import delete_old
+from accounts.usage.store import store_settlements
+from accounts.usage.verify import Difference, verify
+
+EVER = (NOON - timedelta(days=20), NOON + timedelta(days=2))
+
+
+def differences() -> list[Difference]:
+    return [difference for checked in verify(*EVER) for difference in checked.differences]
+
+
+def store(*request_ids: str, age: timedelta = timedelta(), **changes: Any) -> None:
+    store_settlements(
+        [
+            settlement(each, admission=admission(each, started_at=NOON - age), **changes)
+            for each in request_ids
+        ]
+    )
+
+
+requests = st.builds(
+    lambda number, age_s, model, key_id, **changes: settlement(
+        f"r{number}",
+        admission=admission(
+            f"r{number}", started_at=NOON - timedelta(seconds=age_s), model=model, key_id=key_id
+        ),
+        **changes,
+    ),
+    number=st.integers(0, 30),
+    age_s=st.integers(0, 15 * 86_400),
+    model=st.sampled_from(["a", "b"]),
+    key_id=st.sampled_from([1, 2, None]),
+    outcome=st.sampled_from(Outcome),
+    http_status=st.sampled_from([200, 404, 500, None]),
+    num_output_tokens=st.integers(0, 2000),
+    weighted_tokens=st.floats(0, 1e6),
+    total_ms=st.none() | st.floats(0, 1e7),
+    inter_token_ms=st.none() | st.floats(0, 1e4),
+)
+# What happens to a batch: whether its transaction dies, and after how many statements.
+deaths = st.none() | st.integers(0, 8)
+
+
+class Away(OperationalError):
+    """The database is away."""
+
+
+class AfterAnything(HypothesisTestCase):
+    """Each example has a database of its own."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(st.tuples(st.lists(requests, max_size=8), deaths), max_size=6),
+        st.none() | st.integers(1, 12),
+    )
+    def test_the_books_balance_whatever_comes_twice_or_late_or_dies(
+        self, batches: list[tuple[list[Settlement], int | None]], keep_days: int | None
+    ) -> None:
+        for batch, death in batches:
+            store_and_perhaps_die(batch, death)
+        for batch, _ in batches:  # recovery tells everything once more
+            store_settlements(batch)
+        told = {each.admission.request_id for batch, _ in batches for each in batch}
+        assert set(UsageRecord.objects.values_list("request_id", flat=True)) == told
+        if keep_days is not None:
+            delete_old({"rows": keep_days, "by_minute": 3}, NOON)
+        checked = list(verify(*EVER))
+        assert [each.differences for each in checked] == [()] * len(checked)
+        assert sum(each.num_rows for each in checked) == UsageRecord.objects.count()
+
+
+def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> None:
+    num_done = 0
+
+    def dies(execute: Any, sql: str, *args: Any) -> Any:
+        nonlocal num_done
+        if sql.startswith(("INSERT", "UPDATE", "DELETE")):
+            if num_done == death:
+                raise Away
+            num_done += 1
+        return execute(sql, *args)
+
+    try:
+        with connection.execute_wrapper(dies):
+            store_settlements(batch)
+    except Away:
+        pass
+
+
+@pytest.mark.django_db
+def test_a_sum_that_is_wrong_is_told_and_repaired() -> None:
+    store("r1", "r2")
+    HourRollup.objects.filter(slice__grain="all").update(num_output_tokens=61)
+
+    [difference] = differences()
+
+    assert (difference.unit, difference.start) == ("hour", NOON)
+    assert (difference.column, difference.in_rows, difference.in_rollups) == (
+        "num_output_tokens",
+        60,
+        61,
+    )
+    assert "alice / laptop / reference-chat / chat/completions / ok" in str(difference)
+    assert [len(each.differences) for each in verify(*EVER, repair=True) if each.differences] == [1]
+    assert differences() == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+def test_a_sum_that_is_lost_is_told_and_repaired(table: type[HourRollup]) -> None:
+    store("r1")
+    table.objects.all().delete()
+
+    assert {each.unit for each in differences()} == {table.__name__.removesuffix("Rollup").lower()}
+    list(verify(*EVER, repair=True))
+    assert differences() == []
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_lost_is_told() -> None:
+    store("r1", "r2", age=timedelta(days=1))
+    UsageRecord.objects.filter(request_id="r1").delete()
+
+    assert {each.unit for each in differences()} == {"minute", "hour", "day"}
+
+
+@pytest.mark.django_db
+def test_a_histogram_that_is_wrong_is_told() -> None:
+    store("r1")
+    DayRollup.objects.update(histograms=b"")
+
+    assert {(each.column, each.in_rows, each.in_rollups) for each in differences()} == {
+        ("histograms", "3 measured", "0 measured")
+    }
+
+
+@pytest.mark.django_db
+def test_only_days_that_have_all_their_rows_are_checked() -> None:
+    store("old", age=timedelta(days=15))
+    store("young", age=timedelta(days=1))
+    delete_old({"rows": 10}, NOON)
+
+    checked = list(verify(*EVER))
+
+    assert min(each.day for each in checked) == NOON - timedelta(days=10, hours=12)
+    assert sum(each.num_rows for each in checked) == 1
+    assert differences() == []
