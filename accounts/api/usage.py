@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
@@ -33,6 +33,7 @@ _USUAL_PERIOD: Final = timedelta(days=1)
 _LARGEST: Final = {"requests": "num_requests", "tokens": "num_tokens", "errors": "num_errors"}
 
 
+@extend_schema_field(OpenApiTypes.STR)
 class Words(serializers.Field):  # type: ignore[type-arg]
     """Several values in one parameter, with commas between them."""
 
@@ -292,7 +293,7 @@ class UsageExport(Guarded):
 
 async def _in_pieces(texts: Iterator[str]) -> AsyncIterator[str]:
     """Asynchronous, because Django would otherwise read all of it before it sends the first."""
-    while (text := await sync_to_async(next)(texts, None)) is not None:
+    while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text
 
 
