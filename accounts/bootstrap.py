@@ -6,6 +6,7 @@ import secrets
 
 from django.db import transaction
 
+from accounts import changes
 from accounts.keys import create_key
 from accounts.models import ApiKey, User
 
@@ -21,7 +22,9 @@ def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
     if oldest is not None:
         return oldest, None
     password = secrets.token_urlsafe(15)  # 20 characters
-    return User.objects.create_superuser(_free_name(username), password=password), password
+    admin = User(username=_free_name(username), is_superuser=True, is_staff=True)
+    admin.set_password(password)
+    return changes.add(admin), password
 
 
 @transaction.atomic

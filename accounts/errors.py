@@ -2,7 +2,8 @@
 
     AccountsError
      ├─ KeyRefused     the caller did not prove who it is
-     └─ NotAllowed     it did, but may not do this
+     ├─ NotAllowed     it did, but may not do this
+     └─ AppendOnly     nobody may: the audit log is only added to
 
 The door that catches `KeyRefused` answers 401 with its message, which says what to do, and
 403 for `NotAllowed`.
@@ -72,3 +73,10 @@ class NotAllowed(AccountsError):
         self.code = code
         self.param = param
         super().__init__(message)
+
+
+class AppendOnly(AccountsError):
+    """An entry of the audit log was to be changed or deleted."""
+
+    def __init__(self) -> None:
+        super().__init__("The audit log is only added to: its entries stay as they are.")

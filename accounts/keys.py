@@ -21,10 +21,11 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
 from django.utils import timezone
 
-from accounts.models import ApiKey, Project, User
+from accounts import audit, changes
+from accounts.errors import KeyRefused, Refusal
+from accounts.models import ApiKey, KeyState, Project, User
 from accounts.models.keys import usual_scopes
 from accounts.people import home_project
 
@@ -86,10 +87,19 @@ def create_key(
     return _with_secret(key)
 
 
-@transaction.atomic
+def change_key(key: ApiKey, **values: object) -> ApiKey:
+    """Give a key other values. Raises `ValidationError` for those that no key can have."""
+    return changes.change(key, "update", **values)
+
+
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """A new key that may do the same. The old one works for the time of `grace`, unless it
     expires before that. Raises ValueError for a key that is revoked or was rotated before."""
+    with audit.writing():
+        return _rotate(key, grace)
+
+
+def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
     if old.revoked_at is not None:
         raise ValueError("This key is revoked. Create a new one.")
@@ -107,10 +117,12 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
             allowed_networks=old.allowed_networks,
         )
     )
+    before = audit.snapshot(old)
     ends_at = timezone.now() + grace
     old.expires_at = min(old.expires_at or ends_at, ends_at)
     old.replaced_by = new.key
     old.save(update_fields=["expires_at", "replaced_by"])
+    audit.record_change("rotate", old, before)
     key.refresh_from_db()
     return new
 
@@ -122,27 +134,52 @@ def _with_secret(key: ApiKey) -> NewKey:
     key.pepper_id = max(peppers)
     key.hint = hint_of(secret)
     key.digest = digest_of(secret.encode(), peppers[key.pepper_id]).hex()
-    key.full_clean()
-    key.save(force_insert=True)
-    return NewKey(key, secret)
+    return NewKey(changes.add(key), secret)
 
 
 def revoke_key(key: ApiKey) -> None:
     """Stop the key for good. A key that is revoked keeps the time of the first time."""
-    ApiKey.objects.filter(pk=key.pk).revoke()
-    key.refresh_from_db(fields=["revoked_at", "updated_at"])
+    with audit.writing():
+        if not _is_in(key, "revoked_at"):
+            changes.switch(key, "revoke", revoked_at=timezone.now())
 
 
 def pause_key(key: ApiKey) -> None:
-    """Stop the key until it is resumed."""
-    ApiKey.objects.filter(pk=key.pk).pause()
-    key.refresh_from_db(fields=["paused_at", "updated_at"])
+    """Stop the key until it is resumed. A key that is revoked stays as it is."""
+    with audit.writing():
+        if not _is_in(key, "revoked_at") and key.paused_at is None:
+            changes.switch(key, "pause", paused_at=timezone.now())
 
 
 def resume_key(key: ApiKey) -> None:
     """Let a paused key open the door again."""
-    ApiKey.objects.filter(pk=key.pk).resume()
-    key.refresh_from_db(fields=["paused_at", "updated_at"])
+    with audit.writing():
+        if _is_in(key, "paused_at"):
+            changes.switch(key, "resume", paused_at=None)
+
+
+def find_key(secret: str) -> ApiKey:
+    """The key with this secret, from the database: for doors without a key table.
+
+    Raises `KeyRefused` for one that opens no door now.
+    """
+    if not looks_like_key(secret):
+        raise KeyRefused(Refusal.MALFORMED if secret else Refusal.MISSING)
+    digests = [digest_of(secret.encode(), pepper).hex() for pepper in key_peppers().values()]
+    keys = ApiKey.objects.select_related("owner", "project__organization")
+    key = keys.filter(digest__in=digests).first()
+    if key is None:
+        raise KeyRefused(Refusal.UNKNOWN)
+    state = key.state_at(timezone.now())
+    if state is not KeyState.ACTIVE:
+        raise KeyRefused(Refusal[state.name])
+    return key
+
+
+def _is_in(key: ApiKey, mark: str) -> bool:
+    """Whether the stored key has the mark, which the one in hand is given too."""
+    key.refresh_from_db(fields=["revoked_at", "paused_at", "updated_at"])
+    return getattr(key, mark) is not None
 
 
 def looks_like_key(text: str | bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounts import changes
 from accounts.models import Membership, Organization, Project, Role, User
 
 _FIRST = "default"
@@ -13,8 +14,10 @@ def first_project() -> Project:
     oldest = Project.objects.select_related("organization").order_by("id").first()
     if oldest is not None:
         return oldest
-    organization, _ = Organization.objects.get_or_create(name=_FIRST)
-    return Project.objects.create(organization=organization, name=_FIRST)
+    organization = Organization.objects.filter(name=_FIRST).first()
+    if organization is None:
+        organization = changes.add(Organization(name=_FIRST))
+    return changes.add(Project(organization=organization, name=_FIRST))
 
 
 def home_project(user: User) -> Project:
@@ -35,7 +38,4 @@ def home_project(user: User) -> Project:
 
 def join(user: User, organization: Organization, role: Role) -> Membership:
     """Let the user have this role, in place of another, in the whole organisation."""
-    membership, _ = Membership.objects.update_or_create(
-        user=user, organization=organization, project=None, defaults={"role": role}
-    )
-    return membership
+    return changes.set_role(user, organization, role)

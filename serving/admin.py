@@ -11,14 +11,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
+from accounts.admin.audited import AuditedAdmin
+from serving import registry
 from serving.admin_form import ServedModelForm
 from serving.models import EngineState, EngineStatus, ServedModel
 
 # Only the type checker knows that Django's admin classes are generic.
 if TYPE_CHECKING:
-    _ServedModelAdmin = admin.ModelAdmin[ServedModel]
+    _ServedModelAdmin = AuditedAdmin[ServedModel]
 else:
-    _ServedModelAdmin = admin.ModelAdmin
+    _ServedModelAdmin = AuditedAdmin
 
 _ERROR_LENGTH_IN_LIST: Final = 80  # characters
 _ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
@@ -114,8 +116,7 @@ class ServedModelAdmin(_ServedModelAdmin):
         """The names of the models that this changes."""
         changed = [model for model in models if model.is_loaded is not is_loaded]
         for model in changed:
-            model.is_loaded = is_loaded
-            model.save(update_fields=["is_loaded", "updated_at"])
+            registry.load(model, is_loaded)
             self.log_change(request, model, "Loaded." if is_loaded else "Unloaded.")
         return ", ".join(model.name for model in changed)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from accounts import changes
 from serving.engine.config import parse_options
 from serving.models import EngineState, EngineStatus, ServedModel
 from serving.output.formats import by_name
@@ -82,21 +83,22 @@ def add_model(
         options=dict(options or {}),
         is_loaded=load,
     )
-    model.full_clean()
-    model.save()
-    return _info(model)
+    return _info(changes.add(model))
 
 
 def set_loaded(name: str, is_loaded: bool) -> None:  # noqa: FBT001
     """Ask the node to start or end a model's engine. Raises `UnknownModel`."""
-    model = _find(name)
-    model.is_loaded = is_loaded
-    model.save(update_fields=["is_loaded", "updated_at"])
+    load(_find(name), is_loaded)
+
+
+def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
+    """The same for a model that is known. Whatever is wrong with it, the node finds out."""
+    changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
 
 
 def remove_model(name: str) -> None:
     """Serve it no longer; its folder stays. Raises `UnknownModel`."""
-    _find(name).delete()
+    changes.remove(_find(name))
 
 
 def list_models() -> list[ServedModelInfo]:

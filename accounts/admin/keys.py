@@ -1,25 +1,36 @@
-"""API keys in Django's admin: made, shown once, renamed, revoked."""
+"""API keys in Django's admin: made, shown once, changed, paused, rotated, revoked."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from accounts.keys import create_key
-from accounts.models import ApiKey, KeyState
+from accounts import changes
+from accounts.access import Action
+from accounts.admin.scoped import ScopedAdmin, ScopedForm, access_of
+from accounts.keys import create_key, pause_key, resume_key, revoke_key, rotate_key
+from accounts.models import ApiKey, KeyState, Scope
+from accounts.models.keys import in_state, usual_scopes
 
-_CHOSEN = ["name", "owner", "expires_at"]
-_DRAWN = ["hint", "state", "created_at", "revoked_at", "last_used_at"]
+_LISTS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
+_CHANGED: Final = ["name", "scopes", *_LISTS, "expires_at"]
+_CHOSEN: Final = ["name", "owner", "project", *_CHANGED[1:]]
+_DRAWN: Final = [
+    *("hint", "state", "created_at", "paused_at", "revoked_at", "replaced_by", "last_used_at"),
+    *("last_used_ip", "last_used_model"),
+]
+_GRACE: Final = timedelta(days=1)
 
 
 class KeyStateFilter(admin.SimpleListFilter):
@@ -34,22 +45,43 @@ class KeyStateFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
         """The keys in the chosen state."""
-        revoked = Q(revoked_at__isnull=False)
-        expired = Q(expires_at__lte=timezone.now())
-        match self.value():
-            case KeyState.REVOKED:
-                return queryset.filter(revoked)
-            case KeyState.EXPIRED:
-                return queryset.filter(expired & ~revoked)
-            case KeyState.OWNER_INACTIVE:
-                return queryset.filter(~revoked & ~expired, owner__is_active=False)
-            case KeyState.ACTIVE:
-                return queryset.filter(~revoked & ~expired, owner__is_active=True)
-        return queryset
+        try:
+            state = KeyState(self.value() or "")
+        except ValueError:
+            return queryset
+        return queryset.filter(in_state(state, timezone.now()))
 
 
-class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
+class LinesField(forms.CharField):
+    """A list of texts, one on each line."""
+
+    widget = forms.Textarea(attrs={"rows": 2, "cols": 50})
+
+    def __init__(self, help_text: str) -> None:
+        super().__init__(required=False, help_text=help_text)
+
+    def prepare_value(self, value: Any) -> Any:
+        """For the page."""
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        """From the page."""
+        return [line.strip() for line in (value or "").splitlines() if line.strip()]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """As lists."""
+        return bool(list(initial or []) != self.to_python(data))
+
+
+class ApiKeyForm(ScopedForm[ApiKey]):
     """A new key must not be expired at birth; one that exists may be ended this way."""
+
+    scopes = forms.MultipleChoiceField(
+        choices=Scope.choices, widget=forms.CheckboxSelectMultiple, initial=usual_scopes
+    )
+    allowed_models = LinesField("Names, one on each line; empty allows all.")
+    allowed_endpoints = LinesField("Such as chat/completions, one on each line; empty allows all.")
+    allowed_networks = LinesField("Such as 10.0.0.0/8, one on each line; empty allows all.")
 
     def clean_expires_at(self) -> datetime | None:
         """Raises ValidationError for a new key with a time in the past."""
@@ -60,26 +92,21 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Makes keys, shows the secret once, and revokes them."""
+class ApiKeyAdmin(ScopedAdmin[ApiKey]):
+    """Makes keys, shows their secrets once, and follows them to their end."""
 
     form = ApiKeyForm
     empty_text = "No key yet. Add one: programs send it with each request."
     list_display = [
-        "name",
-        "owner",
-        "hint",
-        "state",
-        "created_at",
-        "expires_at",
+        *("name", "owner", "project", "hint", "state", "created_at", "expires_at"),
         "last_used_at",
     ]
-    list_filter = [KeyStateFilter, "created_at", "last_used_at"]
+    list_filter = [KeyStateFilter, "project", "created_at", "last_used_at"]
     list_select_related = ["owner", "project__organization"]
     search_fields = ["name", "hint", "owner__username"]
-    autocomplete_fields = ["owner"]
+    autocomplete_fields = ["owner", "project"]
     ordering = ["-created_at", "-id"]
-    actions = ["revoke"]
+    actions = ["pause", "resume", "rotate", "revoke"]
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
@@ -90,12 +117,12 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
-        """A new key is three answers; the rest is drawn."""
+        """A new key is a few answers; the rest is drawn."""
         return _CHOSEN if obj is None else [*_CHOSEN, *_DRAWN]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> list[str]:
-        """Afterwards only name and expiry change."""
-        return [] if obj is None else ["owner", *_DRAWN]
+        """A key stays its owner's, in its project."""
+        return [] if obj is None else ["owner", "project", *_DRAWN]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Most people make keys for themselves."""
@@ -114,25 +141,78 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> None:
         """Save the key; of a new one, show the secret."""
         if change:
-            obj.save(update_fields=["name", "expires_at"])
+            changes.change(obj, **{name: getattr(obj, name) for name in _CHANGED})
             return
-        new = create_key(owner=obj.owner, name=obj.name, expires_at=obj.expires_at)
+        new = create_key(
+            owner=obj.owner,
+            project=obj.project,
+            name=obj.name,
+            expires_at=obj.expires_at,
+            scopes=obj.scopes,
+            models=obj.allowed_models,
+            endpoints=obj.allowed_endpoints,
+            networks=obj.allowed_networks,
+        )
         # The admin goes on with the object of its form.
         obj.pk = new.key.pk
         obj.refresh_from_db()
-        messages.warning(
-            request,
-            format_html(
-                "Copy the new key now, it cannot be shown again: <code>{}</code>",
-                new.secret,
-            ),
-        )
+        _show(request, new.secret, "the new key")
+
+    @admin.action(description="Pause selected keys", permissions=["change"])
+    def pause(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        """Stop the keys until they are resumed."""
+        self._do(request, keys.filter(paused_at=None), pause_key, "paused", Action.STOP)
+
+    @admin.action(description="Resume selected keys", permissions=["change"])
+    def resume(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        """Let paused keys open the door again."""
+        paused = keys.filter(paused_at__isnull=False)
+        self._do(request, paused, resume_key, "resumed", Action.MANAGE)
 
     @admin.action(description="Revoke selected keys", permissions=["change"])
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         """Stop the keys, for good."""
-        fresh = list(keys.filter(revoked_at=None))
-        num_revoked = ApiKey.objects.filter(pk__in=[key.pk for key in fresh]).revoke()
-        for key in fresh:
-            self.log_change(request, key, "Revoked.")
-        messages.success(request, f"{num_revoked} of the selected keys revoked.")
+        self._do(request, keys, revoke_key, "revoked", Action.STOP)
+
+    @admin.action(
+        description="Rotate selected keys: the old ones work for a day more",
+        permissions=["change"],
+    )
+    def rotate(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        """Replace the keys, and show the new secrets."""
+        access = access_of(request)
+
+        def replace(key: ApiKey) -> None:
+            if not access.may_act_as(key):
+                raise ValueError("Its owner may do more than you.")
+            _show(request, rotate_key(key, grace=_GRACE).secret, f"the key that replaces {key}")
+
+        self._do(request, keys, replace, "rotated", Action.MANAGE)
+
+    def _do(
+        self,
+        request: HttpRequest,
+        keys: QuerySet[ApiKey],
+        act: Callable[[ApiKey], object],
+        done: str,
+        action: Action,
+    ) -> None:
+        access, num_done = access_of(request), 0
+        for key in keys.filter(revoked_at=None).select_related("owner", "project__organization"):
+            try:
+                if not access.may(action, key):
+                    raise ValueError("Your role does not allow this.")
+                act(key)
+            except ValueError as error:
+                messages.error(request, f"{key}: {error}")
+                continue
+            num_done += 1
+            self.log_change(request, key, f"{done.capitalize()}.")
+        messages.success(request, f"{num_done} of the selected keys {done}.")
+
+
+def _show(request: HttpRequest, secret: str, what: str) -> None:
+    messages.warning(
+        request,
+        format_html("Copy {} now, it cannot be shown again: <code>{}</code>", what, secret),
+    )

@@ -8,10 +8,10 @@ from typing import Any
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Count, Sum
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from accounts.admin.scoped import ReadOnly
 from accounts.admin.usage_filters import EndpointFilter, ModelFilter, PeriodFilter
 from accounts.models import UsageRecord
 from accounts.usage.entries import Outcome
@@ -40,7 +40,7 @@ class TotalsPaginator(Paginator):  # type: ignore[type-arg]
 
 
 @admin.register(UsageRecord)
-class UsageRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class UsageRecordAdmin(ReadOnly):
     """A table with totals. The rows are the books: nobody edits them."""
 
     empty_text = "No requests in the last 24 hours. Each is a row here, a moment after its end."
@@ -105,18 +105,6 @@ class UsageRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def total(self, row: UsageRecord) -> str:
         """Milliseconds to the end."""
         return _rounded(row.total_ms)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Only requests make rows."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: UsageRecord | None = None) -> bool:
-        """Nobody."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: UsageRecord | None = None) -> bool:
-        """Nobody."""
-        return False
 
 
 def _rounded(duration_ms: float | None) -> str:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from django.db import models
+
+from accounts.errors import AppendOnly
+
+
+class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
+    """Entries to be read: none of the ways to change rows works."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `AppendOnly`."""
+        raise AppendOnly
+
+    update = delete = _raw_delete = bulk_create = bulk_update = update_or_create = _refuse
 
 
 class AuditEntry(models.Model):
@@ -25,6 +39,8 @@ class AuditEntry(models.Model):
     previous_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64, unique=True)
 
+    objects = AuditEntryQuerySet.as_manager()
+
     class Meta:
         verbose_name_plural = "audit entries"
         ordering = ["-number"]
@@ -36,3 +52,13 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}: {self.action} {self.target} by {self.actor}"
+
+    def save(self, **kwargs: Any) -> None:
+        """As Django's, once. Raises `AppendOnly` for an entry that is stored."""
+        if not self._state.adding:
+            raise AppendOnly
+        super().save(**{**kwargs, "force_insert": True})
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `AppendOnly`."""
+        raise AppendOnly

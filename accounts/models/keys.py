@@ -86,6 +86,28 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
         models.QuerySet.update(self.filter(is_news, id=key_id), **uses)
 
 
+def in_state(state: KeyState, now: datetime) -> models.Q:
+    """What `ApiKey.state_at` says, as a condition on keys."""
+    is_inactive = {
+        KeyState.OWNER_INACTIVE: models.Q(owner__is_active=False),
+        KeyState.PROJECT_INACTIVE: (
+            models.Q(project__is_active=False) | models.Q(project__organization__is_active=False)
+        ),
+    }
+    reasons = {
+        KeyState.REVOKED: models.Q(revoked_at__isnull=False),
+        KeyState.EXPIRED: models.Q(expires_at__isnull=False, expires_at__lte=now),
+        KeyState.PAUSED: models.Q(paused_at__isnull=False),
+        **is_inactive,
+    }
+    condition = models.Q()
+    for reason, holds in reasons.items():
+        if reason is state:
+            return condition & holds
+        condition &= ~holds
+    return condition
+
+
 class ApiKey(Stamped):
     """A key that a program calls with. The secret itself is nowhere: see `accounts.keys`.
 

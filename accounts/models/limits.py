@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
@@ -42,9 +43,13 @@ class LimitWindow(models.TextChoices):
     NONE = "none", "at any time"
 
 
+# Python reads them from hundreds of files, each time.
+_time_zones = cache(available_timezones)
+
+
 def check_time_zone(name: str) -> None:
     """Raises ValidationError for a zone that does not exist."""
-    if name not in available_timezones():
+    if name not in _time_zones():
         raise ValidationError(f"There is no time zone {name}. They look like Europe/Berlin.")
 
 

@@ -11,7 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 # What is looked at daily comes first. What is not named here comes last, by name.
-_ORDER: Final = ("ServedModel", "UsageRecord", "ApiKey", "User", "Group")
+_ORDER: Final = (
+    *("ServedModel", "UsageRecord", "RefusedRequest", "ApiKey", "Limit", "ModelWeight", "User"),
+    *("Membership", "Organization", "Project", "AuditEntry", "Group"),
+)
 
 
 class VineryAdminSite(AdminSite):

@@ -10,6 +10,7 @@ urlpatterns = [
     path("", RedirectView.as_view(url="/admin/", permanent=False)),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.signin.urls")),
+    path("api/", include("accounts.api.urls")),
     path("", include("serving.urls")),
 ]
 

@@ -17,9 +17,11 @@ from django.urls import reverse
 from django.utils import timezone
 from usage_builders import admission, settlement
 
+from accounts import changes
 from accounts.keys import NewKey
 from accounts.keytable import KeyTable
-from accounts.models import ApiKey, UsageRecord, User
+from accounts.models import ApiKey, Project, Role, UsageRecord, User
+from accounts.people import first_project, home_project, join
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
 
@@ -39,9 +41,10 @@ def root(db: None, client: Client) -> User:
 
 @pytest.fixture
 def staff(db: None, client: Client) -> User:
-    """May do with keys whatever permissions give, logged in."""
+    """May do with keys whatever permissions and an admin's role give, logged in."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
+    join(staff, first_project().organization, Role.ADMIN)
     client.force_login(staff)
     return staff
 
@@ -62,7 +65,16 @@ def shown_names(client: Client, **query: str) -> set[str]:
 def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:
     response = client.post(
         reverse(ADD_KEY),
-        {"name": "laptop", "owner": alice.pk, "expires_at_0": "", "expires_at_1": ""},
+        {
+            "name": "laptop",
+            "owner": alice.pk,
+            "project": home_project(alice).pk,
+            "scopes": ["inference", "manage"],
+            "allowed_models": "tiny-chat\r\n  small \n\n",
+            "allowed_networks": "127.0.0.0/8",
+            "expires_at_0": "",
+            "expires_at_1": "",
+        },
         follow=True,
     )
 
@@ -72,6 +84,9 @@ def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> Non
     table.refresh()
     assert table.authenticate(f"Bearer {secret}").username == "alice"
     key = ApiKey.objects.get()
+    assert key.scopes == ["inference", "manage"]
+    assert key.allowed_models == ["tiny-chat", "small"]
+    assert key.allowed_networks == ["127.0.0.0/8"]
     for page in (reverse(KEYS), reverse(CHANGE_KEY, args=[key.pk])):
         assert secret not in text_of(client.get(page))
         assert key.hint in text_of(client.get(page))
@@ -89,6 +104,8 @@ def test_a_new_key_cannot_be_expired(client: Client, root: User) -> None:
         {
             "name": "laptop",
             "owner": root.pk,
+            "project": first_project().pk,
+            "scopes": ["inference"],
             "expires_at_0": "2020-01-01",
             "expires_at_1": "00:00:00",
         },
@@ -98,10 +115,11 @@ def test_a_new_key_cannot_be_expired(client: Client, root: User) -> None:
     assert not ApiKey.objects.exists()
 
 
-def test_only_name_and_expiry_of_a_key_change(
+def test_secret_owner_and_project_of_a_key_stay(
     client: Client, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     key = new_key().key
+    other = changes.add(Project(organization=key.project.organization, name="other"))
     before = ApiKey.objects.filter(pk=key.pk).values().get()
 
     client.post(
@@ -109,6 +127,9 @@ def test_only_name_and_expiry_of_a_key_change(
         {
             "name": "renamed",
             "owner": root.pk,
+            "project": other.pk,
+            "scopes": ["usage"],
+            "allowed_endpoints": "completions",
             "hint": "forged",
             "digest": "forged",
             "revoked_at_0": "2020-01-01",
@@ -119,7 +140,7 @@ def test_only_name_and_expiry_of_a_key_change(
 
     after = ApiKey.objects.filter(pk=key.pk).values().get()
     changed = {column for column in before if before[column] != after[column]}
-    assert changed == {"name", "expires_at", "updated_at"}
+    assert changed == {"name", "scopes", "allowed_endpoints", "expires_at", "updated_at"}
     assert after["name"] == "renamed"
 
 

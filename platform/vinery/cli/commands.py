@@ -7,11 +7,31 @@ command runs, so `--help` and the supervisor start fast.
 from __future__ import annotations
 
 import argparse
+import getpass
+import os
 import sys
 from collections.abc import Sequence
 
+from accounts.actors import Actor, acting_as
 from vinery import __version__
-from vinery.cli import admin, jobs, key, model, node, prepare, ready, up, usage, web
+from vinery.cli import (
+    admin,
+    audit,
+    jobs,
+    key,
+    limit,
+    model,
+    node,
+    organization,
+    prepare,
+    project,
+    ready,
+    up,
+    usage,
+    user,
+    web,
+    weight,
+)
 from vinery.cli.shape import Failure
 from vinery.env import SettingError
 
@@ -55,6 +75,13 @@ Those with secrets in them may also be files: add _FILE to the name.
 """
 
 
+_FOR_PEOPLE = (
+    *(up, ready, model, key, usage, limit, weight, user, project, organization, audit),
+    admin,
+)
+_FOR_HOSTS = (prepare, web, node, jobs)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     root = argparse.ArgumentParser(
@@ -65,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"vinery {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (up, ready, model, key, usage, admin, prepare, web, node, jobs):
+    for module in (*_FOR_PEOPLE, *_FOR_HOSTS):
         module.add_to(commands)
     return root
 
@@ -74,12 +101,22 @@ def run(argv: Sequence[str] | None) -> int:
     """Run one command. Returns 0, 1 when it failed, 2 when a setting or argument must change."""
     arguments = parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
+        with acting_as(_actor):
+            status: int = arguments.run(arguments)
     except SettingError as error:
         return _say(error, 2)
     except Failure as error:
         return _say(error, 1)
     return status
+
+
+def _actor() -> Actor:
+    """Whoever may run commands here, by the name that the system has for them."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have none
+        name = str(os.getuid())
+    return Actor(None, f"command line ({name})")
 
 
 def _say(error: Exception, status: int) -> int:

@@ -1,46 +1,106 @@
-"""`vinery key`: make, list and revoke API keys."""
+"""`vinery key`: make, list, pause, rotate and revoke API keys."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, start_django, table
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import ApiKey, User
 
 _PERIOD = re.compile(r"([1-9]\d{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "last_used")
 
 
 def add_to(commands: Commands) -> None:
     """Add `vinery key` and what is under it."""
-    key = commands.add_parser("key", help="make, list and revoke API keys")
+    key = commands.add_parser("key", help="make, list, pause, rotate and revoke API keys")
     actions = key.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_create(actions)
 
+    show = actions.add_parser("list", help="list keys", description="List keys, the newest first.")
+    show.add_argument("--user", metavar="NAME", help="only this user's")
+    show.add_argument("--project", metavar="NAME", help="only this project's")
+    add_json(show)
+    show.set_defaults(run=list_keys)
+
+    replace = actions.add_parser(
+        "rotate",
+        help="replace a key by a new one that may do the same",
+        description="Replace a key by a new one that may do the same, and print it once.",
+    )
+    _add_key(replace)
+    replace.add_argument(
+        "--grace",
+        type=period,
+        default=timedelta(0),
+        metavar="PERIOD",
+        help="how long the old key goes on to work, like 12h, 30d or 4w (default: not at all)",
+    )
+    replace.set_defaults(run=rotate)
+    for name, run, help_text in (
+        ("pause", pause, "stop a key until it is resumed"),
+        ("resume", resume, "let a paused key open the door again"),
+        ("revoke", revoke, "stop a key for good"),
+    ):
+        action = actions.add_parser(
+            name,
+            help=help_text,
+            description=f"{help_text.capitalize()}. Servers follow within a second.",
+        )
+        _add_key(action)
+        action.set_defaults(run=run)
+
+
+def _add_create(actions: Commands) -> None:
     make = actions.add_parser(
-        "create", help="make a key", description="Make a key, and print it once."
+        "create",
+        help="make a key",
+        description="Make a key, and print it once.",
+        epilog="Options that may be given several times allow each of their values; without "
+        "them, all are allowed.",
     )
     make.add_argument("--name", required=True, help="what the key is for")
     make.add_argument("--user", help="whose key it is (default: the first administrator)")
+    make.add_argument(
+        "--project",
+        metavar="NAME",
+        help="PROJECT or ORGANISATION/PROJECT (default: the first of the user's)",
+    )
+    make.add_argument(
+        "--scope",
+        action="append",
+        choices=("inference", "usage", "manage"),
+        help="what it may be used for (default: inference and usage)",
+    )
+    for option, help_text in (
+        ("--model", "a model that it may use"),
+        ("--endpoint", "an endpoint that it may call, such as chat/completions"),
+        ("--network", "a network that it may be used from, such as 10.0.0.0/8"),
+    ):
+        make.add_argument(
+            option, action="append", default=[], metavar=option[2:].upper(), help=help_text
+        )
     make.add_argument(
         "--expires-in", type=period, metavar="PERIOD", help="like 12h, 30d or 4w (default: never)"
     )
     make.set_defaults(run=create)
 
-    show = actions.add_parser("list", help="list all keys", description="List all keys.")
-    show.set_defaults(run=list_keys)
 
-    stop = actions.add_parser(
-        "revoke",
-        help="stop a key for good",
-        description="Stop a key for good. Servers refuse it within a second.",
-    )
-    stop.add_argument("key", metavar="ID_OR_HINT", help="the id, or the hint, from `key list`")
-    stop.set_defaults(run=revoke)
+def _add_key(action: argparse.ArgumentParser) -> None:
+    action.add_argument("key", metavar="ID_OR_HINT", help="the id, or the hint, from `key list`")
 
 
 def period(text: str) -> timedelta:
@@ -55,24 +115,72 @@ def create(arguments: argparse.Namespace) -> int:
     """Make a key and print its secret, alone on its line for scripts."""
     start_django()
     from accounts.keys import create_key
+    from vinery.cli.find import project_named
 
     lasts: timedelta | None = arguments.expires_in
-    expires_at = datetime.now(UTC) + lasts if lasts else None
-    new = create_key(owner=_owner(arguments.user), name=arguments.name, expires_at=expires_at)
+    owner = _owner(arguments.user)
+    with refusals():
+        new = create_key(
+            owner=owner,
+            project=project_named(arguments.project) if arguments.project else None,
+            name=arguments.name,
+            expires_at=datetime.now(UTC) + lasts if lasts else None,
+            scopes=arguments.scope,
+            models=arguments.model,
+            endpoints=arguments.endpoint,
+            networks=arguments.network,
+        )
     print(new.secret)
     return 0
 
 
-def list_keys(_: argparse.Namespace) -> int:
-    """Print a table of all keys, the newest first."""
+def list_keys(arguments: argparse.Namespace) -> int:
+    """Print keys, the newest first."""
     start_django()
     from accounts.models import ApiKey
+    from vinery.cli.find import project_named, user_named
 
+    keys = ApiKey.objects.select_related("owner", "project__organization")
+    if arguments.user:
+        keys = keys.filter(owner=user_named(arguments.user))
+    if arguments.project:
+        keys = keys.filter(project=project_named(arguments.project))
     now = datetime.now(UTC)
-    rows = [
-        _row(key, now) for key in ApiKey.objects.select_related("owner", "project__organization")
-    ]
-    print(table(("ID", "HINT", "NAME", "USER", "STATE", "EXPIRES", "LAST USED"), rows))
+    print_rows([_row(key, now) for key in keys], _HEADS, as_json=arguments.json)
+    return 0
+
+
+def rotate(arguments: argparse.Namespace) -> int:
+    """Replace the key that is named, and print the new secret. Raises `Failure`."""
+    start_django()
+    from accounts.keys import rotate_key
+
+    key = _find(arguments.key)
+    with refusals():
+        new = rotate_key(key, grace=arguments.grace)
+    print(new.secret)
+    return 0
+
+
+def pause(arguments: argparse.Namespace) -> int:
+    """Pause the one key that is named. Raises `Failure` for none or several."""
+    start_django()
+    from accounts.keys import pause_key
+
+    key = _find_standing(arguments.key)
+    pause_key(key)
+    print(f"{key} is paused.")
+    return 0
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Resume the one key that is named. Raises `Failure` for none or several."""
+    start_django()
+    from accounts.keys import resume_key
+
+    key = _find_standing(arguments.key)
+    resume_key(key)
+    print(f"{key} is resumed.")
     return 0
 
 
@@ -87,32 +195,35 @@ def revoke(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _row(key: ApiKey, now: datetime) -> tuple[str, ...]:
-    return (
-        str(key.pk),
-        key.hint,
-        key.name,
-        key.owner.get_username(),
-        key.state_at(now).value,
-        _day(key.expires_at),
-        _day(key.last_used_at),
-    )
-
-
-def _day(moment: datetime | None) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M") if moment else "-"
+def _row(key: ApiKey, now: datetime) -> dict[str, Any]:
+    return {
+        "id": key.pk,
+        "hint": key.hint,
+        "name": key.name,
+        "user": key.owner.get_username(),
+        "project": key.project.name,
+        "organization": key.project.organization.name,
+        "state": key.state_at(now).value,
+        "scopes": key.scopes,
+        "models": key.allowed_models,
+        "endpoints": key.allowed_endpoints,
+        "networks": key.allowed_networks,
+        "expires": key.expires_at,
+        "last_used": key.last_used_at,
+    }
 
 
 def _find(id_or_hint: str) -> ApiKey:
-    from accounts.models import ApiKey
+    from vinery.cli.find import key_named
 
-    by = {"pk": id_or_hint} if id_or_hint.isdecimal() else {"hint": id_or_hint}
-    found = list(ApiKey.objects.filter(**by)[:2])
-    if not found:
-        raise Failure(f"There is no key {id_or_hint}. See: vinery key list")
-    if len(found) > 1:
-        raise Failure(f"Several keys have the hint {id_or_hint}. Use the id from: vinery key list")
-    return found[0]
+    return key_named(id_or_hint)
+
+
+def _find_standing(id_or_hint: str) -> ApiKey:
+    key = _find(id_or_hint)
+    if key.revoked_at is not None:
+        raise Failure(f"{key} is revoked, for good. Make a new one.")
+    return key
 
 
 def _owner(username: str | None) -> User:

@@ -1,11 +1,15 @@
-"""What all commands share: their parsers' type, their failure, and how Django is started."""
+"""What all commands share: their parsers' type, their failure, how Django is started, and how
+lists are printed."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -36,3 +40,50 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Let a list be printed for programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON, one object for each row")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], heads: Sequence[str], *, as_json: bool) -> None:
+    """Print rows that all have the same columns: as a table, or all that is known as JSON.
+
+    The table has the columns of `heads`.
+    """
+    if as_json:
+        print(json.dumps(rows, indent=2, default=_plain, ensure_ascii=False))
+        return
+    titles = [head.upper().replace("_", " ") for head in heads]
+    print(table(titles, [[_cell(row[head]) for head in heads] for row in rows]))
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what a rule refuses into a line. Raises `Failure`."""
+    from django.core.exceptions import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise Failure(" ".join(error.messages)) from error
+    except ValueError as error:
+        raise Failure(str(error)) from error
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None | "" | [] | ():
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M")
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)

@@ -105,6 +105,7 @@ MIDDLEWARE = [
     "vinery.hosts.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "accounts.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "accounts.signin.required.second_factor_required",
     "accounts.signin.pages.sign_in_pages",
@@ -235,22 +236,39 @@ WHITENOISE_ALLOW_ALL_ORIGINS = False
 # -- Management API -----------------------------------------------------------------------
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.api.authentication.KeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["accounts.api.authentication.MayManage"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
-    "PAGE_SIZE": 50,
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "accounts.api.schema.Schema",
+    "EXCEPTION_HANDLER": "accounts.api.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "Models, people, keys, limits and usage.",
+    "DESCRIPTION": "People, keys, limits, usage, refusals and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "accounts.api.schema.complete",
+    ],
+    "ENUM_NAME_OVERRIDES": {
+        "Role": "accounts.models.Role",
+        "KeyScope": "accounts.models.Scope",
+        "LimitScope": "accounts.models.LimitScope",
+        "LimitMetric": "accounts.models.LimitMetric",
+        "LimitWindow": "accounts.models.LimitWindow",
+        "KeyState": "accounts.models.KeyState",
+        "Break": "accounts.audit.Break",
+    },
 }
 
 # -- Jobs: a message only wakes a worker, the work itself is a row in the database -------------

@@ -1,0 +1,104 @@
+"""Whatever goes wrong under `/api/`, as OpenAI words errors: one object with four keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.http import Http404
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+from rest_framework.serializers import as_serializer_error
+from rest_framework.views import set_rollback
+
+from accounts.errors import KeyRefused, NotAllowed
+
+_CODES: Final = {
+    400: "invalid_value",
+    401: "invalid_api_key",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    409: "conflict",
+    415: "unsupported_media_type",
+}
+_NO_FIELD: Final = ("non_field_errors", "__all__", "detail")
+
+
+class Conflict(exceptions.APIException):
+    """The row is in a state in which this cannot be done."""
+
+    status_code = status.HTTP_409_CONFLICT
+
+
+def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """The answer to an error, or None for what is the server's own fault."""
+    response = _response(error)
+    if response is not None:
+        set_rollback()
+    return response
+
+
+def _response(error: Exception) -> Response | None:
+    match error:
+        case KeyRefused():
+            return _answer(401, error.message, headers={"WWW-Authenticate": "Bearer"})
+        case NotAllowed():
+            return _answer(403, error.message, code=error.code)
+        case Http404():
+            return _answer(404, "There is nothing of that id here, or not for you.")
+        case DjangoValidationError():
+            return _invalid(as_serializer_error(error))
+        case exceptions.ValidationError():
+            return _invalid(error.detail)
+        case exceptions.ParseError():
+            return _answer(400, str(error.detail), code="invalid_json")
+        case exceptions.APIException():
+            return _answer(error.status_code, str(error.detail), headers=_headers(error))
+    return None
+
+
+def _headers(error: exceptions.APIException) -> dict[str, str]:
+    scheme = getattr(error, "auth_header", None)
+    return {"WWW-Authenticate": scheme} if scheme else {}
+
+
+def _invalid(detail: Any) -> Response:
+    """The first of all complaints: a client mends one and sees the next."""
+    path, complaint = _first(detail, ())
+    param = ".".join(path) or None
+    message = str(complaint)
+    code = {"required": "missing_required_parameter", "unknown": "unknown_parameter"}.get(
+        getattr(complaint, "code", ""), "invalid_value"
+    )
+    return _answer(400, f"{param}: {message}" if param else message, param=param, code=code)
+
+
+def _first(detail: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+    match detail:
+        case Mapping():
+            name, inner = next((name, inner) for name, inner in detail.items() if inner)
+            return _first(inner, path if name in _NO_FIELD else (*path, str(name)))
+        case list():
+            at, inner = next((at, inner) for at, inner in enumerate(detail) if inner)
+            return _first(inner, (*path, str(at)) if isinstance(inner, Mapping) else path)
+    return path, detail
+
+
+def _answer(
+    status_code: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    error = {
+        "message": message,
+        "type": "invalid_request_error" if status_code < 500 else "server_error",
+        "param": param,
+        "code": code or _CODES.get(status_code),
+    }
+    return Response({"error": error}, status=status_code, headers=headers)

@@ -1,0 +1,135 @@
+"""Organisations and the projects in them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import Model, QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts import changes
+from accounts.access import Action
+from accounts.api.base import Changes, Makes
+from accounts.api.wire import Filters, Nothing, StrictModel, id_filter, switch_filter, text_filter
+from accounts.models import Organization, Project
+
+
+class Seen(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
+    """The id of a row that the caller sees. Others are told apart from none by nobody."""
+
+    def __init__(self, model: type[Model], *related: str, **more: Any) -> None:
+        self.model, self.related = model, related
+        # REST framework wants a queryset at once; the caller is known later.
+        super().__init__(queryset=model._default_manager.none(), **more)
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """What the caller sees."""
+        view = self.context.get("view")
+        if view is None or getattr(view, "swagger_fake_view", False):
+            return self.model._default_manager.none()
+        rows: QuerySet[Any] = view.access.rows(self.model)
+        return rows.select_related(*self.related) if self.related else rows
+
+
+class OrganizationBody(StrictModel):
+    """An organisation."""
+
+    class Meta:
+        model = Organization
+        fields = ["id", "name", "is_active", "created_at", "updated_at"]
+        read_only_fields = ["is_active", "created_at", "updated_at"]
+
+
+class OrganizationFilters(Filters):
+    """Which organisations."""
+
+    name = text_filter("Exactly this name.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+
+class Switches(Makes, Changes):
+    """And activated and deactivated: keys of what is inactive open no door."""
+
+    switch: ClassVar[Action] = Action.MANAGE
+
+    @extend_schema(request=Nothing)
+    @action(detail=True, methods=["post"])
+    def activate(self, request: Request, pk: str) -> Response:
+        """Let the keys in it open the door again."""
+        return self._switch(is_active=True)
+
+    @extend_schema(request=Nothing)
+    @action(detail=True, methods=["post"])
+    def deactivate(self, request: Request, pk: str) -> Response:
+        """Let none of the keys in it open the door, within a second."""
+        return self._switch(is_active=False)
+
+    def _switch(self, *, is_active: bool) -> Response:
+        Nothing(data=self.request.data).is_valid(raise_exception=True)
+        row = self.get_object()
+        self.require(self.switch, row)
+        return self.told(changes.set_active(row, is_active))
+
+
+class Organizations(Switches):
+    """Companies or teams. What is in one is seen by its members alone. Administrators of the
+    platform make and switch them; owners rename theirs."""
+
+    model = Organization
+    serializer_class = OrganizationBody
+    filters = OrganizationFilters
+    ordering = ("name",)
+    words = ("an organisation", "organisations")
+    switch = Action.SWITCH
+
+
+class ProjectBody(StrictModel):
+    """A project."""
+
+    organization = Seen(Organization, help_text="The organisation's id; it cannot be changed.")
+    organization_name = serializers.CharField(source="organization.name", read_only=True)
+
+    class Meta:
+        model = Project
+        fields = [
+            *("id", "organization", "organization_name", "name", "is_active"),
+            *("created_at", "updated_at"),
+        ]
+        read_only_fields = ["is_active", "created_at", "updated_at"]
+        validators: ClassVar[list[Any]] = []
+
+    def get_fields(self) -> Any:
+        """A project stays in its organisation."""
+        return fixed(super().get_fields(), self, "organization")
+
+
+class ProjectFilters(Filters):
+    """Which projects."""
+
+    organization = id_filter("an organisation")
+    name = text_filter("Exactly this name.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+
+class Projects(Switches):
+    """What keys are made for, and what is counted together."""
+
+    model = Project
+    serializer_class = ProjectBody
+    related = ("organization",)
+    filters = ProjectFilters
+    ordering = ("name",)
+    words = ("a project", "projects")
+
+
+def fixed(fields: Any, body: serializers.Serializer[Any], *names: str) -> Any:
+    """Lets only a new row be given these fields."""
+    is_change = getattr(body.context.get("view"), "action", "") == "partial_update"
+    if is_change or isinstance(body.instance, Model):
+        for name in names:
+            fields[name].read_only = True
+    return fields

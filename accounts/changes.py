@@ -1,0 +1,229 @@
+"""How people, projects, limits and weights change: checked, stored and audited in one step.
+
+The API, the admin and the commands all come through here, so none of them forgets the log.
+Keys have more of a life and a module of their own, `accounts.keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db.models import Model
+
+from accounts import audit
+from accounts.models import (
+    ApiKey,
+    Limit,
+    LimitScope,
+    Membership,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+
+RowT = TypeVar("RowT", bound=Model)
+
+_OWNERS_OF_LIMITS: Final[dict[str, type[Model]]] = {
+    LimitScope.ORGANIZATION: Organization,
+    LimitScope.PROJECT: Project,
+    LimitScope.USER: User,
+    LimitScope.KEY: ApiKey,
+}
+
+
+def add(row: RowT) -> RowT:
+    """Store a new row. Raises `ValidationError` for values that it cannot have."""
+    with audit.writing():
+        row.full_clean()
+        check(row)
+        row.save(force_insert=True)
+        audit.record("create", row, after=audit.snapshot(row))
+    return row
+
+
+def change(row: RowT, action: str = "update", **values: object) -> RowT:
+    """Give a stored row these values. Raises `ValidationError` for those it cannot have.
+
+    The log gets what differs from what was stored; if nothing does, nothing is written.
+    """
+    return _store(row, action, values, is_checked=True)
+
+
+def switch(row: RowT, action: str, **values: object) -> RowT:
+    """The same for values that any row can have, whatever else is wrong with it: what has
+    become invalid can be stopped all the same."""
+    return _store(row, action, values, is_checked=False)
+
+
+def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: bool) -> RowT:
+    with audit.writing():
+        stored = _manager(row).get(pk=row.pk)
+        for name, value in values.items():
+            setattr(row, name, value)
+        changed = [name for name in values if _differs(row, stored, name)]
+        if not changed:
+            return row
+        if is_checked:
+            row.full_clean(exclude=_others(row, changed))
+        check(row, stored)
+        row.save(update_fields=[*changed, *_stamps(row)])
+        columns = {_column(row, name) for name in changed}
+        before = audit.snapshot(stored).items()
+        audit.record_change(action, row, {name: old for name, old in before if name in columns})
+    return row
+
+
+def remove(row: Model) -> None:
+    """Delete a row, and tell of every key and membership that goes with it."""
+    with audit.writing():
+        _check_leaves_an_owner(row)
+        if isinstance(row, User):
+            for key in row.api_keys.select_related("project"):
+                audit.record("delete", key, before=audit.snapshot(key))
+            for membership in row.memberships.select_related("user", "project", "organization"):
+                audit.record("delete", membership, before=audit.snapshot(membership))
+        audit.record("delete", row, before=audit.snapshot(row))
+        row.delete()
+
+
+# -- People
+
+
+def add_user(
+    username: str,
+    *,
+    password: str | None = None,
+    email: str = "",
+    is_service: bool = False,
+    place: Organization | Project | None = None,
+    role: str = Role.MEMBER,
+) -> User:
+    """A new user with a role in a place. Without a password nobody signs in as them.
+
+    Raises `ValidationError`, for a password that is too weak too.
+    """
+    user = User(username=username, email=email, is_service=is_service)
+    if password is not None:
+        if is_service:
+            raise ValidationError({"password": "A service account does not sign in."})
+        try:
+            validate_password(password, user)
+        except ValidationError as error:
+            raise ValidationError({"password": error.messages}) from None
+    user.set_password(password)
+    with audit.writing():
+        add(user)
+        if place is not None:
+            add(membership_of(user, place, role))
+    return user
+
+
+def membership_of(user: User, place: Organization | Project, role: str) -> Membership:
+    """A role that is not stored yet, in a whole organisation or in one project."""
+    if isinstance(place, Project):
+        return Membership(
+            user=user, organization_id=place.organization_id, project=place, role=role
+        )
+    return Membership(user=user, organization=place, role=role)
+
+
+def set_role(user: User, place: Organization | Project, role: str) -> Membership:
+    """Let the user have this role there, in place of another."""
+    wanted = membership_of(user, place, role)
+    with audit.writing():
+        known = Membership.objects.filter(
+            user=user, organization_id=wanted.organization_id, project=wanted.project
+        ).first()
+        return add(wanted) if known is None else change(known, role=role)
+
+
+def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
+    """Let keys of a user, a project or an organisation open the door, or none of them."""
+    return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
+
+
+def set_password(user: User, password: str) -> None:
+    """Raises `ValidationError` for a weak password, or one of a service account."""
+    if user.is_service:
+        raise ValidationError({"password": "A service account does not sign in."})
+    validate_password(password, user)
+    with audit.writing():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        audit.record("password", user)
+
+
+# -- Rules that need more than one row
+
+
+def check(row: Model, stored: Model | None = None) -> None:
+    """Raises `ValidationError` for a row that cannot be beside the others there are.
+
+    `stored` is the row as it was, None for a new one.
+    """
+    match row:
+        case Limit() if stored is None:
+            _check_owner_of_limit(row)
+        case Membership():
+            if row.project is not None and row.project.organization_id != row.organization_id:
+                raise ValidationError({"project": "This project is in another organisation."})
+            if row.role != Role.OWNER and stored is not None:
+                _check_leaves_an_owner(stored)
+        case User() if isinstance(stored, User):
+            _check_leaves_a_superuser(row, stored)
+
+
+def _check_owner_of_limit(limit: Limit) -> None:
+    model = _OWNERS_OF_LIMITS.get(limit.scope)
+    if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
+        raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
+
+
+def _check_leaves_an_owner(row: Model) -> None:
+    """Raises `ValidationError` where an organisation would be left to nobody."""
+    if not isinstance(row, Membership) or row.project_id or row.role != Role.OWNER:
+        return
+    others = Membership.objects.filter(
+        organization_id=row.organization_id, project=None, role=Role.OWNER
+    ).exclude(pk=row.pk)
+    if not others.exists():
+        raise ValidationError(
+            {"role": f"{row.user} is the last owner of {row.organization}: name another first."}
+        )
+
+
+def _check_leaves_a_superuser(user: User, stored: User) -> None:
+    """Raises `ValidationError` where nobody could manage the platform any more."""
+    was = stored.is_superuser and stored.is_active
+    if not was or (user.is_superuser and user.is_active):
+        return
+    if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
+        raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
+
+
+def _manager(row: Model) -> Any:
+    return cast(Any, type(row)).objects
+
+
+def _differs(row: Model, stored: Model, name: str) -> bool:
+    column = _column(row, name)
+    return bool(getattr(row, column) != getattr(stored, column))
+
+
+def _column(row: Model, name: str) -> str:
+    """The attribute that holds a field's plain value: an id, where it is a reference."""
+    return str(getattr(row._meta.get_field(name), "attname", name))
+
+
+def _stamps(row: Model) -> list[str]:
+    """Columns that Django sets with each save, if they are among those to save."""
+    return [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
+
+
+def _others(row: Model, changed: Iterable[str]) -> set[str]:
+    """The columns that stay: what is wrong with them is not the fault of this change."""
+    return {field.name for field in row._meta.fields} - set(changed)

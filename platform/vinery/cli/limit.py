@@ -1,0 +1,163 @@
+"""`vinery limit`: how much may be used, by whom, in which time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+
+if TYPE_CHECKING:
+    from accounts.models import Limit
+
+_METRICS = (
+    *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
+)
+_HEADS = ("id", "scope", "whose", "metric", "window", "amount", "time_zone", "shadow")
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery limit` and what is under it."""
+    limit = commands.add_parser("limit", help="set, list and remove limits and quotas")
+    actions = limit.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_set(actions)
+    show = actions.add_parser("list", help="list all limits", description="List all limits.")
+    add_json(show)
+    show.set_defaults(run=list_limits)
+    gone = actions.add_parser("remove", help="remove a limit", description="Remove a limit.")
+    gone.add_argument("id", type=int, metavar="ID", help="from `limit list`")
+    gone.set_defaults(run=remove)
+
+
+def _add_set(actions: Commands) -> None:
+    put = actions.add_parser(
+        "set",
+        help="set a limit, in place of one of the same kind",
+        description="Set a limit, in place of one for the same scope, metric and window. All "
+        "limits that concern a request hold together.",
+        epilog="for example:  vinery limit set --project search --metric tokens --window day "
+        "--amount 1000000 --time-zone Europe/Berlin",
+    )
+    scope = put.add_mutually_exclusive_group(required=True)
+    scope.add_argument("--platform", action="store_true", help="for everybody together")
+    for name, metavar in (
+        ("organization", "NAME"),
+        ("project", "NAME"),
+        ("user", "NAME"),
+        ("key", "ID_OR_HINT"),
+        ("model", "NAME"),
+    ):
+        scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
+    put.add_argument("--metric", required=True, choices=_METRICS, help="what is counted")
+    put.add_argument(
+        "--window",
+        choices=("minute", "day", "month", "none"),
+        default="none",
+        help="in which time; none is for concurrency, and for budgets of weighted tokens "
+        "(default: %(default)s)",
+    )
+    put.add_argument("--amount", required=True, type=int, help="how much of it, at most")
+    put.add_argument(
+        "--time-zone", default="UTC", help="in which days and months begin (default: %(default)s)"
+    )
+    put.add_argument(
+        "--shadow", action="store_true", help="refuse nothing, only count what would be refused"
+    )
+    put.set_defaults(run=set_limit)
+
+
+def set_limit(arguments: argparse.Namespace) -> int:
+    """Make or change a limit. Raises `Failure`."""
+    start_django()
+    from accounts import audit, changes
+    from accounts.models import Limit
+
+    kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
+    values = {
+        "amount": arguments.amount,
+        "time_zone": arguments.time_zone,
+        "is_shadow": arguments.shadow,
+    }
+    with refusals(), audit.writing():
+        known = Limit.objects.filter(**kind).first()
+        if known is None:
+            limit = changes.add(Limit(**kind, **values))
+        else:
+            limit = changes.change(known, **values)
+    print(f"Limit {limit.pk}: {limit}.")
+    return 0
+
+
+def list_limits(arguments: argparse.Namespace) -> int:
+    """Print all limits."""
+    start_django()
+    from accounts.models import Limit
+
+    limits = list(Limit.objects.all())
+    names = _names(limits)
+    rows = [
+        {
+            "id": limit.pk,
+            "scope": limit.scope,
+            "scope_id": limit.scope_id,
+            "whose": limit.model or names.get((limit.scope, limit.scope_id), ""),
+            "metric": limit.metric,
+            "window": limit.window,
+            "amount": limit.amount,
+            "time_zone": limit.time_zone,
+            "shadow": limit.is_shadow,
+        }
+        for limit in limits
+    ]
+    print_rows(rows, _HEADS, as_json=arguments.json)
+    return 0
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Remove a limit. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from accounts.models import Limit
+
+    limit = Limit.objects.filter(pk=arguments.id).first()
+    if limit is None:
+        raise Failure(f"There is no limit {arguments.id}. See: vinery limit list")
+    changes.remove(limit)
+    print(f"Removed: {limit}.")
+    return 0
+
+
+def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
+    from vinery.cli.find import key_named, organization_named, project_named, user_named
+
+    if arguments.platform:
+        return {"scope": "platform", "scope_id": 0, "model": ""}
+    if arguments.model:
+        return {"scope": "model", "scope_id": 0, "model": arguments.model}
+    for scope, find in (
+        ("organization", organization_named),
+        ("project", project_named),
+        ("user", user_named),
+        ("key", key_named),
+    ):
+        if word := getattr(arguments, scope):
+            return {"scope": scope, "scope_id": find(word).pk, "model": ""}
+    raise Failure("Say for whom the limit is.")
+
+
+def _names(limits: list[Limit]) -> dict[tuple[str, int], str]:
+    """Of whom the limits are for: a query for each scope that there is."""
+    from accounts.models import ApiKey, Organization, Project, User
+
+    tables: dict[str, Any] = {
+        "organization": Organization.objects.all(),
+        "project": Project.objects.select_related("organization"),
+        "user": User.objects.all(),
+        "key": ApiKey.objects.all(),
+    }
+    names = {}
+    for scope, rows in tables.items():
+        ids = {limit.scope_id for limit in limits if limit.scope == scope}
+        for row in rows.filter(pk__in=ids) if ids else ():
+            names[scope, row.pk] = str(row)
+    return names

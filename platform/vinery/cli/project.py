@@ -1,0 +1,78 @@
+"""`vinery project`: what keys are made for, and what is counted together."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from vinery.cli.places import add_changes
+from vinery.cli.shape import Commands, add_json, print_rows, refusals, start_django
+
+if TYPE_CHECKING:
+    from accounts.models import Project
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery project` and what is under it."""
+    project = commands.add_parser("project", help="make, list and switch projects")
+    actions = project.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    make = actions.add_parser("create", help="make one", description="Make a project.")
+    make.add_argument("name", metavar="NAME", help="its name, once in its organisation")
+    make.add_argument(
+        "--organization", metavar="NAME", help="where it belongs (default: the first one)"
+    )
+    make.set_defaults(run=create)
+    show = actions.add_parser("list", help="list all", description="List projects by name.")
+    show.add_argument("--organization", metavar="NAME", help="only those of this one")
+    add_json(show)
+    show.set_defaults(run=list_projects)
+    add_changes(actions, "a project", _find)
+
+
+def create(arguments: argparse.Namespace) -> int:
+    """Make a project. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from accounts.models import Project
+    from accounts.people import first_project
+    from vinery.cli.find import organization_named
+
+    named = arguments.organization
+    with refusals():
+        place = organization_named(named) if named else first_project().organization
+        project = changes.add(Project(organization=place, name=arguments.name))
+    print(f"{project} is made.")
+    return 0
+
+
+def list_projects(arguments: argparse.Namespace) -> int:
+    """Print projects."""
+    start_django()
+    from django.db.models import Count
+
+    from accounts.models import Project
+    from vinery.cli.find import organization_named
+
+    projects = Project.objects.select_related("organization")
+    if arguments.organization:
+        projects = projects.filter(organization=organization_named(arguments.organization))
+    rows = [
+        {
+            "id": each.pk,
+            "organization": each.organization.name,
+            "name": each.name,
+            "active": each.is_active,
+            "keys": each.num_keys,
+            "created": each.created_at,
+        }
+        for each in projects.annotate(num_keys=Count("api_keys"))
+    ]
+    heads = ("id", "organization", "name", "active", "keys", "created")
+    print_rows(rows, heads, as_json=arguments.json)
+    return 0
+
+
+def _find(name: str) -> Project:
+    from vinery.cli.find import project_named
+
+    return project_named(name)

@@ -1,0 +1,200 @@
+"""`vinery user`: people and service accounts, their roles, and the way back in."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from typing import TYPE_CHECKING
+
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    start_django,
+)
+
+if TYPE_CHECKING:
+    from accounts.models import Organization, Project
+
+_ROLES = ("viewer", "member", "admin", "owner")
+_HEADS = ("id", "name", "kind", "active", "roles", "last_login")
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery user` and what is under it."""
+    user = commands.add_parser("user", help="make, list and deactivate users, give them roles")
+    actions = user.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_create(actions)
+    show = actions.add_parser("list", help="list users", description="List users by name.")
+    add_json(show)
+    show.set_defaults(run=list_users)
+    for name, run, help_text in (
+        ("deactivate", deactivate, "let a user neither sign in nor use their keys"),
+        ("activate", activate, "let a deactivated user in again"),
+        ("password", password, "give a user a new random password, and print it once"),
+    ):
+        action = actions.add_parser(name, help=help_text, description=f"{help_text}.".capitalize())
+        action.add_argument("name", metavar="NAME", help="the user's name")
+        action.set_defaults(run=run)
+    role = actions.add_parser(
+        "role",
+        help="give a user a role, or take it",
+        description="Give a user a role in an organisation or in one project, or take it.",
+    )
+    role.add_argument("name", metavar="NAME", help="the user's name")
+    role.add_argument("role", choices=(*_ROLES, "none"), help="none takes the role")
+    _add_place(role, required=True)
+    role.set_defaults(run=set_role)
+
+
+def _add_create(actions: Commands) -> None:
+    make = actions.add_parser(
+        "create",
+        help="make a user",
+        description="Make a user. A person gets a random password, which is printed once.",
+    )
+    make.add_argument("name", metavar="NAME", help="what they sign in with")
+    make.add_argument("--email", default="", help="their e-mail address")
+    make.add_argument(
+        "--service",
+        action="store_true",
+        help="a program's account, which owns keys and cannot sign in",
+    )
+    make.add_argument(
+        "--no-password",
+        action="store_true",
+        help="for somebody who signs in elsewhere; nothing is printed",
+    )
+    make.add_argument("--role", choices=_ROLES, default="member", help="default: %(default)s")
+    _add_place(make, required=False)
+    make.set_defaults(run=create)
+
+
+def _add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    place = parser.add_mutually_exclusive_group(required=required)
+    place.add_argument("--organization", metavar="NAME", help="a role in the whole of it")
+    place.add_argument(
+        "--project", metavar="NAME", help="a role in this project: PROJECT or ORGANISATION/PROJECT"
+    )
+
+
+def create(arguments: argparse.Namespace) -> int:
+    """Make a user, and print the password that they got. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+
+    has_password = not (arguments.service or arguments.no_password)
+    password = secrets.token_urlsafe(15) if has_password else None
+    place = _place(arguments)
+    with refusals():
+        changes.add_user(
+            arguments.name,
+            password=password,
+            email=arguments.email,
+            is_service=arguments.service,
+            place=place,
+            role=arguments.role,
+        )
+    print(password or f"{arguments.name} is made.")
+    return 0
+
+
+def list_users(arguments: argparse.Namespace) -> int:
+    """Print all users."""
+    start_django()
+    from accounts.models import Membership, User
+
+    roles: dict[int, list[str]] = {}
+    for membership in Membership.objects.select_related("organization", "project__organization"):
+        place = membership.project or membership.organization
+        roles.setdefault(membership.user_id, []).append(f"{membership.role} of {place}")
+    rows = [
+        {
+            "id": user.pk,
+            "name": user.username,
+            "email": user.email,
+            "kind": _kind(user.is_service, user.is_superuser),
+            "active": user.is_active,
+            "roles": roles.get(user.pk, []),
+            "last_login": user.last_login,
+        }
+        for user in User.objects.order_by("username")
+    ]
+    print_rows(rows, _HEADS, as_json=arguments.json)
+    return 0
+
+
+def deactivate(arguments: argparse.Namespace) -> int:
+    """Stop a user and their keys. Raises `Failure`."""
+    return _set_active(arguments.name, is_active=False)
+
+
+def activate(arguments: argparse.Namespace) -> int:
+    """Let them in again. Raises `Failure`."""
+    return _set_active(arguments.name, is_active=True)
+
+
+def password(arguments: argparse.Namespace) -> int:
+    """Set and print a new password, which also ends the person's sessions."""
+    start_django()
+    from accounts import changes
+    from vinery.cli.find import user_named
+
+    new = secrets.token_urlsafe(15)
+    user = user_named(arguments.name)
+    with refusals():
+        changes.set_password(user, new)
+    print(new)
+    return 0
+
+
+def set_role(arguments: argparse.Namespace) -> int:
+    """Give or take a role. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from accounts.models import Membership
+    from vinery.cli.find import user_named
+
+    user, place = user_named(arguments.name), _place(arguments)
+    assert place is not None
+    with refusals():
+        if arguments.role != "none":
+            print(f"{changes.set_role(user, place, arguments.role)}.")
+            return 0
+        wanted = changes.membership_of(user, place, "member")
+        known = Membership.objects.filter(
+            user=user, organization_id=wanted.organization_id, project=wanted.project
+        ).first()
+        if known is None:
+            raise Failure(f"{user} has no role in {place}.")
+        changes.remove(known)
+    print(f"{user} has no role in {place} any more.")
+    return 0
+
+
+def _set_active(name: str, *, is_active: bool) -> int:
+    start_django()
+    from accounts import changes
+    from vinery.cli.find import user_named
+
+    user = user_named(name)
+    with refusals():
+        changes.set_active(user, is_active)
+    print(f"{name} is {'active' if is_active else 'deactivated, and so are their keys'}.")
+    return 0
+
+
+def _place(arguments: argparse.Namespace) -> Organization | Project | None:
+    from vinery.cli.find import organization_named, project_named
+
+    if arguments.organization:
+        return organization_named(arguments.organization)
+    return project_named(arguments.project) if arguments.project else None
+
+
+def _kind(is_service: bool, is_superuser: bool) -> str:  # noqa: FBT001
+    if is_superuser:
+        return "administrator"
+    return "service" if is_service else "person"

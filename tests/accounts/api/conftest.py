@@ -1,0 +1,94 @@
+"""Two organisations, people with every role, and clients that speak for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_client import Api, Place, make_place
+
+from accounts import changes
+from accounts.keys import NewKey, create_key
+from accounts.models import Project, Role, User
+
+
+@pytest.fixture
+def ours(db: None) -> Place:
+    return make_place("ours")
+
+
+@pytest.fixture
+def theirs(db: None) -> Place:
+    return make_place("theirs")
+
+
+@pytest.fixture
+def person(ours: Place) -> Callable[..., User]:
+    """Makes people with a role, in the whole of our organisation unless said otherwise."""
+
+    def make(name: str, role: str | None = None, place: Any = None) -> User:
+        user = User.objects.create_user(name)
+        if role is not None:
+            changes.set_role(user, place or ours.organization, role)
+        return user
+
+    return make
+
+
+@pytest.fixture
+def as_user() -> Callable[[User], Api]:
+    """A client with a session of this user."""
+
+    def sign_in(user: User) -> Api:
+        api = Api()
+        api.client.force_login(user)
+        return api
+
+    return sign_in
+
+
+@pytest.fixture
+def as_role(person: Callable[..., User], as_user: Callable[[User], Api]) -> Callable[..., Api]:
+    """A client of somebody with this role."""
+    return lambda role, place=None: as_user(person(str(role), role, place))
+
+
+@pytest.fixture
+def owner(as_role: Callable[..., Api]) -> Api:
+    return as_role(Role.OWNER)
+
+
+@pytest.fixture
+def admin(as_role: Callable[..., Api]) -> Api:
+    return as_role(Role.ADMIN)
+
+
+@pytest.fixture
+def member(as_role: Callable[..., Api]) -> Api:
+    return as_role(Role.MEMBER)
+
+
+@pytest.fixture
+def viewer(as_role: Callable[..., Api]) -> Api:
+    return as_role(Role.VIEWER)
+
+
+@pytest.fixture
+def root(db: None, as_user: Callable[[User], Api]) -> Api:
+    return as_user(User.objects.create_superuser("root"))
+
+
+@pytest.fixture
+def key_in(person: Callable[..., User]) -> Callable[..., NewKey]:
+    """Makes keys of a person of that project's."""
+    known: dict[str, User] = {}
+
+    def make(project: Project, name: str = "key", owner: User | None = None, **more: Any) -> NewKey:
+        if owner is None:
+            holder = f"holder of {project.pk}"
+            owner = known.get(holder) or person(holder, Role.MEMBER, project)
+            known[holder] = owner
+        return create_key(owner=owner, project=project, name=name, **more)
+
+    return make

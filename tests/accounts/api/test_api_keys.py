@@ -1,0 +1,270 @@
+"""Keys over the management API, and keys that manage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from api_client import Api, Place, with_key
+from django.test import Client
+from django.utils import timezone
+
+from accounts import changes
+from accounts.keys import NewKey, find_key, revoke_key
+from accounts.models import ApiKey, AuditEntry, Role, User
+
+Keys = Callable[..., NewKey]
+
+
+def test_a_key_is_made_and_its_secret_told_once(member: Api, ours: Place) -> None:
+    made = member.post(
+        "keys/",
+        {
+            "name": "laptop",
+            "project": ours.one.pk,
+            "models": ["tiny-chat"],
+            "networks": ["10.0.0.0/8"],
+            "endpoints": ["chat/completions"],
+        },
+    )
+
+    key = find_key(made["secret"])
+    assert key.owner.username == "member"
+    assert (key.allowed_models, key.allowed_networks) == (["tiny-chat"], ["10.0.0.0/8"])
+    assert made["state"] == "active"
+    assert made["scopes"] == ["inference", "usage"]
+    read = member.get(f"keys/{key.pk}/")
+    assert read == {name: value for name, value in made.items() if name != "secret"}
+    assert made["secret"] not in str(member.get("keys/"))
+    assert key.digest not in str(read)
+
+
+def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> None:
+    old = key_in(ours.one)
+    path = f"keys/{old.key.pk}/"
+
+    assert admin.patch(path, {"name": "renamed", "models": ["small"]})["models"] == ["small"]
+    assert admin.post(f"{path}pause/", status=200)["state"] == "paused"
+    assert admin.post(f"{path}resume/", status=200)["state"] == "active"
+    new = admin.post(f"{path}rotate/", {"grace_s": 60})
+    assert (new["name"], new["models"]) == ("renamed", ["small"])
+    assert find_key(new["secret"]).pk == new["id"]
+    replaced = admin.get(path)
+    assert replaced["replaced_by"] == new["id"]
+    assert replaced["state"] == "active"
+    assert admin.post(f"{path}revoke/", status=200)["state"] == "revoked"
+    assert admin.refusal("POST", f"{path}resume/") == (409, "conflict", None)
+    assert admin.refusal("POST", f"{path}rotate/") == (409, "conflict", None)
+    mine = AuditEntry.objects.filter(actor="admin").order_by("number")
+    assert [entry.action for entry in mine] == [
+        *("key.update", "key.pause", "key.resume", "key.create", "key.rotate", "key.revoke"),
+    ]
+    assert {entry.ip for entry in mine} == {"127.0.0.1"}
+
+
+def test_members_manage_their_own_keys_and_look_at_those_of_others(
+    member: Api, viewer: Api, ours: Place, key_in: Keys
+) -> None:
+    other = f"keys/{key_in(ours.one).key.pk}/"
+    mine = member.post("keys/", {"name": "mine", "project": ours.two.pk})["id"]
+
+    member.patch(f"keys/{mine}/", {"name": "still mine"})
+    for act in ("pause/", "revoke/", "rotate/"):
+        assert member.refusal("POST", other + act)[:2] == (403, "forbidden")
+    assert member.refusal("PATCH", other, {"name": "stolen"})[0] == 403
+    assert viewer.refusal("POST", "keys/", {"name": "x", "project": ours.one.pk})[0] == 403
+    assert viewer.names("keys/") == ["still mine", "key"]
+    assert not ApiKey.objects.exclude(name__in=["still mine", "key"]).exists()
+
+
+def test_keys_of_others_are_made_by_admins_for_members(
+    admin: Api, member: Api, ours: Place, person: Callable[..., User], root: Api
+) -> None:
+    bob, passer_by = person("bob", Role.MEMBER, ours.one), person("passer-by", Role.VIEWER)
+    body = {"name": "for bob", "project": ours.one.pk, "owner": bob.pk}
+
+    assert member.refusal("POST", "keys/", body)[0] == 403
+    assert admin.post("keys/", body)["owner_name"] == "bob"
+    body["owner"] = passer_by.pk
+    assert admin.refusal("POST", "keys/", body) == (400, "invalid_value", "owner")
+    body["owner"] = User.objects.get(username="root").pk
+    assert admin.refusal("POST", "keys/", body) == (400, "invalid_value", "owner")
+
+
+def test_nobody_gets_hold_of_a_managing_key_of_somebody_greater(
+    admin: Api, owner: Api, ours: Place, key_in: Keys
+) -> None:
+    greater = User.objects.get(username="owner")
+    body = {
+        "name": "x",
+        "project": ours.one.pk,
+        "owner": greater.pk,
+        "scopes": ["inference", "manage"],
+    }
+    assert admin.refusal("POST", "keys/", body)[0] == 403
+    manages = key_in(ours.one, owner=greater, scopes=["manage"]).key
+    asks = key_in(ours.one, owner=greater).key
+    assert admin.refusal("POST", f"keys/{manages.pk}/rotate/")[0] == 403
+    assert admin.refusal("PATCH", f"keys/{asks.pk}/", {"scopes": ["manage"]})[0] == 403
+    assert admin.refusal("PATCH", f"keys/{manages.pk}/", {"scopes": ["inference"]})[0] == 403
+    assert admin.post(f"keys/{manages.pk}/pause/", status=200)["state"] == "paused"
+    assert ApiKey.objects.count() == 2
+    assert owner.post("keys/", body)["scopes"] == ["inference", "manage"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"name": ""}, "name"),
+        ({"project": 0}, "project"),
+        ({"project": "nine"}, "project"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["everything"]}, "scopes.0"),
+        ({"networks": ["the office"]}, "allowed_networks"),
+        ({"models": [""]}, "models.0"),
+        ({"models": "tiny-chat"}, "models"),
+        ({"expires_at": "2020-01-01T00:00Z"}, "expires_at"),
+        ({"digest": "0"}, "digest"),
+        ({"hint": "vny"}, "hint"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_key_that_cannot_be_meant_is_refused_by_name(
+    member: Api, ours: Place, body: dict[str, Any], param: str
+) -> None:
+    status, _, told = member.refusal("POST", "keys/", {"name": "x", "project": ours.one.pk} | body)
+
+    assert (status, told) == (400, param)
+    assert not ApiKey.objects.exists()
+
+
+def test_owner_and_project_of_a_key_stay(admin: Api, ours: Place, key_in: Keys) -> None:
+    path = f"keys/{key_in(ours.one).key.pk}/"
+    for name in ("owner", "project", "secret", "digest", "state"):
+        assert admin.refusal("PATCH", path, {name: 1}) == (400, "unknown_parameter", name)
+
+
+def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
+    paused, over, ended = (key_in(ours.one, name).key for name in ("paused", "over", "ended"))
+    key_in(ours.two, "running")
+    ApiKey.objects.filter(pk=over.pk).update(expires_at=timezone.now() - timedelta(hours=1))
+    admin.post(f"keys/{paused.pk}/pause/", status=200)
+    revoke_key(ended)
+
+    for state, name in (
+        ("paused", "paused"),
+        ("expired", "over"),
+        ("revoked", "ended"),
+        ("active", "running"),
+    ):
+        assert admin.names("keys/", state=state) == [name]
+        key = ApiKey.objects.get(name=name)
+        assert key.state_at(timezone.now()) == state
+    changes.set_active(ours.two, False)
+    assert admin.names("keys/", state="project inactive") == ["running"]
+    assert admin.names("keys/", project=ours.two.pk) == ["running"]
+    assert admin.names("keys/", search="unni") == ["running"]
+    assert admin.names("keys/", owner=paused.owner_id, name="over") == ["over"]
+    assert admin.refusal("GET", "keys/", state="dead") == (400, "invalid_value", "state")
+
+
+# -- Keys that manage
+
+
+def test_a_key_with_the_manage_scope_manages_its_project_alone(
+    person: Callable[..., User], ours: Place, theirs: Place, key_in: Keys
+) -> None:
+    boss = person("boss", Role.OWNER)
+    robot = key_in(ours.one, "robot", owner=boss, scopes=["manage"])
+    elsewhere = key_in(ours.two, "elsewhere", owner=boss)
+    api = with_key(robot)
+
+    assert api.names("keys/") == ["robot"]
+    assert api.names("projects/") == ["ours one"]
+    assert api.refusal("GET", f"keys/{elsewhere.key.pk}/")[0] == 404
+    assert api.refusal("POST", "keys/", {"name": "x", "project": ours.two.pk})[0] == 400
+    made = api.post("keys/", {"name": "child", "project": ours.one.pk})
+    assert made["owner_name"] == "boss"
+    entry = AuditEntry.objects.latest("number")
+    assert entry.actor == f"boss, key {robot.key}"
+    assert entry.actor_id == boss.pk
+
+
+def test_the_key_of_a_superuser_is_held_to_its_project_too(
+    root: Api, ours: Place, theirs: Place, key_in: Keys
+) -> None:
+    api = with_key(key_in(ours.one, owner=User.objects.get(username="root"), scopes=["manage"]))
+    assert api.names("organizations/") == ["ours"]
+    assert api.refusal("POST", "organizations/", {"name": "new"})[0] == 403
+    assert api.refusal("GET", "audit/verify/")[0] == 403
+
+
+def test_a_key_without_the_scope_manages_nothing(
+    person: Callable[..., User], ours: Place, key_in: Keys
+) -> None:
+    api = with_key(key_in(ours.one, owner=person("boss", Role.OWNER)))
+
+    for path in ("keys/", "limits/", "audit/"):
+        assert api.refusal("GET", path) == (403, "missing_scope", None)
+    assert api.refusal("POST", "keys/", {})[:2] == (403, "missing_scope")
+    assert api.get("refusals/")["data"] == []  # it may read usage
+
+
+def test_a_key_that_opens_no_door_opens_none_here(member: Api, ours: Place, key_in: Keys) -> None:
+    new = key_in(ours.one, scopes=["manage"])
+    api = with_key(new)
+    assert api.names("keys/") == ["key"]
+    revoke_key(new.key)
+    # The session that happens to come along does not help out.
+    api.client = member.client
+    assert api.refusal("GET", "keys/") == (401, "invalid_api_key", None)
+    for header in ("Bearer", "Bearer nonsense", "Basic YTpi", "Bearer vny_live_" + "a" * 38):
+        api.headers = {"Authorization": header}
+        response = api.ask("GET", "keys/")
+        assert response.status_code == 401
+        assert response["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_key_is_used_from_its_networks_alone(ours: Place, key_in: Keys) -> None:
+    api = with_key(key_in(ours.one, scopes=["manage"], networks=["10.0.0.0/8"]))
+
+    assert api.refusal("GET", "keys/") == (403, "address_not_allowed", None)
+    api.client = Client(REMOTE_ADDR="10.1.2.3")
+    assert api.names("keys/") == ["key"]
+    assert ApiKey.objects.get().last_used_ip == "10.1.2.3"
+
+
+def test_a_key_remembers_its_use_once_a_minute(
+    ours: Place, key_in: Keys, django_assert_num_queries: Any
+) -> None:
+    new = key_in(ours.one, scopes=["manage"])
+    api = with_key(new)
+    api.get("keys/")
+    used_at = ApiKey.objects.get().last_used_at
+    api.get("keys/")
+    assert ApiKey.objects.get().last_used_at == used_at
+    assert ApiKey.objects.get().updated_at == new.key.updated_at
+
+
+def test_a_session_needs_the_token_against_forgery(ours: Place, member: Api) -> None:
+    member.client.handler.enforce_csrf_checks = True
+    body = {"name": "x", "project": ours.one.pk}
+
+    assert member.refusal("POST", "keys/", body)[:2] == (403, "forbidden")
+    assert member.names("keys/") == []
+
+
+def test_a_key_needs_no_token_against_forgery(ours: Place, key_in: Keys) -> None:
+    api = with_key(key_in(ours.one, scopes=["manage"]))
+    api.client = Client(enforce_csrf_checks=True)
+    api.post("keys/", {"name": "child", "project": ours.one.pk})
+
+
+def test_strangers_are_asked_to_come_in_properly(db: None) -> None:
+    api = Api()
+    for path in ("keys/", "organizations/", "users/me/", "refusals/", "audit/verify/"):
+        response = api.ask("GET", path)
+        assert response.status_code == 401, path
+        assert response.json()["error"]["code"] == "invalid_api_key"

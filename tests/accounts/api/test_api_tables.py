@@ -1,0 +1,290 @@
+"""What holds for all tables of the management API: scope, pages, filters, errors, queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from api_client import Api, Place, make_place
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from accounts import changes
+from accounts.keys import NewKey
+from accounts.models import (
+    AuditEntry,
+    Limit,
+    Membership,
+    ModelWeight,
+    Organization,
+    Project,
+    RefusedRequest,
+    Role,
+    User,
+)
+
+Keys = Callable[..., NewKey]
+TABLES = (
+    *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
+    *("refusals", "audit"),
+)
+
+
+def limit(scope: str, scope_id: int, **more: Any) -> Limit:
+    values = {"metric": "requests", "window": "minute", "amount": 9} | more
+    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
+
+
+def refuse(place: Place, number: int = 0) -> RefusedRequest:
+    return RefusedRequest.objects.create(
+        request_id=f"r{place.one.pk}-{number}",
+        created_at=timezone.now(),
+        model="tiny-chat",
+        metric="requests",
+        window="minute",
+        scope=f"project:{place.one.pk}",
+        amount=1,
+        level=1,
+        needed=1,
+        project_id=place.one.pk,
+        organization_id=place.organization.pk,
+    )
+
+
+def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
+    """An id of each table, of what is in this place."""
+    key = key_in(place.one).key
+    return {
+        "organizations": place.organization.pk,
+        "projects": place.one.pk,
+        "users": key.owner_id,
+        "memberships": Membership.objects.get(user=key.owner).pk,
+        "keys": key.pk,
+        "limits": limit("project", place.one.pk).pk,
+        "refusals": refuse(place).pk,
+        "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
+    }
+
+
+def test_what_is_elsewhere_is_not_there(
+    owner: Api, ours: Place, theirs: Place, key_in: Keys
+) -> None:
+    here, there = rows_of(ours, key_in), rows_of(theirs, key_in)
+
+    for table in here:
+        assert owner.get(f"{table}/{here[table]}/")["id"] == here[table]
+        assert owner.refusal("GET", f"{table}/{there[table]}/") == (404, "not_found", None)
+        assert owner.refusal("GET", f"{table}/999999999/") == (404, "not_found", None)
+        ids = owner.names(f"{table}/", "id", limit=200)
+        assert here[table] in ids
+        assert there[table] not in ids
+    for table, act in (
+        *((table, "deactivate") for table in ("organizations", "projects", "users")),
+        *(("keys", act) for act in ("pause", "resume", "revoke", "rotate")),
+    ):
+        assert owner.refusal("POST", f"{table}/{there[table]}/{act}/")[0] == 404
+    for table in ("organizations", "projects", "users", "keys", "limits", "memberships"):
+        assert owner.refusal("PATCH", f"{table}/{there[table]}/", {})[0] == 404
+    for table in ("limits", "memberships"):
+        assert owner.refusal("DELETE", f"{table}/{there[table]}/")[0] == 404
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_unknown_parameters_are_refused_by_name(root: Api, table: str) -> None:
+    assert root.refusal("GET", f"{table}/", colour="red") == (400, "unknown_parameter", "colour")
+    assert root.refusal("GET", f"{table}/", limit=0) == (400, "invalid_value", "limit")
+    assert root.refusal("GET", f"{table}/", limit=201) == (400, "invalid_value", "limit")
+    assert root.refusal("GET", f"{table}/", cursor="x") == (400, "invalid_value", "cursor")
+    assert root.refusal("GET", f"{table}/", limit=["1", "2"]) == (400, "invalid_value", "limit")
+
+
+def test_pages_lead_through_all_rows_once(root: Api, db: None) -> None:
+    for number in range(7):
+        changes.add(Organization(name=f"org {number}"))
+    names, cursor, pages = [], None, 0
+    while True:
+        page = root.get("organizations/", limit=3, **({"cursor": cursor} if cursor else {}))
+        names += [row["name"] for row in page["data"]]
+        pages += 1
+        assert page["object"] == "list"
+        assert page["has_more"] is (page["next_cursor"] is not None)
+        if pages == 2:
+            changes.add(Organization(name="org 0 again"))  # before what is read next
+            back = root.get("organizations/", limit=3, cursor=page["previous_cursor"])
+            assert [row["name"] for row in back["data"]] == ["org 0 again", "org 1", "org 2"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert names == [f"org {number}" for number in range(7)]
+    assert pages == 3
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_long_list_takes_no_query_for_each_row(
+    owner: Api, ours: Place, key_in: Keys, person: Callable[..., User], table: str
+) -> None:
+    changes.add(ModelWeight(model="m"))
+    rows_of(ours, key_in)
+    owner.get(f"{table}/", limit=200)
+
+    def num_queries() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert owner.get(f"{table}/", limit=200)["data"]
+        return len(queries)
+
+    before = num_queries()
+    for number in range(8):
+        project = changes.add(Project(organization=ours.organization, name=f"p{number}"))
+        new = key_in(project)
+        limit("key", new.key.pk)
+        refuse(ours, number + 1)
+        changes.add(ModelWeight(model=f"m{number}"))
+        place = make_place(f"org{number}")
+        changes.set_role(User.objects.get(username="owner"), place.organization, Role.VIEWER)
+    assert num_queries() == before
+    assert before <= 5
+
+
+def test_limits_are_set_from_above(
+    root: Api, owner: Api, admin: Api, ours: Place, key_in: Keys
+) -> None:
+    key = key_in(ours.one).key
+    common = {"metric": "tokens", "window": "day", "amount": 1000}
+    by_key = {**common, "scope": "key", "scope_id": key.pk}
+    by_project = {**common, "scope": "project", "scope_id": ours.one.pk}
+    by_organization = {**common, "scope": "organization", "scope_id": ours.organization.pk}
+
+    made = admin.post("limits/", by_key)
+    assert admin.patch(f"limits/{made['id']}/", {"amount": 5, "is_shadow": True})["amount"] == 5
+    admin.delete(f"limits/{made['id']}/")
+    admin.post("limits/", by_project)
+    for body in (by_organization, {**common, "scope": "platform"}):
+        assert owner.refusal("POST", "limits/", body)[0] == 403
+        kept = root.post("limits/", body)["id"]
+        assert owner.refusal("PATCH", f"limits/{kept}/", {"amount": 2})[0] == 403
+        assert owner.refusal("DELETE", f"limits/{kept}/")[0] == 403
+        assert owner.get(f"limits/{kept}/")["amount"] == 1000
+    weights = {"model": "tiny-chat", "cached": 0.1}
+    assert owner.refusal("POST", "model-weights/", weights)[0] == 403
+    assert root.post("model-weights/", weights)["output"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"amount": 0}, "amount"),
+        ({"amount": 2**63}, "amount"),
+        ({"metric": "cookies"}, "metric"),
+        ({"metric": "concurrency"}, "window"),
+        ({"window": "none"}, "window"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"scope": "model"}, "model"),
+        ({"scope": "key", "scope_id": 99}, "scope_id"),
+        ({"scope": "key"}, "scope_id"),
+        ({"scope_id": 3}, "scope_id"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_refused_by_name(
+    root: Api, body: dict[str, Any], param: str
+) -> None:
+    usual = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
+    assert root.refusal("POST", "limits/", usual | body)[::2] == (400, param)
+    assert not Limit.objects.exists()
+
+
+def test_two_limits_of_a_kind_are_one_too_many(root: Api) -> None:
+    body = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
+    root.post("limits/", body)
+    assert root.refusal("POST", "limits/", body)[0] == 400
+
+
+def test_refusals_say_why(owner: Api, ours: Place, theirs: Place) -> None:
+    refuse(ours)
+    refuse(theirs)
+    (row,) = owner.get("refusals/", metric="requests", **{"from": "2020-01-01T00:00Z"})["data"]
+    assert (row["scope"], row["amount"], row["needed"]) == (f"project:{ours.one.pk}", 1, 1)
+    assert owner.names("refusals/", "id", to="2020-01-01T00:00Z") == []
+    assert owner.names("refusals/", "id", is_shadow="true") == []
+    assert owner.refusal("POST", "refusals/", {}) == (405, "method_not_allowed", None)
+
+
+def test_the_log_is_searched_and_verified(root: Api, owner: Api, ours: Place) -> None:
+    owner.patch(f"organizations/{ours.organization.pk}/", {"name": "renamed"})
+
+    (entry,) = owner.get("audit/", search="renamed")["data"]
+    assert (entry["actor"], entry["action"]) == ("owner", "organization.update")
+    assert owner.names("audit/", "action", action="organization.create") == ["organization.create"]
+    assert owner.refusal("GET", "audit/verify/")[0] == 403
+    verdict = root.get("audit/verify/")
+    assert verdict["is_whole"] is True
+    assert verdict["newest_hash"] == AuditEntry.objects.latest("number").hash
+    assert root.get("audit/verify/", newest_hash=entry["hash"])["is_whole"] is True
+    assert root.get("audit/verify/", newest_hash="f" * 64)["broken"] == "cut"
+    assert root.refusal("GET", "audit/verify/", newest_hash="x")[2] == "newest_hash"
+    for method in ("POST", "PATCH", "DELETE"):
+        assert root.refusal(method, f"audit/{entry['id']}/", {})[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("{", 400), ("[]", 400), ('"x"', 400), ("null", 400), ("1", 400)]
+)
+def test_a_body_that_is_no_object_is_refused(root: Api, body: str, status: int) -> None:
+    assert root.refusal("POST", "organizations/", body)[0] == status
+
+
+def test_other_bodies_and_methods_are_refused(root: Api, ours: Place) -> None:
+    response = root.client.post("/api/organizations/", "name=x", content_type="text/plain")
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+    assert root.refusal("DELETE", f"organizations/{ours.organization.pk}/")[0] == 405
+    assert root.refusal("PUT", f"organizations/{ours.organization.pk}/", {})[0] == 405
+
+
+def test_answers_are_for_one_reader_and_have_an_id(root: Api) -> None:
+    for response in (root.ask("GET", "keys/"), root.ask("GET", "keys/", colour="red")):
+        assert response["cache-control"] == "no-store"
+        assert response["x-request-id"].startswith("req_")
+
+
+# -- The OpenAPI document
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """As the command writes it, which ends with an error for any warning."""
+    file = tmp_path_factory.mktemp("openapi") / "schema.yml"
+    call_command("spectacular", "--fail-on-warn", "--validate", "--file", str(file))
+    return yaml.safe_load(file.read_text())
+
+
+def test_every_operation_is_described(document: Any) -> None:
+    operations = [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert len(operations) > 40
+    for path, method, operation in operations:
+        assert path.startswith("/api/")
+        assert operation["summary"], (path, method)
+        assert len(operation["description"]) > 20, (path, method)
+        assert "default" in operation["responses"]
+        for parameter in operation.get("parameters", ()):
+            assert parameter.get("description"), (path, method, parameter)
+
+
+def test_the_document_is_served(document: Any) -> None:
+    response = Api().client.get("/api/schema/", headers={"accept": "application/json"})
+    assert response.status_code == 200
+    assert set(response.json()["paths"]) == set(document["paths"])
+
+
+def test_the_last_slash_may_be_left_out(root: Api) -> None:
+    made = root.post("organizations", {"name": "acme"})
+    assert root.get(f"organizations/{made['id']}") == made
+    assert root.post(f"organizations/{made['id']}/deactivate", status=200)["is_active"] is False

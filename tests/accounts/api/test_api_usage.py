@@ -1,0 +1,170 @@
+"""Usage over the management API: whose, of what, grouped and over time, and as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from api_client import Api, Place, with_key
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient
+from usage_builders import NOON, admission, settlement
+
+from accounts.keys import NewKey
+from accounts.models import User
+from accounts.usage.entries import Outcome
+from accounts.usage.store import store_settlements
+
+PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
+
+
+@pytest.fixture
+def books(ours: Place, theirs: Place, viewer: Api) -> None:
+    """Ours: three requests in two projects, one of them failed, of two models. Theirs: one."""
+    me = User.objects.get(username="viewer")
+
+    def row(name: str, place: Place, project: Any, at: datetime = NOON, **more: Any) -> Any:
+        who = {
+            "organization_id": place.organization.pk,
+            "organization_name": place.organization.name,
+            "project_id": project.pk,
+            "project_name": project.name,
+            "user_id": None,
+            "username": "somebody",
+        }
+        changed = {key: more.pop(key) for key in ("model", "user_id") if key in more}
+        known = admission(name, started_at=at, **{**who, **changed})
+        return settlement(name, admission=known, **more)
+
+    hour = timedelta(hours=1)
+    store_settlements(
+        [
+            row("a", ours, ours.one),
+            row("b", ours, ours.one, NOON + hour, model="other", user_id=me.pk),
+            row("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED),
+            row("d", theirs, theirs.one),
+        ]
+    )
+
+
+def test_usage_is_that_of_what_one_sees(
+    viewer: Api, root: Api, as_role: Callable[..., Api], ours: Place, books: None
+) -> None:
+    single = as_role("member", ours.one)
+    for api, num_requests in ((viewer, 3), (single, 2), (root, 4)):
+        told = api.get("usage/", **PERIOD)
+        assert told["totals"]["num_requests"] == num_requests
+        assert told["totals"]["num_tokens"] == 41 * num_requests
+        assert (told["points"], told["groups"], told["num_groups"]) == ([], [], 0)
+
+
+def test_usage_is_grouped_by_anything(viewer: Api, ours: Place, books: None) -> None:
+    def groups(by: str, **query: Any) -> dict[Any, int]:
+        told = viewer.get("usage/", group_by=by, **PERIOD, **query)
+        assert told["num_groups"] == len(told["groups"])
+        return {
+            tuple(group["values"].values()): group["figures"]["num_requests"]
+            for group in told["groups"]
+        }
+
+    me = User.objects.get(username="viewer").pk
+    assert groups("project") == {(ours.one.pk,): 2, (ours.two.pk,): 1}
+    assert groups("organization") == {(ours.organization.pk,): 3}
+    assert groups("model") == {("reference-chat",): 2, ("other",): 1}
+    assert groups("outcome") == {("ok",): 2, ("failed",): 1}
+    assert groups("user") == {(None,): 2, (me,): 1}
+    assert groups("key") == {(None,): 3}
+    assert groups("endpoint") == {("chat/completions",): 3}
+    assert groups("project, model", outcome="ok") == {
+        (ours.one.pk, "reference-chat"): 1,
+        (ours.one.pk, "other"): 1,
+    }
+    assert groups("model", project=ours.two.pk) == {("reference-chat",): 1}
+    (group, _) = viewer.get("usage/", group_by="project", **PERIOD)["groups"]
+    assert group["names"] == {"project": "ours one"}
+
+
+def test_filters_do_not_reach_beyond_what_one_sees(viewer: Api, theirs: Place, books: None) -> None:
+    for asked in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
+        assert viewer.get("usage/", **PERIOD, **asked)["totals"]["num_requests"] == 0
+
+
+def test_usage_is_told_over_time(viewer: Api, books: None) -> None:
+    told = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
+
+    used = {
+        point["since"]: point["figures"]["num_requests"]
+        for point in told["points"]
+        if point["figures"]["num_requests"]
+    }
+    assert used == {"2026-03-01T12:00:00Z": 1, "2026-03-01T13:00:00Z": 2}
+    assert len(told["points"]) == 24
+    assert all(len(group["points"]) == 24 for group in told["groups"])
+    day = viewer.get("usage/", granularity="day", time_zone="Asia/Tokyo", **PERIOD)["points"]
+    assert [point["figures"]["num_requests"] for point in day] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"group_by": "colour"}, "group_by"),
+        ({"group_by": "key,colour"}, "group_by"),
+        ({"key": "nine"}, "key"),
+        ({"key": "1,,2"}, "key"),
+        ({"outcome": "fine"}, "outcome"),
+        ({"granularity": "year"}, "granularity"),
+        ({"granularity": "minute", "from": "2025-01-01T00:00Z"}, "granularity"),
+        ({"time_zone": "Mars"}, "time_zone"),
+        ({"sort": "name"}, "sort"),
+        ({"limit": 0}, "limit"),
+        ({"from": "yesterday"}, "from"),
+        ({"from": "2026-03-03T00:00Z"}, "from"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_by_name(
+    viewer: Api, query: dict[str, Any], param: str
+) -> None:
+    assert viewer.refusal("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
+
+
+def test_a_key_with_the_usage_scope_reads_usage_of_its_project(
+    ours: Place, books: None, key_in: Callable[..., NewKey]
+) -> None:
+    reads = with_key(key_in(ours.one, scopes=["usage"]))
+    assert reads.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
+    asks = with_key(key_in(ours.one, scopes=["inference"]))
+    for path in ("usage/", "usage/export/"):
+        assert asks.refusal("GET", path) == (403, "missing_scope", None)
+        assert Api().refusal("GET", path)[0] == 401
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_the_rows_are_streamed_as_a_file(
+    ours: Place, books: None, key_in: Callable[..., NewKey], form: str
+) -> None:
+    new = key_in(ours.one, scopes=["usage"])
+
+    async def fetch() -> tuple[Any, str]:
+        response = await AsyncClient().get(
+            "/api/usage/export",
+            {**PERIOD, "file": form, "model": "other,reference-chat"},
+            headers={"authorization": f"Bearer {new.secret}", "accept": "text/plain"},
+        )
+        return response, b"".join([part async for part in response.streaming_content]).decode()
+
+    response, text = async_to_sync(fetch)()
+
+    assert response.status_code == 200
+    assert response["content-disposition"] == f'attachment; filename="usage.{form}"'
+    assert response["cache-control"] == "no-store"
+    lines = text.splitlines()
+    if form == "csv":
+        assert lines[0].startswith("request_id,") or "request_id" in lines[0]
+        assert len(lines) == 3
+    else:
+        assert [json.loads(line)["request_id"] for line in lines] == ["a", "b"]

@@ -1,0 +1,357 @@
+"""Who sees and does what, by their role and where it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group
+from django.db import connection
+from django.db.models import Model
+from django.test.utils import CaptureQueriesContext
+
+from accounts import changes
+from accounts.access import Access, Action
+from accounts.actors import Actor
+from accounts.audit import record
+from accounts.keys import create_key
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    Limit,
+    ModelWeight,
+    Organization,
+    Project,
+    RefusedRequest,
+    Role,
+    UsageRecord,
+    User,
+)
+from accounts.usage.filters import Visible
+
+pytestmark = pytest.mark.django_db
+
+WHOLE = ("viewer", "member", "admin", "owner")
+SINGLE = tuple(f"project {role}" for role in WHOLE)
+EVERYBODY = (*WHOLE, *SINGLE, "stranger", "superuser")
+
+
+@dataclass
+class World:
+    """Two organisations with two projects each, and in all of them the same things."""
+
+    rows: dict[str, Model]
+    people: dict[str, User]
+
+    def access(self, who: str) -> Access:
+        return Access.of(self.people[who])
+
+
+def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
+    values = {"metric": "requests", "window": "minute", "amount": 9} | more
+    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
+
+
+def fill(name: str) -> dict[str, Model]:
+    """An organisation `name` with the projects `one` and `two`, and a person in the whole."""
+    organization = changes.add(Organization(name=name))
+    one, two = (
+        changes.add(Project(organization=organization, name=project)) for project in ("one", "two")
+    )
+    person = changes.add_user(f"{name}-person", place=organization, role=Role.VIEWER)
+    service = changes.add_user(f"{name}-service", is_service=True, place=one)
+    key = create_key(owner=person, name="key", project=one).key
+    return {
+        "organization": organization,
+        "project one": one,
+        "project two": two,
+        "person": person,
+        "service": service,
+        "member of all": person.memberships.get(),
+        "member of one": service.memberships.get(),
+        "key in one": key,
+        "key in two": create_key(owner=service, name="key", project=two).key,
+        "limit of organization": limit("organization", organization.pk),
+        "limit of one": limit("project", one.pk),
+        "limit of key": limit("key", key.pk),
+        "limit of person": limit("user", person.pk),
+    }
+
+
+@pytest.fixture
+def world() -> World:
+    ours, theirs = fill("ours"), fill("theirs")
+    one = ours["project one"]
+    assert isinstance(one, Project)
+    people = {who: User.objects.create_user(who.replace(" ", "-")) for who in EVERYBODY}
+    for role in WHOLE:
+        changes.set_role(people[role], one.organization, role)
+        changes.set_role(people[f"project {role}"], one, role)
+    User.objects.filter(pk=people["superuser"].pk).update(is_superuser=True)
+    people["superuser"].refresh_from_db()
+    rows = ours | {f"their {name}": row for name, row in theirs.items()}
+    rows["limit of platform"] = limit("platform")
+    rows["limit of model"] = limit("model", model="tiny-chat")
+    rows["weight"] = changes.add(ModelWeight(model="tiny-chat"))
+    rows["new organization"] = Organization(name="new")
+    rows["new project"] = Project(organization=one.organization, name="new")
+    rows["new owner"] = changes.membership_of(people["stranger"], one.organization, Role.OWNER)
+    rows["new owner of one"] = changes.membership_of(people["stranger"], one, Role.OWNER)
+    return World(rows, people)
+
+
+# What each sees of ours, and of nobody else's.
+PARTS_OF_ONE = {"project one", "member of one", "key in one", "limit of one", "limit of key"}
+FOR_ALL = {"limit of platform", "limit of model", "weight"}
+SEEN_IN_ALL = {
+    *PARTS_OF_ONE,
+    *FOR_ALL,
+    *("organization", "project two", "key in two", "person", "service", "member of all"),
+    *("limit of organization", "limit of person"),
+}
+SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of organization"}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_everybody_sees_what_is_theirs_and_no_more(world: World, who: str) -> None:
+    access = world.access(who)
+    stored = {name: row for name, row in world.rows.items() if row.pk is not None}
+
+    seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
+
+    if who == "superuser":
+        assert seen == set(stored)
+    elif who == "stranger":
+        assert seen == FOR_ALL
+    else:
+        assert seen == (SEEN_IN_ALL if who in WHOLE else SEEN_IN_ONE)
+
+
+NOTHING: set[str] = set()
+ADMIN_OF_ONE = {"project one", "key in one", "service", "limit of key"}
+ADMIN_OF_ALL = {*ADMIN_OF_ONE, "project two", "new project", "key in two", "limit of one"}
+MANAGED = {
+    "viewer": NOTHING,
+    "member": NOTHING,
+    "admin": {*ADMIN_OF_ALL, "limit of person"},
+    "owner": {
+        *ADMIN_OF_ALL,
+        *("limit of person", "organization", "person", "member of all", "member of one"),
+        *("new owner", "new owner of one"),
+    },
+    "project viewer": NOTHING,
+    "project member": NOTHING,
+    "project admin": ADMIN_OF_ONE,
+    "project owner": {*ADMIN_OF_ONE, "member of one", "new owner of one"},
+    "stranger": NOTHING,
+}
+
+
+@pytest.mark.parametrize("who", MANAGED)
+def test_everybody_manages_what_their_role_says_where_it_holds(world: World, who: str) -> None:
+    access = world.access(who)
+
+    managed = {name for name, row in world.rows.items() if access.may(Action.MANAGE, row)}
+
+    assert managed == MANAGED[who]
+
+
+def test_a_superuser_manages_everything(world: World) -> None:
+    access = world.access("superuser")
+
+    assert all(access.may(action, row) for action in Action for row in world.rows.values())
+
+
+@pytest.mark.parametrize(
+    ("who", "makes", "stops"),
+    [
+        ("viewer", False, True),
+        ("member", True, True),
+        ("admin", True, True),
+        ("project viewer", False, True),
+        ("project member", True, True),
+        ("stranger", False, True),
+    ],
+)
+def test_members_manage_keys_of_their_own_and_anybody_stops_them(
+    world: World, who: str, makes: bool, stops: bool
+) -> None:
+    mine = create_key(owner=world.people[who], name="mine", project=world.rows["project one"]).key  # type: ignore[arg-type]
+    access = world.access(who)
+
+    assert access.may(Action.VIEW, mine)
+    assert access.may(Action.MANAGE, mine) is makes
+    assert access.may(Action.STOP, mine) is stops
+
+
+@pytest.mark.parametrize("who", ["member", "project member", "viewer"])
+def test_members_stop_no_key_of_others(world: World, who: str) -> None:
+    assert not world.access(who).may(Action.STOP, world.rows["key in one"])
+
+
+def test_only_superusers_switch_an_organisation(world: World) -> None:
+    allowed = {
+        who for who in EVERYBODY if world.access(who).may(Action.SWITCH, world.rows["organization"])
+    }
+    assert allowed == {"superuser"}
+
+
+def test_nobody_is_led_by_one_of_their_two_organisations(world: World) -> None:
+    person = world.rows["person"]
+    assert isinstance(person, User)
+    owner = world.access("owner")
+    assert owner.may(Action.MANAGE, person)
+
+    changes.set_role(person, world.rows["their organization"], Role.VIEWER)  # type: ignore[arg-type]
+
+    assert not owner.may(Action.MANAGE, person)
+    assert owner.may(Action.VIEW, person)
+
+
+@pytest.mark.parametrize("mark", ["is_superuser", "is_staff"])
+def test_an_owner_leads_no_administrator(world: World, mark: str) -> None:
+    person = world.rows["person"]
+    User.objects.filter(pk=person.pk).update(**{mark: True})
+    person.refresh_from_db()
+
+    assert not world.access("owner").may(Action.MANAGE, person)
+
+
+def test_nobody_manages_themselves(world: World) -> None:
+    assert not world.access("owner").may(Action.MANAGE, world.people["owner"])
+
+
+def test_who_is_deactivated_or_not_signed_in_sees_nothing(world: World) -> None:
+    person = world.people["owner"]
+    person.is_active = False
+    for access in (Access.of(person), Access.of(AnonymousUser())):
+        for model in (Organization, User, ApiKey, Limit, AuditEntry, ModelWeight, UsageRecord):
+            assert not access.rows(model).exists()
+        assert not any(access.may(Action.VIEW, row) for row in world.rows.values() if row.pk)
+
+
+# -- Keys with the manage scope
+
+
+@pytest.mark.parametrize(
+    ("who", "same_as"),
+    [
+        ("viewer", "project viewer"),
+        ("owner", "project owner"),
+        ("project admin", "project admin"),
+        ("superuser", "project owner"),
+    ],
+)
+def test_a_key_may_what_its_owner_may_in_its_project_alone(
+    world: World, who: str, same_as: str
+) -> None:
+    project = world.rows["project one"]
+    assert isinstance(project, Project)
+    key = create_key(owner=world.people[who], name="robot", project=project, scopes=["manage"]).key
+
+    access = Access.of_key(key)
+
+    stored = {name: row for name, row in world.rows.items() if row.pk is not None}
+    seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
+    assert seen == SEEN_IN_ONE
+    managed = {name for name, row in world.rows.items() if access.may(Action.MANAGE, row)}
+    assert managed == MANAGED[same_as]
+
+
+def test_a_key_whose_owner_has_no_role_may_nothing(world: World) -> None:
+    project = world.rows["project one"]
+    key = create_key(owner=world.people["stranger"], name="x", project=project).key  # type: ignore[arg-type]
+
+    access = Access.of_key(key)
+
+    assert access.visible() == Visible()
+    assert not access.rows(ApiKey).exists()
+    assert not access.may(Action.STOP, key)
+
+
+def test_nobody_holds_a_managing_key_of_someone_greater(world: World) -> None:
+    project = world.rows["project one"]
+    assert isinstance(project, Project)
+
+    def may_hold(who: str, owner: str, *scopes: str) -> bool:
+        key = ApiKey(owner=world.people[owner], project=project, scopes=list(scopes))
+        return world.access(who).may_act_as(key)
+
+    assert not may_hold("admin", "owner", "manage")
+    assert not may_hold("project owner", "superuser", "inference", "manage")
+    assert may_hold("admin", "owner", "inference", "usage")
+    assert may_hold("admin", "member", "manage")
+    assert may_hold("member", "member", "manage")
+    assert may_hold("superuser", "owner", "manage")
+
+
+# -- The books
+
+
+def test_the_books_are_read_by_place_and_by_oneself(world: World) -> None:
+    ours, one = world.rows["organization"].pk, world.rows["project one"].pk
+    me = {who: world.people[who].pk for who in EVERYBODY}
+
+    assert world.access("viewer").visible() == Visible(
+        organizations=frozenset({ours}), users=frozenset({me["viewer"]})
+    )
+    assert world.access("project admin").visible() == Visible(
+        projects=frozenset({one}), users=frozenset({me["project admin"]})
+    )
+    assert world.access("stranger").visible() == Visible(users=frozenset({me["stranger"]}))
+    assert world.access("superuser").visible() is None
+
+
+def test_refusals_are_seen_like_usage(world: World) -> None:
+    common = {
+        "created_at": "2026-03-01T12:00Z",
+        "model": "m",
+        "metric": "requests",
+        "window": "minute",
+        "amount": 1,
+        "level": 1,
+        "needed": 1,
+    }
+    ours, one = world.rows["organization"].pk, world.rows["project one"].pk
+    stranger = world.people["stranger"].pk
+    for name, place in {
+        "in one": {"organization_id": ours, "project_id": one},
+        "in all": {"organization_id": ours, "project_id": world.rows["project two"].pk},
+        "elsewhere": {"user_id": stranger},
+    }.items():
+        RefusedRequest.objects.create(request_id=name, **common, **place)
+
+    def seen(who: str) -> set[str]:
+        return {row.request_id for row in world.access(who).rows(RefusedRequest)}
+
+    assert seen("viewer") == {"in one", "in all"}
+    assert seen("project viewer") == {"in one"}
+    assert seen("stranger") == {"elsewhere"}
+    assert seen("superuser") == {"in one", "in all", "elsewhere"}
+
+
+def test_the_log_is_for_those_who_lead_and_for_what_one_did_oneself(world: World) -> None:
+    def seen(who: str) -> set[int]:
+        return set(world.access(who).rows(AuditEntry).values_list("organization_id", flat=True))
+
+    ours, theirs = world.rows["organization"].pk, world.rows["their organization"].pk
+    assert seen("viewer") == seen("member") == seen("project owner") == set()
+    assert seen("admin") == seen("owner") == {ours}
+    assert {ours, theirs, None} <= seen("superuser")
+
+    member = world.access("member")
+    record("look", world.rows["key in one"], by=Actor(member.user_id, "member"))
+    assert member.rows(AuditEntry).get().action == "key.look"
+
+
+def test_asking_who_someone_is_takes_one_query(world: World) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        world.access("owner")
+        world.access("superuser")
+    assert len(queries) == 1
+
+
+def test_a_table_that_nobody_thought_of_is_shown_to_nobody(world: World) -> None:
+    with pytest.raises(TypeError, match="who may see Group"):
+        world.access("owner").rows(Group)
+    assert not world.access("owner").may(Action.MANAGE, Group(name="x"))

@@ -1,0 +1,295 @@
+"""Keys, places, limits, people and the books in Django's admin: scoped, checked and audited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import audit, changes
+from accounts.keys import NewKey, find_key
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    KeyState,
+    Limit,
+    Membership,
+    Organization,
+    Project,
+    RefusedRequest,
+    Role,
+    User,
+)
+from accounts.people import first_project, join
+
+KEYS = "admin:accounts_apikey_changelist"
+ADD_KEY = "admin:accounts_apikey_add"
+NO_ROLES = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL", "MIN_NUM", "MAX_NUM")}
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> User:
+    """A superuser, logged in."""
+    root = User.objects.create_superuser("root")
+    client.force_login(root)
+    return root
+
+
+@pytest.fixture
+def staff(db: None, client: Client) -> User:
+    """With all permissions, and the role of an admin in the first organisation; logged in."""
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
+    join(staff, first_project().organization, Role.ADMIN)
+    client.force_login(staff)
+    return staff
+
+
+def page_of(table: str, page: str, *arguments: object) -> str:
+    return reverse(f"admin:accounts_{table}_{page}", args=arguments)
+
+
+def text_of(response: Any) -> str:
+    assert response.status_code == 200, response
+    return unescape(response.content.decode())
+
+
+def errors_of(response: Any) -> set[str]:
+    return set(response.context["adminform"].form.errors)
+
+
+def act_on(client: Client, action: str, *keys: ApiKey) -> str:
+    """The page that tells of an action."""
+    body = {"action": action, "_selected_action": [key.pk for key in keys]}
+    return text_of(client.post(reverse(KEYS), body, follow=True))
+
+
+def told_of(actor: str) -> list[str]:
+    entries = AuditEntry.objects.filter(actor=actor).order_by("number")
+    return [entry.action for entry in entries]
+
+
+# -- Keys
+
+
+def test_selected_keys_are_paused_resumed_and_rotated(
+    client: Client, staff: User, new_key: Callable[..., NewKey]
+) -> None:
+    first, second = new_key("first").key, new_key("second").key
+
+    assert "2 of the selected keys paused" in act_on(client, "pause", first, second)
+    assert "1 of the selected keys resumed" in act_on(client, "resume", first)
+    page = act_on(client, "rotate", first)
+
+    (secret,) = re.findall(r"<code>(vny_live_\w+)</code>", page)
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert find_key(secret) == first.replaced_by
+    assert second.state_at(timezone.now()) is KeyState.PAUSED
+    assert "rotated already" in act_on(client, "rotate", first)
+    assert told_of("staff") == [
+        *("key.pause", "key.pause", "key.resume", "key.create", "key.rotate"),
+    ]
+    assert audit.verify().broken is None
+
+
+def test_staff_rotate_no_managing_key_of_somebody_greater(
+    client: Client, staff: User, root: User, new_key: Callable[..., NewKey]
+) -> None:
+    client.force_login(staff)
+    key = new_key(owner=root, scopes=["manage"]).key
+
+    page = act_on(client, "rotate", key)
+
+    assert "Its owner may do more than you" in page
+    assert "<code>vny" not in page
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.parametrize("wrong", [{"scopes": []}, {"allowed_networks": "the office"}])
+def test_a_key_that_cannot_be_meant_is_told_at_its_field(
+    client: Client, root: User, wrong: dict[str, Any]
+) -> None:
+    body = {"name": "x", "owner": root.pk, "project": first_project().pk, "scopes": ["usage"]}
+
+    response = client.post(reverse(ADD_KEY), body | wrong)
+
+    assert errors_of(response) == set(wrong)
+    assert not ApiKey.objects.exists()
+
+
+def test_staff_see_what_their_role_shows_them(
+    client: Client, staff: User, new_key: Callable[..., NewKey], alice: User
+) -> None:
+    acme = changes.add(Organization(name="acme"))
+    project = changes.add(Project(organization=acme, name="search"))
+    new_key("ours")
+    elsewhere = new_key("elsewhere", project=project).key
+    limit = changes.add(
+        Limit(scope="project", scope_id=project.pk, metric="tokens", window="day", amount=1)
+    )
+
+    shown = client.get(reverse(KEYS)).context["cl"].result_list
+    assert [key.name for key in shown] == ["ours"]
+    for table, row in (("apikey", elsewhere), ("organization", acme), ("limit", limit)):
+        # Django leads to the start when there is no such row.
+        assert client.get(page_of(table, "change", row.pk)).status_code == 302
+    act_on(client, "revoke", elsewhere)
+    assert ApiKey.objects.get(pk=elsewhere.pk).revoked_at is None
+    choices = {"app_label": "accounts", "model_name": "apikey", "field_name": "project"}
+    found = client.get(reverse("admin:autocomplete"), choices).json()
+    assert [each["text"] for each in found["results"]] == ["default / default"]
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
+    assert errors_of(client.post(reverse(ADD_KEY), body)) == {"project"}
+    assert ApiKey.objects.count() == 2
+
+
+def test_staff_make_no_managing_key_of_somebody_greater(
+    client: Client, staff: User, alice: User
+) -> None:
+    project = first_project()
+    join(alice, project.organization, Role.OWNER)
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["manage"]}
+    assert "Your role does not allow this" in text_of(client.post(reverse(ADD_KEY), body))
+    assert not ApiKey.objects.exists()
+
+    assert client.post(reverse(ADD_KEY), body | {"scopes": ["inference"]}).status_code == 302
+
+
+# -- Places, roles and limits
+
+
+def test_places_roles_and_limits_are_made_changed_and_removed(
+    client: Client, root: User, alice: User
+) -> None:
+    def send(page: str, body: dict[str, Any]) -> None:
+        response = client.post(page, body)
+        assert response.status_code == 302, errors_of(response)
+
+    send(page_of("organization", "add"), {"name": "acme", "is_active": "on"})
+    acme = Organization.objects.get(name="acme")
+    body = {"name": "search", "organization": acme.pk, "is_active": "on"}
+    send(page_of("project", "add"), body)
+    project = Project.objects.get(name="search")
+    send(page_of("project", "change", project.pk), {"name": "search"})
+    role = {"user": alice.pk, "organization": acme.pk, "role": "owner"}
+    send(page_of("membership", "add"), role)
+    kind = {"scope": "project", "scope_id": project.pk, "metric": "tokens", "window": "day"}
+    send(page_of("limit", "add"), {**kind, "amount": 9, "time_zone": "UTC"})
+    limit = Limit.objects.get()
+    send(page_of("limit", "change", limit.pk), {"amount": 8, "time_zone": "Europe/Berlin"})
+    assert "search" in text_of(client.get(page_of("limit", "changelist")))
+    send(page_of("limit", "delete", limit.pk), {"post": "yes"})
+    weight = {"model": "m", "uncached": 1, "cached": 0, "output": 2, "image": 1}
+    send(page_of("modelweight", "add"), weight)
+
+    assert not Project.objects.get(pk=project.pk).is_active
+    assert told_of("root") == [
+        "organization.create",
+        "project.create",
+        "project.update",
+        "membership.create",
+        "limit.create",
+        "limit.update",
+        "limit.delete",
+        "weight.create",
+    ]
+
+
+def test_the_last_owner_is_told_of_instead_of_lost(client: Client, root: User, alice: User) -> None:
+    role = changes.set_role(alice, changes.add(Organization(name="acme")), Role.OWNER)
+
+    page = client.post(page_of("membership", "change", role.pk), {"role": "viewer"})
+    assert "alice is the last owner" in text_of(page)
+    client.post(page_of("membership", "delete", role.pk), {"post": "yes"})
+    chosen = {"action": "delete_selected", "_selected_action": [role.pk], "post": "yes"}
+    listed = client.post(page_of("membership", "changelist"), chosen, follow=True)
+    assert "Alice is the last owner" in text_of(listed)
+    assert Membership.objects.filter(pk=role.pk, role=Role.OWNER).exists()
+
+
+def test_a_limit_of_nobody_is_told_of(client: Client, root: User) -> None:
+    body = {"scope": "key", "scope_id": 99, "metric": "tokens", "window": "day", "amount": 1}
+    page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC"})
+    assert "There is no key 99" in text_of(page)
+    assert not Limit.objects.exists()
+
+
+# -- The books
+
+
+@pytest.fixture
+def refusal(db: None) -> RefusedRequest:
+    return RefusedRequest.objects.create(
+        request_id="r",
+        created_at=timezone.now(),
+        model="m",
+        scope="user:1",
+        metric="tokens",
+        window="day",
+        amount=1,
+        level=1,
+        needed=1,
+    )
+
+
+def test_the_books_are_read_and_not_changed(
+    client: Client, root: User, alice: User, refusal: RefusedRequest
+) -> None:
+    changes.set_active(alice, False)
+    rows = {"auditentry": AuditEntry.objects.get(), "refusedrequest": refusal}
+    for table, row in rows.items():
+        change = page_of(table, "change", row.pk)
+        assert str(row) in text_of(client.get(change))
+        assert "alice" in text_of(client.get(page_of(table, "changelist"), {"q": "alice"}))
+        assert client.post(change, {}).status_code == 403
+        assert client.get(page_of(table, "add")).status_code == 403
+        gone = client.post(page_of(table, "delete", row.pk), {"post": "yes"})
+        assert gone.status_code == 403
+    found = client.get(page_of("auditentry", "changelist"), {"q": "deactivate"})
+    assert len(found.context["cl"].result_list) == 1
+    found = client.get(page_of("auditentry", "changelist"), {"q": "nothing of it"})
+    assert len(found.context["cl"].result_list) == 0
+
+
+# -- People
+
+
+def test_only_superusers_change_people(client: Client, staff: User, alice: User) -> None:
+    join(alice, first_project().organization, Role.MEMBER)
+    page = page_of("user", "change", alice.pk)
+
+    assert "alice" in text_of(client.get(page))
+    assert client.post(page, {"username": "alice", "is_superuser": "on"}).status_code == 403
+    assert client.get(page_of("user", "add")).status_code == 403
+    password = reverse("admin:auth_user_password_change", args=[alice.pk])
+    assert client.get(password).status_code == 403
+
+
+def test_what_is_done_with_people_is_in_the_log(client: Client, root: User, alice: User) -> None:
+    permission = Permission.objects.all()[0]
+    body = {"username": "alice", "is_staff": "on", "user_permissions": [permission.pk]}
+    response = client.post(page_of("user", "change", alice.pk), body | NO_ROLES)
+    assert response.status_code == 302
+    page = reverse("admin:auth_user_password_change", args=[alice.pk])
+    words = {"password1": "correct-horse-7", "password2": "correct-horse-7"}
+    assert client.post(page, words | {"usable_password": "true"}).status_code == 302
+
+    told = {entry.action: entry for entry in AuditEntry.objects.filter(target="alice")}
+    assert set(told) == {"user.update", "user.permit", "user.password"}
+    assert told["user.update"].after == {"is_active": False, "is_staff": True}
+    assert told["user.permit"].after == {"user_permissions": [permission.pk]}
+    assert told["user.password"].after is None
+
+
+def test_the_last_administrator_stays(client: Client, root: User) -> None:
+    response = client.post(page_of("user", "change", root.pk), {"username": "root"} | NO_ROLES)
+
+    assert "root is the last administrator" in text_of(response)

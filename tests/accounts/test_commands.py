@@ -1,0 +1,345 @@
+"""Everything about people, keys and limits that the command line does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+import vinery.cli
+from accounts import changes
+from accounts.audit import verify
+from accounts.keys import find_key
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    KeyState,
+    Limit,
+    Membership,
+    ModelWeight,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.out)
+        return rows
+
+
+Vinery = Callable[..., Told]
+
+
+@pytest.fixture
+def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
+    """Runs a command in this process, with the database of the test."""
+
+    def run(*words: str) -> Told:
+        capsys.readouterr()
+        status = vinery.cli.main(list(words))
+        return Told(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def search(db: None) -> Project:
+    """The project `search` of `acme`, in which alice is a member."""
+    acme = changes.add(Organization(name="acme"))
+    project = changes.add(Project(organization=acme, name="search"))
+    changes.set_role(User.objects.create_user("alice"), acme, Role.MEMBER)
+    return project
+
+
+# -- Keys
+
+
+def test_a_key_is_made_for_what_it_is_meant_for(vinery_: Vinery, search: Project) -> None:
+    told = vinery_(
+        *("key", "create", "--name", "ci", "--user", "alice", "--project", "acme/search"),
+        *("--scope", "inference", "--scope", "manage", "--model", "small", "--model", "large"),
+        *("--endpoint", "completions", "--network", "10.0.0.0/8", "--expires-in", "2h"),
+    )
+
+    key = find_key(told.out.strip())
+    assert (key.owner.username, key.project, key.name) == ("alice", search, "ci")
+    assert key.scopes == ["inference", "manage"]
+    assert key.allowed_models == ["small", "large"]
+    assert (key.allowed_endpoints, key.allowed_networks) == (["completions"], ["10.0.0.0/8"])
+    assert key.expires_at is not None
+    assert timedelta(hours=1) < key.expires_at - timezone.now() <= timedelta(hours=2)
+
+
+def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -> None:
+    secret = vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip()
+    key = find_key(secret)
+
+    assert vinery_("key", "pause", str(key.pk)).out == f"{key} is paused.\n"
+    (row,) = vinery_("key", "list", "--json").rows
+    assert (row["state"], row["project"], row["organization"]) == ("paused", "search", "acme")
+    assert vinery_("key", "resume", key.hint).status == 0
+    new = find_key(vinery_("key", "rotate", str(key.pk), "--grace", "1h").out.strip())
+    assert find_key(secret).replaced_by == new
+    assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
+    assert vinery_("key", "revoke", str(new.pk)).status == 0
+    for action in ("pause", "resume", "rotate"):
+        told = vinery_("key", action, str(new.pk))
+        assert (told.status, told.out) == (1, "")
+        assert "is revoked" in told.err
+    assert "ci" in vinery_("key", "list", "--project", "search", "--user", "alice").out
+    assert "ci" not in vinery_("key", "list", "--user", "alice", "--project", "acme/none").out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--network", "office"), "Networks look like 10.0.0.0/8"),
+        (("--project", "none"), "There is no project none. See: vinery project list"),
+        (("--user", "bob"), "There is no active user bob."),
+        (("--name", "x" * 101), "at most 100 characters"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused_in_a_line(
+    vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
+) -> None:
+    told = vinery_("key", "create", "--name", "x", "--user", "alice", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert not ApiKey.objects.exists()
+
+
+# -- People
+
+
+def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("user", "create", "carol", "--organization", "acme", "--role", "admin")
+
+    carol = User.objects.get(username="carol")
+    assert carol.check_password(told.out.strip())
+    assert carol.memberships.get().role == Role.ADMIN
+    rows = {row["name"]: row for row in vinery_("user", "list", "--json").rows}
+    assert rows["carol"]["roles"] == ["admin of acme"]
+    assert rows["carol"]["kind"] == "person"
+    assert "carol" in vinery_("user", "list").out
+
+
+def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("user", "create", "robot", "--service", "--project", "search")
+
+    robot = User.objects.get(username="robot")
+    assert told.out == "robot is made.\n"
+    assert robot.is_service
+    assert not robot.has_usable_password()
+    assert robot.memberships.get().project == search
+    assert "does not sign in" in vinery_("user", "password", "robot").err
+
+
+def test_a_user_is_stopped_with_their_keys_and_let_in_again(
+    vinery_: Vinery, search: Project
+) -> None:
+    key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
+
+    assert vinery_("user", "deactivate", "alice").status == 0
+    key = ApiKey.objects.get(pk=key.pk)
+    assert key.state_at(timezone.now()) is KeyState.OWNER_INACTIVE
+    assert vinery_("user", "activate", "alice").status == 0
+    new = vinery_("user", "password", "alice").out.strip()
+    assert User.objects.get(username="alice").check_password(new)
+
+
+def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
+    assert vinery_("user", "role", "alice", "owner", "--organization", "acme").status == 0
+    assert vinery_("user", "role", "alice", "viewer", "--project", "search").status == 0
+    assert {(each.project, each.role) for each in Membership.objects.all()} == {
+        (None, "owner"),
+        (search, "viewer"),
+    }
+    told = vinery_("user", "role", "alice", "none", "--organization", "acme")
+    assert "alice is the last owner of acme" in told.err
+    assert vinery_("user", "role", "alice", "none", "--project", "search").status == 0
+    assert "has no role" in vinery_("user", "role", "alice", "none", "--project", "search").err
+
+
+def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
+    User.objects.create_superuser("root")
+    told = vinery_("user", "deactivate", "root")
+    assert (told.status, told.out) == (1, "")
+    assert "root is the last administrator" in told.err
+
+
+@pytest.mark.parametrize("action", ["deactivate", "activate", "password"])
+def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
+    assert (
+        vinery_("user", action, "bob").err
+        == "vinery: There is no user bob. See: vinery user list\n"
+    )
+
+
+# -- Places
+
+
+def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
+    assert vinery_("organization", "create", "acme").status == 0
+    assert vinery_("project", "create", "search", "--organization", "acme").status == 0
+    assert (
+        "a project of that name"
+        in vinery_(*("project", "create", "search", "--organization", "acme")).err
+    )
+    vinery_("project", "rename", "acme/search", "find")
+    vinery_("project", "deactivate", "find")
+    vinery_("organization", "rename", "acme", "Acme")
+    vinery_("organization", "deactivate", "Acme")
+
+    (project,) = vinery_("project", "list", "--json", "--organization", "Acme").rows
+    (organization,) = vinery_("organization", "list", "--json").rows
+    assert (project["name"], project["active"], project["keys"]) == ("find", False, 0)
+    assert (organization["name"], organization["active"]) == ("Acme", False)
+    vinery_("organization", "activate", "Acme")
+    assert Organization.objects.get().is_active
+    assert "Acme" in vinery_("organization", "list").out
+
+
+def test_a_project_is_named_with_its_organisation_where_there_are_two(
+    vinery_: Vinery, search: Project
+) -> None:
+    vinery_("organization", "create", "other")
+    vinery_("project", "create", "search", "--organization", "other")
+
+    told = vinery_("project", "deactivate", "search")
+    assert told.err == "vinery: Several projects are named search. Write ORGANISATION/search.\n"
+    assert vinery_("project", "deactivate", "other/search").status == 0
+    search.refresh_from_db()
+    assert search.is_active
+
+
+# -- Limits and weights
+
+
+def test_a_limit_is_set_and_set_anew(vinery_: Vinery, search: Project) -> None:
+    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip())
+    kind = ("--metric", "tokens", "--window", "day")
+    for scope in (
+        ("--platform",),
+        ("--organization", "acme"),
+        ("--project", "search"),
+        ("--user", "alice"),
+        ("--key", str(key.pk)),
+        ("--model", "tiny-chat"),
+    ):
+        assert vinery_("limit", "set", *scope, *kind, "--amount", "9").status == 0, scope
+    zone = ("--time-zone", "Europe/Berlin", "--shadow")
+    assert vinery_("limit", "set", "--user", "alice", *kind, "--amount", "7", *zone).status == 0
+
+    rows = {row["scope"]: row for row in vinery_("limit", "list", "--json").rows}
+    assert len(rows) == Limit.objects.count() == 6
+    assert {scope: row["whose"] for scope, row in rows.items()} == {
+        "platform": "",
+        "organization": "acme",
+        "project": "acme / search",
+        "user": "alice",
+        "key": str(key),
+        "model": "tiny-chat",
+    }
+    assert (rows["user"]["amount"], rows["user"]["shadow"]) == (7, True)
+    assert vinery_("limit", "remove", str(rows["user"]["id"])).status == 0
+    assert "There is no limit" in vinery_("limit", "remove", str(rows["user"]["id"])).err
+    assert "Europe/Berlin" not in vinery_("limit", "list").out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day or a month."),
+        (("--metric", "concurrency", "--window", "day", "--amount", "9"), "at any time"),
+        (("--metric", "tokens", "--window", "day", "--amount", "0"), "greater than or equal to 1"),
+        (
+            ("--metric", "tokens", "--window", "day", "--amount", "1", "--time-zone", "Mars"),
+            "There is no time zone Mars",
+        ),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_in_a_line(
+    vinery_: Vinery, words: tuple[str, ...], message: str
+) -> None:
+    told = vinery_("limit", "set", "--platform", *words)
+    assert (told.status, told.out) == (1, "")
+    assert message in told.err
+    assert not Limit.objects.exists()
+
+
+def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
+    vinery_("weight", "set", "tiny-chat", "--cached", "0.1")
+    vinery_("weight", "set", "tiny-chat", "--output", "4")
+
+    (row,) = vinery_("weight", "list", "--json").rows
+    assert row == {
+        "model": "tiny-chat",
+        "uncached": 1.0,
+        "cached": 0.1,
+        "output": 4.0,
+        "image": 1.0,
+    }
+    assert (
+        "value is greater than or equal to 0" in vinery_("weight", "set", "m", "--image", "-1").err
+    )
+    assert vinery_("weight", "remove", "tiny-chat").status == 0
+    assert not ModelWeight.objects.exists()
+    assert vinery_("weight", "remove", "tiny-chat").status == 1
+
+
+# -- The log
+
+
+def test_all_of_it_is_in_the_log_with_the_name_of_whoever_ran_it(
+    vinery_: Vinery, search: Project
+) -> None:
+    num_before = AuditEntry.objects.count()
+    vinery_("organization", "create", "other")
+    vinery_(
+        "limit", "set", "--platform", "--metric", "requests", "--window", "day", "--amount", "1"
+    )
+
+    newest = AuditEntry.objects.order_by("number")[num_before:]
+    assert [entry.action for entry in newest] == ["organization.create", "limit.create"]
+    assert all(entry.actor.startswith("command line (") for entry in newest)
+    (row,) = vinery_("audit", "list", "--search", "other", "--json").rows
+    assert (row["action"], row["target"]) == ("organization.create", "other")
+    assert vinery_("audit", "list", "--num", "1").out.count("\n") == 2
+
+
+def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("audit", "verify")
+    kept = verify().newest_hash
+    assert told.status == 0
+    assert f"Newest hash: {kept}" in told.out
+    assert vinery_("audit", "verify", "--newest", kept).status == 0
+
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM accounts_auditentry WHERE hash = %s", [kept])
+    assert vinery_("audit", "verify").status == 0
+    told = vinery_("audit", "verify", "--newest", kept)
+    assert told.status == 1
+    assert told.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounts_auditentry SET actor = 'mallory' WHERE number = 2")
+    told = vinery_("audit", "verify")
+    assert told.status == 1
+    assert "(changed). Entry 2" in told.err

@@ -1,0 +1,55 @@
+"""What is done with served models is in the audit log, whichever door it came by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import AuditEntry, User
+from serving import registry
+from serving.models import ServedModel
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.django_db
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
+
+
+def told() -> list[str]:
+    return [entry.action for entry in AuditEntry.objects.order_by("number")]
+
+
+def test_the_registry_tells(tmp_path: Path) -> None:
+    registry.add_model(TINY_CHAT, name="chat", options={"max_running": 3})
+    registry.set_loaded("chat", False)
+    registry.set_loaded("chat", False)
+    # A model whose folder is gone can be loaded, which the node tells of, and removed.
+    ServedModel.objects.filter(name="chat").update(folder=str(tmp_path / "gone"))
+    registry.set_loaded("chat", True)
+    registry.remove_model("chat")
+
+    assert told() == ["model.create", "model.unload", "model.load", "model.delete"]
+    entry = AuditEntry.objects.get(action="model.create")
+    assert entry.after["options"] == {"max_running": 3}
+    assert entry.organization_id is None
+
+
+def test_the_admin_tells(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU", "options": "{}"}
+    client.post(reverse("admin:serving_servedmodel_add"), form)
+    model = ServedModel.objects.get()
+    stamp = model.updated_at
+    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
+    client.post(page, form | {"device": "GPU"})
+    chosen = {"action": "load", "_selected_action": [model.pk]}
+    client.post(reverse("admin:serving_servedmodel_changelist"), chosen)
+    model.refresh_from_db()
+    assert (model.device, model.is_loaded) == ("GPU", True)
+    assert model.updated_at > stamp
+    client.post(reverse("admin:serving_servedmodel_delete", args=[model.pk]), {"post": "yes"})
+
+    assert told() == ["model.create", "model.update", "model.load", "model.delete"]
+    assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"root"}
