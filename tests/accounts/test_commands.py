@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,7 +185,28 @@ def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     assert "root is the last administrator" in told.err
 
 
-@pytest.mark.parametrize("action", ["deactivate", "activate", "password"])
+@pytest.mark.parametrize("had_one", [True, False])
+def test_a_lost_phone_is_no_locked_door(
+    vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
+) -> None:
+    forgotten: list[User] = []
+
+    def reset_second_factor(user: User) -> bool:
+        forgotten.append(user)
+        return had_one
+
+    recovery = SimpleNamespace(reset_second_factor=reset_second_factor)
+    monkeypatch.setattr("vinery.cli.user.import_module", lambda _: recovery)
+
+    told = vinery_("user", "second-factor-off", "alice")
+
+    assert [user.username for user in forgotten] == ["alice"]
+    assert told.status == (0 if had_one else 1)
+    told_of = AuditEntry.objects.filter(action="user.second_factor_off")
+    assert told_of.exists() is had_one
+
+
+@pytest.mark.parametrize("action", ["deactivate", "activate", "password", "second-factor-off"])
 def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err

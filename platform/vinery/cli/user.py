@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vinery.cli.shape import (
@@ -34,6 +35,7 @@ def add_to(commands: Commands) -> None:
         ("deactivate", deactivate, "let a user neither sign in nor use their keys"),
         ("activate", activate, "let a deactivated user in again"),
         ("password", password, "give a user a new random password, and print it once"),
+        ("second-factor-off", second_factor_off, "let a password alone suffice for now"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text}.".capitalize())
         action.add_argument("name", metavar="NAME", help="the user's name")
@@ -147,6 +149,25 @@ def password(arguments: argparse.Namespace) -> int:
     with refusals():
         changes.set_password(user, new)
     print(new)
+    return 0
+
+
+def second_factor_off(arguments: argparse.Namespace) -> int:
+    """For whoever lost their phone. Raises `Failure` where sign-in has no second factor."""
+    start_django()
+    from accounts import audit
+    from vinery.cli.find import user_named
+
+    user = user_named(arguments.name)
+    try:
+        recovery = import_module("accounts.signin.recovery")
+    except ModuleNotFoundError:
+        raise Failure("Nobody signs in with a second factor here.") from None
+    with audit.writing():
+        if not recovery.reset_second_factor(user):
+            raise Failure(f"{user} has no second factor.")
+        audit.record("second_factor_off", user)
+    print(f"{user} signs in by password alone, until they set up a new second factor.")
     return 0
 
 
