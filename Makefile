@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test check format bench docs models clean
+.PHONY: help up install install-dev test check format bench bench-usage docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -42,6 +42,9 @@ format: install-dev ## Format the code and repair what the linter can
 
 bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-usage: install-dev ## Measure reports over ten million requests; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.usage_reports $(BENCH_ARGS)
 
 docs: install-dev ## Write the documents that are made from the code
 	$(BIN)/python -m docs

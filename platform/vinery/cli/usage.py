@@ -57,7 +57,7 @@ def add_to(commands: Commands) -> None:
         description="Write one line for each request.",
     )
     _add_selection(export)
-    export.add_argument("--format", choices=("csv", "jsonl"), default="csv")
+    export.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
     export.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     export.set_defaults(run=export_usage)
 
@@ -127,9 +127,13 @@ def _add_period(parser: argparse.ArgumentParser) -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     _add_period(parser)
     for name in ("key", "user", "project", "organization"):
-        parser.add_argument(f"--{name}", type=int, action="append", metavar="ID")
+        parser.add_argument(
+            f"--{name}", type=int, action="append", metavar="ID", help=f"only this {name}'s"
+        )
     for name in ("model", "endpoint", "outcome"):
-        parser.add_argument(f"--{name}", action="append", metavar="NAME")
+        parser.add_argument(
+            f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
+        )
 
 
 def _moment(text: str) -> datetime:

@@ -1,0 +1,213 @@
+"""`python -m benchmarks.usage_reports`: how long reports over a month of usage take.
+
+Fills a new SQLite file, and a PostgreSQL server of its own if this machine has one installed,
+with made-up requests (`usage_books`) and measures the views that consoles show. Ends with 1
+when one takes longer than it may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from benchmarks.progress import tell
+
+_REPOSITORY = Path(__file__).resolve().parents[1]
+_ALLOWED_MS = {"postgresql": 200.0, "sqlite": 500.0}
+_UNTIL = datetime(2026, 11, 1, tzinfo=UTC)
+_NUM_REPEATS = 5
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure both databases, each in a process: Django knows one."""
+    arguments = _arguments(argv)
+    if arguments.here:
+        return _measure(arguments)
+    statuses = []
+    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
+        Path(folder).chmod(0o755)  # the postgres user must reach its own in it
+        statuses.append(_measure_in(folder, f"sqlite:///{folder}/usage.sqlite3", sys.argv[1:]))
+        with _postgresql(Path(folder)) as url:
+            if url is None:
+                tell("PostgreSQL is not installed here, so only SQLite was measured")
+            else:
+                statuses.append(_measure_in(folder, url, sys.argv[1:]))
+    return max(statuses)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.usage_reports")
+    parser.add_argument("--requests", type=float, default=10e6, help="default: 10 million")
+    parser.add_argument("--no-rows", action="store_true", help="write roll-ups only: quicker")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def _measure_in(folder: str, url: str, argv: list[str]) -> int:
+    environment = {
+        **os.environ,
+        "DATABASE_URL": url,
+        "VINERY_HOME": f"{folder}/home",
+        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
+    }
+    command = [sys.executable, "-m", "benchmarks.usage_reports", "--here", *argv]
+    return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+    from django.db import connection
+
+    from benchmarks.usage_books import write_books
+
+    call_command("migrate", verbosity=0)
+    tell(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of 30 days")
+    write_books(int(arguments.requests), _UNTIL, with_rows=not arguments.no_rows)
+    allowed_ms = _ALLOWED_MS[connection.vendor]
+    print(f"\n{connection.vendor}, {arguments.requests:,.0f} requests, 30 days\n")
+    is_in_time = True
+    for name, view in _views().items():
+        took_ms = _took_ms(view)
+        is_in_time = is_in_time and took_ms <= allowed_ms
+        print(f"{name:52}{took_ms:9.1f} ms{'' if took_ms <= allowed_ms else '  TOO LONG'}")
+    if not arguments.no_rows:
+        _check_a_day()
+        _export()
+    return 0 if is_in_time else 1
+
+
+def _views() -> dict[str, Callable[[], object]]:
+    from accounts.usage.filters import Dimension, Filters, Visible
+    from accounts.usage.periods import Granularity
+    from accounts.usage.reports import Question, groups, series, totals
+
+    berlin = ZoneInfo("Europe/Berlin")
+    month = {"since": _UNTIL - timedelta(days=30), "until": _UNTIL, "visible": None}
+    odd = {
+        "since": _UNTIL - timedelta(days=30, hours=2, minutes=17),
+        "until": _UNTIL - timedelta(hours=1, minutes=13),
+    }
+    model, key = Filters(models=frozenset({"model-1"})), Filters(keys=frozenset({1}))
+    ours = Visible(organizations=frozenset({1}))
+
+    def asked(**changes: Any) -> Question:
+        return Question(**{**month, **changes})
+
+    def grouped(*by: Dimension, with_points: bool = False, **changes: Any) -> Callable[[], object]:
+        return lambda: groups(asked(**changes), by, with_points=with_points)
+
+    views: dict[str, Callable[[], object]] = {
+        "totals": lambda: totals(asked()),
+        "totals between odd minutes": lambda: totals(asked(**odd)),
+        "by day": lambda: series(asked()),
+        "by hour": lambda: series(asked(granularity=Granularity.HOUR)),
+        "by day in Berlin": lambda: series(asked(zone=berlin)),
+        "by day in Berlin, one key": lambda: series(asked(zone=berlin, filters=key)),
+        "by day in Berlin, one model": lambda: series(asked(zone=berlin, filters=model)),
+        "by day in Berlin, one organisation": lambda: series(asked(zone=berlin, visible=ours)),
+        "largest models, seen by one organisation": grouped(Dimension.MODEL, visible=ours),
+        "largest keys of one model": grouped(Dimension.KEY, filters=model),
+        "largest models and outcomes": grouped(Dimension.MODEL, Dimension.OUTCOME),
+        "largest keys and models": grouped(Dimension.KEY, Dimension.MODEL),
+    }
+    for dimension in Dimension:
+        views[f"largest by {dimension}"] = grouped(dimension)
+        views[f"largest by {dimension}, by day"] = grouped(dimension, with_points=True)
+        views[f"largest by {dimension}, by day in Berlin"] = grouped(
+            dimension, with_points=True, zone=berlin
+        )
+    return views
+
+
+def _took_ms(view: Callable[[], object]) -> float:
+    """The best of some, after one run that fills caches: what else runs here only adds."""
+    view()
+    took = []
+    for _ in range(_NUM_REPEATS):
+        begun_s = time.perf_counter()
+        view()
+        took.append((time.perf_counter() - begun_s) * 1000)
+    return min(took)
+
+
+def _check_a_day() -> None:
+    """That the made-up roll-ups are those that Vinery would have made."""
+    from accounts.usage.verify import verify
+
+    begun_s = time.perf_counter()
+    [checked] = verify(_UNTIL - timedelta(days=1), _UNTIL)
+    took_s = time.perf_counter() - begun_s
+    assert checked.num_rows
+    assert not checked.differences, checked.differences[0]
+    print(f"{f'verify a day of {checked.num_rows:,} requests':52}{took_s:9.1f} s")
+
+
+def _export() -> None:
+    from accounts.usage.export import Format, Selection, export
+
+    for form in Format:
+        begun_s = time.perf_counter()
+        num_lines = sum(
+            page.count("\n") for page in islice(export(Selection(visible=None), form), 200)
+        )
+        took_s = time.perf_counter() - begun_s
+        print(f"{f'export as {form}':52}{num_lines / took_s:9,.0f} rows/s")
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Iterator[str | None]:
+    """The URL of a throw-away server; None where there is no program for one."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found = str(programs[-1]) if programs else shutil.which("initdb")
+    if found is None:
+        yield None
+        return
+    data, socket_folder = folder / "postgresql", folder / "socket"
+    for each in (data, socket_folder):
+        each.mkdir()
+    as_owner: list[str] = []
+    if os.geteuid() == 0:  # as which PostgreSQL refuses to run
+        as_owner = ["runuser", "-u", "postgres", "--"]
+        owner = pwd.getpwnam("postgres")
+        for each in (data, socket_folder):
+            os.chown(each, owner.pw_uid, owner.pw_gid)
+    port = _free_port()
+    pg_ctl = [*as_owner, str(Path(found).with_name("pg_ctl")), "-D", str(data), "-s", "-w"]
+    initdb = [*as_owner, found, "-D", str(data), "-A", "trust", "-U", "vinery", "-E", "UTF8"]
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {socket_folder}"
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    log = str(data / "log")
+    subprocess.run([*pg_ctl, "-l", log, "-o", options, "start"], check=True, cwd=folder)
+    try:
+        yield f"postgres://vinery@127.0.0.1:{port}/postgres"
+    finally:
+        subprocess.run([*pg_ctl, "-m", "immediate", "stop"], check=True, cwd=folder)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""`vinery usage` on the books of a home folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.platform_ import scripts
+
+Vinery = Callable[..., subprocess.CompletedProcess[str]]
+
+_STORE = """
+import django; django.setup()
+from datetime import UTC, datetime, timedelta
+from accounts.usage.entries import Admission, Outcome, Settlement
+from accounts.usage.store import store_settlements
+
+def settlement(number, model, output, age):
+    admission = Admission(
+        request_id=f"r{number}", user_id=7, username="alice", key_id=4, key_name="=laptop",
+        model=model, endpoint="chat/completions", dialect="v1", is_streamed=True,
+        started_at=datetime.now(UTC) - age,
+    )
+    return Settlement(
+        admission=admission, outcome=Outcome.OK, http_status=200, num_prompt_tokens=1000,
+        num_output_tokens=output, first_token_ms=10.0, total_ms=100.0,
+    )
+
+store_settlements([
+    settlement(1, "small", 5, timedelta(minutes=30)),
+    settlement(2, "large", 20, timedelta(minutes=20)),
+    settlement(3, "large", 30, timedelta(minutes=10)),
+    settlement(4, "old", 1, timedelta(days=3)),
+])
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with four requests, one of them three days old."""
+    home = tmp_path_factory.mktemp("usage") / "home"
+    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    assert told.returncode == 0, told.stderr
+    told = scripts.run_python(
+        "-c",
+        _STORE,
+        environment={"VINERY_HOME": str(home), "DJANGO_SETTINGS_MODULE": "vinery.settings"},
+    )
+    assert told.returncode == 0, told.stderr
+    return home
+
+
+@pytest.fixture
+def vinery(home: Path) -> Vinery:
+    return lambda *words: scripts.vinery(*words, environment={"VINERY_HOME": str(home)})
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line)
+
+
+def test_usage_is_shown_point_by_point_with_its_total(vinery: Vinery) -> None:
+    told = vinery("usage", "show")
+
+    heads, *points, total = told.stdout.splitlines()
+    assert cells(heads)[:4] == ["HOUR", "REQUESTS", "ERRORS", "PROMPT"]
+    assert len(points) in (24, 25)
+    assert cells(total)[:6] == ["TOTAL", "3", "0", "3,000", "0", "55"]
+
+
+def test_usage_is_shown_by_group_the_largest_first(vinery: Vinery) -> None:
+    told = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
+
+    _, *groups = [cells(line) for line in told.stdout.splitlines()]
+    assert [group[:3] for group in groups] == [
+        ["large", "=laptop (4)", "2"],
+        ["old", "=laptop (4)", "1"],
+        ["small", "=laptop (4)", "1"],
+    ]
+    assert groups[0][-2].count(" / ") == 2
+
+
+def test_usage_is_shown_for_what_is_chosen(vinery: Vinery) -> None:
+    told = vinery(
+        "usage", "show", "--by", "model", "--model", "small", "--time-zone", "Asia/Kolkata"
+    )
+
+    assert [cells(line)[0] for line in told.stdout.splitlines()] == ["MODEL", "small"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from", "tomorrow"), "is not a time like"),
+        (("--time-zone", "Mars/Base"), "is no time zone like"),
+        (("--last", "30d", "--granularity", "minute"), "coarser granularity"),
+        (("--from", "2026-03-02", "--to", "2026-03-01"), "ends before it begins"),
+    ],
+)
+def test_what_makes_no_sense_is_said(vinery: Vinery, words: tuple[str, ...], said: str) -> None:
+    told = vinery("usage", "show", *words)
+
+    assert told.returncode != 0
+    assert said in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_rows_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+
+    told = vinery("usage", "export", "--last", "7d", "--model", "large", "-o", str(file))
+
+    assert (told.returncode, told.stdout) == (0, "")
+    with file.open(newline="", encoding="utf-8") as rows:
+        found = list(csv.DictReader(rows))
+    assert [row["request_id"] for row in found] == ["r2", "r3"]
+    assert found[0]["key_name"] == "'=laptop"
+
+
+def test_rows_are_exported_between_two_times(vinery: Vinery) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+
+    told = vinery(
+        "usage",
+        "export",
+        "--format",
+        "jsonl",
+        "--from",
+        "2020-01-01",
+        "--to",
+        yesterday.isoformat(),
+    )
+
+    assert [json.loads(line)["request_id"] for line in told.stdout.splitlines()] == ["r4"]
+
+
+def test_a_file_that_cannot_be_written_is_said(vinery: Vinery, tmp_path: Path) -> None:
+    told = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
+
+    assert told.returncode == 1
+    assert "cannot be written" in told.stderr
+
+
+def test_books_that_balance_are_said_to(vinery: Vinery) -> None:
+    told = vinery("usage", "verify", "--last", "4d")
+
+    assert told.returncode == 0
+    days = told.stdout.splitlines()
+    assert all(day.endswith("balanced") for day in days)
+    assert sum(int(day.split()[1]) for day in days) == 4
