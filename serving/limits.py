@@ -17,12 +17,13 @@ from typing import Final
 
 from accounts.keytable import Caller
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
+from accounts.limits.floors import read_floors
 from accounts.limits.leases import Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
-from accounts.limits.rulebook import RuleBook
+from accounts.limits.rulebook import RuleBook, Snapshot
 from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Rule, Spent, Weights
 from accounts.limits.share import ShareLimiter
 from accounts.limits.wording import headers_of, refusal_of
@@ -52,6 +53,15 @@ class LimitSettings:
     queue_s: float = 0.0  # how long a request may wait in its key's line instead of a refusal
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has changed of the limits."""
+
+    snapshot: Snapshot
+    new_quotas: Sequence[Rule]
+    floors: Sequence[Floor]
+
+
 class Limits:
     """Belongs to the event loop."""
 
@@ -66,7 +76,7 @@ class Limits:
         self._leases: dict[str, Lease] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
-        self._restored: dict[str, None] = {}  # quotas, by the keys of their rules
+        self._restored: set[str] = set()  # quotas, by the keys of their rules
         self._next_restore_at = 0.0
 
     @property
@@ -108,22 +118,30 @@ class Limits:
         self._settling.add(task)
         task.add_done_callback(self._settled)
 
-    def due_for_restoring(self) -> list[Rule]:
-        """Quotas that are new here; and all of them now and then where they are counted in a
-        store, which may have lost its memory."""
+    def read(self) -> News:
+        """What the database says, for `follow`. Lets database errors through. For the thread
+        of the database.
+
+        Of quotas that are new here it says what was used of them before they bind anybody;
+        and of all of them now and then where they are counted in a store, which may have lost
+        its memory.
+        """
         now = time.monotonic()
         if self._guard is not None and now >= self._next_restore_at:
             self._next_restore_at = now + _RESTORE_ALL_S
-            self._restored = {}
-        return [
-            rule for rule in self.book.rules if rule.is_quota and rule.key not in self._restored
-        ]
+            self._restored = set()
+        snapshot = self.book.read()
+        known = self._restored
+        new = [rule for rule in snapshot.all_rules if rule.is_quota and rule.key not in known]
+        return News(snapshot, new, read_floors(new, time.time()) if new else [])
 
-    async def restore(self, rules: Iterable[Rule], floors: Sequence[Floor]) -> None:
-        """Count what these rules' floors say was used before."""
-        with contextlib.suppress(LimitsAway):
-            await self._limiter.restore(floors)
-            self._restored |= {rule.key: None for rule in rules}
+    async def follow(self, news: News) -> None:
+        """From now on these limits hold."""
+        if news.floors:
+            with contextlib.suppress(LimitsAway):
+                await self._limiter.restore(news.floors)
+        self._restored |= {rule.key for rule in news.new_quotas}
+        self.book.follow(news.snapshot)
 
     async def tick(self) -> None:
         """Renew what is reserved. Call it about once a second."""
