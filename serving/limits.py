@@ -18,7 +18,7 @@ from typing import Final
 from accounts.keytable import Caller
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
 from accounts.limits.floors import read_floors
-from accounts.limits.leases import Denial, Floor, Lease
+from accounts.limits.leases import LOST, Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 # So many tokens of each answer are reserved at a time. More would keep tokens from others
 # that may never be used; fewer would ask too often.
-_GRANT_PER_ANSWER: Final = 64
+_GRANT_PER_ANSWER: Final = 128
 _RESTORE_ALL_S: Final = 600.0
 _NEVER: Final = 1 << 62
 _WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
@@ -175,9 +175,9 @@ class Quota:
         self._num_wanted = 0  # tokens of all answers at most
         self._num_granted = 0
         self._num_answers = 1
-        self._is_exhausted = False
         self._bound: dict[int, BoundLimit] = {}
         self.ask_at = _NEVER
+        self.ends_at: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -207,11 +207,12 @@ class Quota:
             return
         self._num_answers = max(1, len(job.submits))
         self._num_wanted = _num_wanted(job)
+        wanted = self._first_grant(job)
         claim = Claim(
             lease_id=self._request_id,
             rules=rules,
             num_input_tokens=job.meter.num_prompt_tokens,
-            num_output_tokens=self._first_grant(job),
+            num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
@@ -230,26 +231,28 @@ class Quota:
         self._lease = answer
         self._note(answer.shadow_denials)
         self._grant(claim.num_output_tokens)
+        if claim.num_output_tokens < wanted:
+            # Whoever gets all of this is as well off as everybody else.
+            await self._extend(wanted - claim.num_output_tokens)
 
-    async def extend(self, num_made: int) -> int | None:
+    async def extend(self) -> None:
         """See `Allowance`."""
-        if self._lease is None or self._is_exhausted:
-            return self._num_granted
-        wanted = self._num_wanted - self._num_granted
-        asked = min(wanted, _GRANT_PER_ANSWER * self._num_answers)
+        left = self._num_wanted - self._num_granted
+        await self._extend(min(left, _GRANT_PER_ANSWER * self._num_answers))
+
+    async def _extend(self, num_tokens: int) -> None:
+        if self._lease is None or self.ends_at is not None:
+            return
         try:
-            grant = await self._limits.limiter.extend(self._lease, asked)
+            grant = await self._limits.limiter.extend(self._lease, num_tokens)
         except LimitsAway:
-            self._is_exhausted = True
-            return self._num_granted
+            grant = LOST
         self._note(grant.shadow_denials)
         self._grant(grant.num_output_tokens)
-        if grant.num_output_tokens == asked:
-            return None
+        if grant.num_output_tokens < num_tokens:
+            self.ends_at = self._num_granted
         if grant.denial is not None:
             self._note([grant.denial])
-        self._is_exhausted = True
-        return self._num_granted
 
     def settle(self, meter: Meter) -> None:
         """Give back what was not used. A request that no engine took counts as none."""

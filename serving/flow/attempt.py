@@ -136,6 +136,8 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     run = client.submit(submits)
     reading = _Reading(job, run, [id_ for submit in submits for id_ in submit.ids])
     try:
+        if job.allowance is not None:
+            reading.end_within(job.allowance)
         told_at = time.monotonic()
         while not reading.is_complete:
             events = reading.take(await run.next(SILENCE_S))
@@ -228,14 +230,18 @@ class _Reading:
     async def stay_within(self, allowance: Allowance) -> None:
         """Ask for more tokens ahead of need; when there are none, let the answers end where
         their last ones are."""
-        num_made = self._job.meter.num_output_tokens
-        if self._is_capped or num_made < allowance.ask_at or not self._open:
-            return
-        num_allowed = await allowance.extend(num_made)
-        if num_allowed is None:
+        is_due = self._job.meter.num_output_tokens >= allowance.ask_at
+        if is_due and self._open and not self._is_capped:
+            await allowance.extend()
+            self.end_within(allowance)
+
+    def end_within(self, allowance: Allowance) -> None:
+        """Where no more tokens can be had, tell the engine so."""
+        if allowance.ends_at is None:
             return
         self._is_capped = True
-        for id_, cap in shares(num_allowed - num_made, self.num_used).items():
+        num_left = allowance.ends_at - self._job.meter.num_output_tokens
+        for id_, cap in shares(num_left, self.num_used).items():
             self._run.cap(id_, cap)
 
     def take(self, said: list[Said]) -> list[Event]:
