@@ -29,7 +29,7 @@ def limit(
     now = "2026-01-01 00:00:00"
     execute(
         platform,
-        "INSERT INTO accounts_limit (scope, scope_id, model, metric, window, amount, time_zone,"
+        'INSERT INTO accounts_limit (scope, scope_id, model, metric, "window", amount, time_zone,'
         " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
         *(scope, scope_id, metric, window, amount, is_shadow, now, now),
     )
