@@ -92,7 +92,7 @@ class ServedModel:
 
     async def _run(self, requests: list[bytes]) -> Run:
         async with asyncio.timeout(_RUN_TIMEOUT_S):
-            connections = [await _connect(self._endpoint) for _ in requests]
+            connections = [await connect(self._endpoint) for _ in requests]
             with _no_garbage_collection():
                 web_s, client_s = self._web_cpu.used_s(), time.process_time()
                 answers = [
@@ -111,7 +111,7 @@ class ServedModel:
         )
 
 
-async def _connect(endpoint: Endpoint) -> _Connection:
+async def connect(endpoint: Endpoint) -> _Connection:
     """A connection that the server has accepted and answered on."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(_Connection, *endpoint.address)

@@ -144,11 +144,16 @@ class Limits:
         self.book.follow(news.snapshot)
 
     async def tick(self) -> None:
-        """Renew what is reserved. Call it about once a second."""
+        """Renew what is reserved, and see whether the store is there. Call it about once a
+        second."""
         now = time.monotonic()
         if self._leases and now >= self._next_renewal_at:
             self._next_renewal_at = now + RENEW_INTERVAL_S
             await self._limiter.renew(list(self._leases.values()))
+        if self._guard is not None:
+            # Where nobody calls, nobody would notice that the store is away.
+            with contextlib.suppress(LimitsAway):
+                await self._guard.levels(())
 
     async def close(self) -> None:
         """Wait for what is being settled."""

@@ -26,6 +26,8 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from tests import stores
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # Model loading on a busy two-core machine; a healthy start takes a tenth of it.
@@ -44,9 +46,9 @@ def clean_environment() -> dict[str, str]:
 
 def _use_a_home_of_our_own() -> None:
     tests = {name: value for name, value in os.environ.items() if name.startswith("VINERY_TEST_")}
-    environment = clean_environment()
+    environment = clean_environment() | tests | stores.environment_of_tests()
     os.environ.clear()
-    os.environ.update(environment | tests)
+    os.environ.update(environment)
     os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
     os.environ["VINERY_HOME"] = tempfile.mkdtemp(prefix="vinery-tests-")
     atexit.register(shutil.rmtree, os.environ["VINERY_HOME"], ignore_errors=True)
@@ -123,6 +125,7 @@ class Running:
     home: Path
     pid: int
     log: Path
+    environment: Mapping[str, str]  # of another process of the same installation
 
     def processes(self, role: str) -> list[psutil.Process]:
         """Its processes of one role: web, node, jobs or engine."""
@@ -133,6 +136,19 @@ class Running:
     def pids(self, role: str) -> list[int]:
         """The ids of these processes."""
         return [process.pid for process in self.processes(role)]
+
+    def kill(self, role: str) -> list[int]:
+        """All processes of a role, at once. Returns what their ids were."""
+        pids = self.pids(role)
+        assert pids, f"no {role} runs"
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        return pids
+
+    def has_replaced(self, role: str, killed: Sequence[int]) -> bool:
+        """Whether there are as many again as were killed."""
+        pids = self.pids(role)
+        return len(pids) == len(killed) and not set(pids) & set(killed)
 
 
 @contextmanager
@@ -145,20 +161,20 @@ def run_platform(
 
     Fails when it is not ready in time, does not end in time, or leaves a process behind.
     """
-    settings = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
+    settings = clean_environment() | stores.environment_of(home) | dict(environment or {})
     log = home.with_name(f"{home.name}.log")
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env=clean_environment() | settings | dict(environment or {}),
+            env={"VINERY_PORT": "0", **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        yield _wait_until_ready(supervisor, home, log)
+        yield _wait_until_ready(supervisor, home, log, settings)
     finally:
         _stop(supervisor, log)
 
@@ -182,7 +198,9 @@ def until(condition: Callable[[], T], *, timeout_s: float = 30.0) -> T:
     return value
 
 
-def _wait_until_ready(supervisor: subprocess.Popen[bytes], home: Path, log: Path) -> Running:
+def _wait_until_ready(
+    supervisor: subprocess.Popen[bytes], home: Path, log: Path, settings: Mapping[str, str]
+) -> Running:
     file = home / "bootstrap.json"
 
     def ready() -> Running | None:
@@ -194,7 +212,7 @@ def _wait_until_ready(supervisor: subprocess.Popen[bytes], home: Path, log: Path
         known = json.loads(file.read_text(encoding="utf-8"))
         if not _is_ready(known["base_url"]):
             return None
-        return Running(**known, home=home, pid=supervisor.pid, log=log)
+        return Running(**known, home=home, pid=supervisor.pid, log=log, environment=settings)
 
     return until(ready, timeout_s=_START_TIMEOUT_S)
 

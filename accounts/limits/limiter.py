@@ -22,9 +22,11 @@ from accounts.limits.rules import Claim, Rule, Spent
 LEASE_TTL_S = 30.0
 # How often to renew: two heartbeats may be lost.
 RENEW_INTERVAL_S = 10.0
-# How long to wait for a store outside of this process: far more than it needs, because a busy
-# event loop looks like a slow store.
-STORE_DEADLINE_S = 1.0
+# How long to wait for a store outside of this process. It answers in a millisecond, but to a
+# process that hundreds of requests reach at once it seems to take over a second, and a store
+# that is taken to be away is one whose limits are not kept. One that has died is noticed at
+# once: its connections are closed.
+STORE_DEADLINE_S = 5.0
 
 
 class LeaseExists(ValueError):

@@ -1,11 +1,13 @@
 """Is it alive, is it ready and what is it doing: for probes and Prometheus.
 
-Answered without Django, so that a probe by address is not refused for its host name.
+Answered without Django, so that a probe by address is not refused for its host name. With
+several web processes any of them answers: what is said of the process alone carries its `pid`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from accounts.limits.away import StoreState
 from serving.edge import Receive, Scope, Send, send_whole
 from serving.runtime import EngineHealth, Runtime
 
@@ -53,37 +56,83 @@ class HealthApplication:
         return 200, _JSON, b'{"status": "alive"}'
 
     async def _ready(self) -> Answer:
-        """200 when at least one model has really generated a token a moment ago."""
+        """200 when at least one model has really generated a token a moment ago.
+
+        Limits whose store is away are told, and are no reason to send clients elsewhere: every
+        other process has the same store.
+        """
         health = await self._runtime.health()
         is_ready = any(each.is_ready for each in health)
         models = {each.model: "ready" if each.is_ready else "not ready" for each in health}
         status = "ready" if is_ready else "not ready"
-        body = json.dumps({"status": status, "models": models}).encode()
-        return (200 if is_ready else 503), _JSON, body
+        told = {"status": status, "models": models, **_said_of(self._runtime.limits.state)}
+        return (200 if is_ready else 503), _JSON, json.dumps(told).encode()
 
     async def _metrics(self) -> Answer:
         registry = CollectorRegistry(auto_describe=False)
         runtime = self._runtime
         health = await runtime.health()
-        registry.register(_Snapshot(health, len(runtime.live), runtime.ledger.backlog_bytes))
+        registry.register(_Snapshot(health))
+        registry.register(_Process(runtime))
         return 200, _PROMETHEUS, generate_latest(registry)
 
 
-class _Snapshot(Collector):
-    """The state of this process and its engines at one moment, as metrics."""
+def _said_of(state: StoreState | None) -> dict[str, str]:
+    """Where limits are counted, when that is not in the process itself."""
+    if state is None:
+        return {}
+    return {"limits": f"store away: {state.when_away}" if state.is_degraded else "counted"}
 
-    def __init__(self, health: list[EngineHealth], num_live: int, num_backlog_bytes: int) -> None:
-        self._health = health
-        self._num_live = num_live
-        self._num_backlog_bytes = num_backlog_bytes
+
+class _Process(Collector):
+    """What only this web process knows."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def collect(self) -> list[Metric]:
         """Called by the registry."""
-        live = GaugeMetricFamily("vinery_requests_live", "Requests in this web process.")
-        live.add_metric([], self._num_live)
-        backlog = GaugeMetricFamily("vinery_usage_backlog_bytes", "Usage not yet stored.")
-        backlog.add_metric([], self._num_backlog_bytes)
-        return [live, backlog, *self._gauges(), *self._counters()]
+        runtime = self._runtime
+        backlog_bytes = runtime.ledger.backlog_bytes
+        return [
+            _own(GaugeMetricFamily, "requests_live", "Requests now.", len(runtime.live)),
+            _own(GaugeMetricFamily, "usage_backlog_bytes", "Usage not yet stored.", backlog_bytes),
+            *self._limits(),
+        ]
+
+    def _limits(self) -> list[Metric]:
+        state = self._runtime.limits.state
+        if state is None:
+            return []
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        return [
+            _own(gauge, "limits_store_away", "Their store is away.", state.is_degraded),
+            _own(gauge, "limits_unsettled", "Requests to be told to it.", state.num_waiting),
+            _own(counter, "limits_uncounted", "Requests without limits.", state.num_uncounted),
+            _own(counter, "limits_unsettled_lost", "Count as reserved.", state.num_dropped),
+        ]
+
+
+def _own(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    help_text: str,
+    value: float,
+) -> Metric:
+    family = kind(f"vinery_{name}", help_text, labels=["pid"])
+    family.add_metric([str(os.getpid())], value)
+    return family
+
+
+class _Snapshot(Collector):
+    """The engines at one moment, as metrics: the same in every web process."""
+
+    def __init__(self, health: list[EngineHealth]) -> None:
+        self._health = health
+
+    def collect(self) -> list[Metric]:
+        """Called by the registry."""
+        return [*self._gauges(), *self._counters()]
 
     def _gauges(self) -> list[Metric]:
         ready = GaugeMetricFamily("vinery_engine_ready", "Made a token lately.", labels=["model"])

@@ -445,6 +445,12 @@ def test_whatever_is_told_gives_the_same_hash_when_it_is_read_again(
         transaction.set_rollback(True)
 
 
+def test_no_database_is_asked_to_store_a_nul(db: None) -> None:
+    entry = audit.record("change", Organization(pk=1, name="x"), after={"a\0": {"b\0": "c\0"}})
+
+    assert entry.after == {"a": {"b": "c"}}
+
+
 @pytest.fixture
 def threads() -> Iterator[Callable[[Callable[[int], None], int], list[BaseException]]]:
     """Runs a function in many threads at once; returns what they raised."""

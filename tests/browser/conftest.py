@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from tests.conftest import REPOSITORY, Running, clean_environment, until
+from tests.conftest import REPOSITORY, Running, until
 
 _TIMEOUT_MS = 15_000  # the slowest page takes a tenth of it on a busy machine
 
@@ -136,7 +136,7 @@ def loaded_again(running: Running) -> Iterator[None]:
     yield
     subprocess.run(
         [sys.executable, "-m", "vinery.cli", "model", "load", "tiny-chat"],
-        env=clean_environment() | {"VINERY_HOME": str(running.home)},
+        env=running.environment,
         cwd=REPOSITORY,
         check=True,
         timeout=60,

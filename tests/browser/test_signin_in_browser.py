@@ -16,7 +16,7 @@ import pytest
 from playwright import sync_api
 
 from tests.browser.conftest import Administrator
-from tests.conftest import REPOSITORY, Running, clean_environment
+from tests.conftest import REPOSITORY, Running
 
 pytestmark = pytest.mark.system
 
@@ -31,7 +31,7 @@ def _in_django(running: Running, code: str) -> None:
             "-c",
             f"from vinery.cli.shape import start_django\nstart_django()\n{code}",
         ],
-        env=clean_environment() | {"VINERY_HOME": str(running.home)},
+        env=running.environment,
         cwd=REPOSITORY,
         check=True,
     )

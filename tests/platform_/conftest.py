@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Iterator
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
+
+from tests import stores
 
 
 @pytest.fixture
-def postgres_url() -> Iterator[str]:
+def postgres_url() -> str:
     """The URL of an empty PostgreSQL database that is dropped afterwards."""
-    server = os.environ.get("VINERY_TEST_POSTGRES_URL")
-    if not server:
+    if not os.environ.get("VINERY_TEST_POSTGRES_URL"):
         pytest.skip("VINERY_TEST_POSTGRES_URL is not set, so there is no PostgreSQL to test with")
-    name = f"vinery_{uuid.uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield urlsplit(server)._replace(path=f"/{name}").geturl()
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return stores.new_postgres_database()
 
 
 @pytest.fixture

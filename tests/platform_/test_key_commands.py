@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stores
 from tests.platform_ import scripts
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -19,14 +20,14 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared home, for all tests of this file."""
     home = tmp_path_factory.mktemp("keys") / "home"
-    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    told = scripts.vinery("prepare", environment=stores.environment_of(home))
     assert told.returncode == 0, told.stderr
     return home
 
 
 @pytest.fixture
 def vinery(home: Path) -> Vinery:
-    return lambda *words: scripts.vinery(*words, environment={"VINERY_HOME": str(home)})
+    return lambda *words: scripts.vinery(*words, environment=stores.environment_of(home))
 
 
 def row_of(vinery: Vinery, name: str) -> list[str]:

@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from tests import stores
 from tests.conftest import Running, run_platform, until
 
 pytestmark = pytest.mark.system
@@ -59,7 +60,8 @@ def test_it_serves_the_reference_model(running: Running) -> None:
 
 
 def test_each_role_has_its_process(running: Running) -> None:
-    assert [len(running.pids(role)) for role in ("node", "web", "jobs", "engine")] == [1, 1, 1, 1]
+    assert [len(running.pids(role)) for role in ("node", "jobs", "engine")] == [1, 1, 1]
+    assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
 
 
 def test_it_prints_where_it_is_and_a_line_that_works(running: Running) -> None:
@@ -105,19 +107,17 @@ def test_the_administrator_can_log_in(running: Running) -> None:
 
 @pytest.mark.parametrize("role", ["web", "node", "jobs"])
 def test_a_process_that_is_killed_comes_back(running: Running, role: str) -> None:
-    (killed,) = running.pids(role)
+    killed = running.kill(role)
 
-    os.kill(killed, signal.SIGKILL)
-
-    until(lambda: running.pids(role) and running.pids(role) != [killed])
+    until(lambda: running.has_replaced(role, killed))
     until(lambda: is_ready(running), timeout_s=60)
     assert answer(running)
 
 
 def test_no_connection_is_refused_while_the_web_process_restarts(running: Running) -> None:
-    (killed,) = running.pids("web")
-    os.kill(killed, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(killed)] if psutil.pid_exists(killed) else [], timeout=10)
+    processes = running.processes("web")
+    running.kill("web")
+    psutil.wait_procs(processes, timeout=10)
 
     assert httpx.get(f"{running.base_url}/livez", timeout=60).status_code == 200
 

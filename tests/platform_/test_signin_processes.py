@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests import stores
 from tests.platform_ import scripts
 
 _TRY = """
@@ -20,7 +21,7 @@ for _ in range(3):
 
 
 def test_wrong_passwords_in_one_process_close_the_door_in_another(tmp_path: Path) -> None:
-    home = {"VINERY_HOME": str(tmp_path / "home")}
+    home = stores.environment_of(tmp_path / "home")
     assert scripts.vinery("prepare", environment=home).returncode == 0
 
     told = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stores
 from tests.platform_ import scripts
 
 Vinery = Callable[..., subprocess.CompletedProcess[str]]
@@ -46,12 +47,12 @@ store_settlements([
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with four requests, one of them three days old."""
     home = tmp_path_factory.mktemp("usage") / "home"
-    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    told = scripts.vinery("prepare", environment=stores.environment_of(home))
     assert told.returncode == 0, told.stderr
     told = scripts.run_python(
         "-c",
         _STORE,
-        environment={"VINERY_HOME": str(home), "DJANGO_SETTINGS_MODULE": "vinery.settings"},
+        environment=stores.environment_of(home) | {"DJANGO_SETTINGS_MODULE": "vinery.settings"},
     )
     assert told.returncode == 0, told.stderr
     return home
@@ -59,7 +60,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def vinery(home: Path) -> Vinery:
-    return lambda *words: scripts.vinery(*words, environment={"VINERY_HOME": str(home)})
+    return lambda *words: scripts.vinery(*words, environment=stores.environment_of(home))
 
 
 def cells(line: str) -> list[str]:

@@ -1,14 +1,16 @@
-"""Reading a running platform from outside: its usage rows and its metrics."""
+"""Reading a running platform from outside: its database, its usage rows and its metrics."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from typing import NamedTuple
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import httpx
+import psycopg
 
-from tests.conftest import Running
+from tests.conftest import Running, until
 
 
 class Row(NamedTuple):
@@ -34,11 +36,18 @@ def rows(running: Running) -> list[Row]:
     """All usage rows, oldest first."""
     columns = ", ".join(Row._fields)
     query = f"SELECT {columns} FROM accounts_usagerecord ORDER BY created_at, id"
-    connection = sqlite3.connect(f"file:{running.home / 'vinery.sqlite3'}?mode=ro", uri=True)
-    try:
-        return [Row(*row) for row in connection.execute(query)]
-    finally:
-        connection.close()
+    return [Row(*row) for row in execute(running, query)]
+
+
+def execute(running: Running, sql: str, *values: object) -> list[Any]:
+    """One statement in the platform's database, whichever it is; `?` stands for a value."""
+    if server := running.environment.get("DATABASE_URL"):
+        with psycopg.connect(server) as connection:
+            cursor = connection.execute(sql.replace("?", "%s"), values)
+            return cursor.fetchall() if cursor.description else []
+    file = running.home / "vinery.sqlite3"
+    with closing(sqlite3.connect(file, timeout=30)) as database, database:
+        return database.execute(sql, values).fetchall()
 
 
 def outcomes(running: Running) -> Counter[str]:
@@ -47,10 +56,30 @@ def outcomes(running: Running) -> Counter[str]:
 
 
 def metric(running: Running, name: str) -> float:
-    """The sum of a metric over its labels; 0 when it is not there."""
+    """The sum of a metric over its labels, and over the web processes; 0 when it is not there."""
+    return sum(value for series, value in metrics(running).items() if series.startswith(name))
+
+
+def metrics(running: Running) -> dict[str, float]:
+    """All of them by name and labels, of every web process.
+
+    A connection is taken by any of the processes that share the port, so ask until each has
+    answered: what a process alone knows is labelled with its `pid`.
+    """
+    told: dict[str, float] = {}
+
+    def has_heard_all() -> bool:
+        told.update(_metrics_of_one(running))
+        return all(f'vinery_requests_live{{pid="{pid}"}}' in told for pid in running.pids("web"))
+
+    until(has_heard_all)
+    return told
+
+
+def _metrics_of_one(running: Running) -> dict[str, float]:
     text = httpx.get(f"{running.base_url}/metrics", timeout=10).text
-    lines = [line for line in text.splitlines() if line.startswith(name)]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, value in lines}
 
 
 def is_idle(running: Running) -> bool:

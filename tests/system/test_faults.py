@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
@@ -67,12 +65,6 @@ async def read_stream(client: httpx.AsyncClient, body: dict[str, object]) -> tup
     return text, errors
 
 
-def kill(platform: Running, role: str) -> int:
-    (pid,) = platform.pids(role)
-    os.kill(pid, signal.SIGKILL)
-    return pid
-
-
 async def test_64_parallel_streams_finish_with_equal_text(http: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*(read_stream(http, COUNTING) for _ in range(64)))
 
@@ -93,7 +85,7 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
         for _ in range(60)
     ]
     await until_async(lambda: metric(platform, "vinery_engine_waiting") > 0)
-    old = kill(platform, "engine")
+    old = platform.kill("engine")
 
     streamed = [await each for each in streams]
     whole = [await each for each in unary]
@@ -102,7 +94,7 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
     assert broken, "streams that ran are told inside the stream"
     assert all(each.text.endswith("data: [DONE]\n\n") for each in streamed)
     assert {each.status_code for each in whole} == {200}
-    assert platform.pids("engine") != [old]
+    assert platform.pids("engine") != old
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
     assert answer.status_code == 200
 
@@ -117,7 +109,7 @@ async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_books(
         for _ in range(10)
     ]
     await until_async(lambda: metric(platform, "vinery_requests_live") == 10)
-    kill(platform, "web")
+    platform.kill("web")
     await asyncio.gather(*streams, return_exceptions=True)
 
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
@@ -131,7 +123,7 @@ async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_books(
 async def test_a_killed_node_is_back_with_its_engine(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
-    kill(platform, "node")
+    platform.kill("node")
 
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
 
@@ -140,10 +132,9 @@ async def test_a_killed_node_is_back_with_its_engine(
 
 
 async def test_a_killed_worker_is_back(platform: Running) -> None:
-    old = set(platform.pids("jobs"))
-    kill(platform, "jobs")
+    old = platform.kill("jobs")
 
-    await until_async(lambda: bool(set(platform.pids("jobs")) - old))
+    await until_async(lambda: platform.has_replaced("jobs", old))
 
 
 async def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(

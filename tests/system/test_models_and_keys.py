@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
+from tests.conftest import REPOSITORY, Running, run_platform, until
 from tests.live.model_folders import (
     without_tokenizer_json,
     write_llama_folder,
@@ -41,7 +41,7 @@ def vinery(platform: Running, *arguments: str) -> str:
     """Run the `vinery` command beside the running platform."""
     result = subprocess.run(
         [sys.executable, "-m", "vinery.cli", *arguments],
-        env=clean_environment() | {"VINERY_HOME": str(platform.home)},
+        env=platform.environment,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

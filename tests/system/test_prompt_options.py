@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
+from tests.conftest import REPOSITORY, Running, run_platform, until
 from tests.prompting.builders import MODEL as TINY_CHAT
 from tests.prompting.builders import name_markers
 
@@ -54,7 +54,7 @@ def _add_model(platform: Running, folder: str) -> None:
     options = [word for key, value in OPTIONS.items() for word in ("--option", f"{key}={value}")]
     subprocess.run(
         [sys.executable, "-m", "vinery.cli", "model", "add", folder, "--name", "coder", *options],
-        env=clean_environment() | {"VINERY_HOME": str(platform.home)},
+        env=platform.environment,
         cwd=REPOSITORY,
         capture_output=True,
         timeout=60,

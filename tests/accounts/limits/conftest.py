@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import pytest
-import redis as redis_sync
 from redis.asyncio import Redis
 
 from accounts.limits.limiter import Limiter
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
-from tests.conftest import until
+from tests.own_redis import OwnRedis
 
 # A Wednesday, not quite at the start of a minute.
 START_S = 1_800_000_001.5
@@ -56,49 +52,6 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("there is no redis-server on the path, and VINERY_TEST_REDIS_URL is not set")
     with OwnRedis(program, tmp_path_factory.mktemp("redis")) as own:
         yield own.url
-
-
-class OwnRedis:
-    """A Redis server on a free port of loopback, which can be stopped and started again."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        self._folder = folder
-        self._program = program
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"redis://127.0.0.1:{self._port}/0"
-
-    def start(self) -> None:
-        """Return when it answers."""
-        words = f"--bind 127.0.0.1 --port {self._port} --appendonly no --dir {self._folder}"
-        command = [self._program, *words.split(), "--save", ""]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until(self._answers)
-
-    def stop(self) -> None:
-        """At once, and forgetting everything."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> OwnRedis:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _answers(self) -> bool:
-        try:
-            with redis_sync.Redis.from_url(self.url) as client:
-                return bool(client.ping())
-        except redis_sync.ConnectionError:
-            return False
 
 
 @pytest.fixture

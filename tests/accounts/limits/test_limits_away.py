@@ -17,7 +17,8 @@ from accounts.limits.redis_ import RedisLimiter, connect
 from accounts.limits.rules import NOTHING, Claim, Rule, Spent
 from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
-from tests.accounts.limits.conftest import Clock, OwnRedis
+from tests.accounts.limits.conftest import Clock
+from tests.own_redis import OwnRedis
 
 
 class Store:

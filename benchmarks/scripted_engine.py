@@ -1,0 +1,76 @@
+"""`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
+
+It speaks the engine's side of the transport and computes nothing, so that all of a request's
+time is that of the web process.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+from typing import Final
+
+import msgspec
+
+from serving.transport.framing import FrameReader, pack
+from serving.transport.messages import (
+    FINISH_LENGTH,
+    PROTOCOL_VERSION,
+    Accepted,
+    EngineStats,
+    Hello,
+    Ping,
+    Pong,
+    StepOutputs,
+    Submit,
+    ToEngine,
+    TokenOutput,
+)
+
+_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, 3072, max_running=64, max_waiting=1024)
+_STATS: Final = EngineStats(last_token_age_s=0.0)
+_ANSWER: Final = (100,)  # an ordinary token of the reference model
+
+
+def main() -> None:
+    """Serve until killed."""
+    selector = selectors.DefaultSelector()
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(sys.argv[1])
+    server.listen()
+    selector.register(server, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.data is not None:
+                _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
+                continue
+            peer, _ = server.accept()
+            peer.sendall(pack(_HELLO))
+            selector.register(peer, selectors.EVENT_READ, FrameReader())
+
+
+def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:
+    try:
+        received = peer.recv(1 << 18)
+        said = [_reply(frame) for frame in frames.feed(received)]
+        peer.sendall(b"".join(said))
+    except OSError:
+        received = b""
+    if not received:
+        selector.unregister(peer)
+        peer.close()
+
+
+def _reply(frame: bytes) -> bytes:
+    message = msgspec.msgpack.decode(frame, type=ToEngine)
+    if isinstance(message, Ping):
+        return pack(Pong(message.nonce, _STATS))
+    if isinstance(message, Submit):
+        output = TokenOutput(message.id, _ANSWER, FINISH_LENGTH, 0.0, 0)
+        return pack(Accepted(message.id)) + pack(StepOutputs((output,)))
+    return b""
+
+
+if __name__ == "__main__":
+    main()

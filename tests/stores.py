@@ -1,0 +1,78 @@
+"""Where platforms under test keep their data: files, or with VINERY_TEST_SCALED=1 servers.
+
+Scaled, every home folder has a database of PostgreSQL and one of Redis for itself, and two web
+processes. The servers are those of VINERY_TEST_POSTGRES_URL and VINERY_TEST_REDIS_URL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import psycopg
+import redis
+
+IS_SCALED: Final = bool(os.environ.get("VINERY_TEST_SCALED"))
+NUM_WEB_PROCESSES: Final = 2 if IS_SCALED else 1
+
+# Counts the databases that were lent, in Redis' first, which is lent to nobody.
+_COUNTER: Final = "vinery-tests:databases"
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    """What a process has to be told to be of the installation with this home folder."""
+    return {"VINERY_HOME": str(home), **(_servers_of(home) if IS_SCALED else {})}
+
+
+def environment_of_tests() -> dict[str, str]:
+    """What the process of the tests itself needs, whose databases pytest-django makes."""
+    if not IS_SCALED:
+        return {}
+    return {"DATABASE_URL": _postgres_server(), "REDIS_URL": _new_redis_database()}
+
+
+def new_postgres_database() -> str:
+    """The URL of an empty database, which is dropped when the tests end."""
+    server = _postgres_server()
+    name = f"vinery_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    atexit.register(_drop, server, name)
+    return urlsplit(server)._replace(path=f"/{name}").geturl()
+
+
+@cache
+def _servers_of(home: Path) -> dict[str, str]:
+    # Cached: a second start with the same home finds what the first has left.
+    return {
+        "DATABASE_URL": new_postgres_database(),
+        "REDIS_URL": _new_redis_database(),
+        "VINERY_WEB_WORKERS": str(NUM_WEB_PROCESSES),
+    }
+
+
+def _new_redis_database() -> str:
+    """The next one by number, emptied. After the last comes the first again: a server must have
+    more than there are platforms at a time."""
+    server = urlsplit(os.environ["VINERY_TEST_REDIS_URL"])
+    with redis.Redis.from_url(server._replace(path="/0").geturl()) as client:
+        num_databases = int(client.config_get("databases")["databases"])
+        number = 1 + client.incr(_COUNTER) % (num_databases - 1)
+    url = server._replace(path=f"/{number}").geturl()
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+def _postgres_server() -> str:
+    return os.environ["VINERY_TEST_POSTGRES_URL"]
+
+
+def _drop(server: str, name: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -1,0 +1,83 @@
+"""Limits of a running platform: setting them, asking until they bind, counting what was used."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+
+from tests.conftest import Running, until
+from tests.system.books import execute, rows
+
+MODEL = "tiny-chat"
+# Two refreshes of the snapshot and a little.
+SEEN_S = 1.2
+# Where limits are counted elsewhere, an engine may be told late to end an answer: by so much as
+# one step of it makes, of 64 answers at most.
+ONE_STEP = 64
+
+
+def limit(
+    platform: Running,
+    metric: str,
+    window: str,
+    amount: int,
+    scope: str = "platform",
+    *,
+    scope_id: int = 0,
+    is_shadow: bool = False,
+) -> None:
+    now = "2026-01-01 00:00:00"
+    execute(
+        platform,
+        'INSERT INTO accounts_limit (scope, scope_id, model, metric, "window", amount, time_zone,'
+        " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
+        *(scope, scope_id, metric, window, amount, is_shadow, now, now),
+    )
+    time.sleep(SEEN_S)
+
+
+def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Count to 100."}],
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+    }
+    return httpx.post(
+        f"{platform.base_url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        json={**body, **changes},
+        timeout=60,
+    )
+
+
+async def ask_at_once(platform: Running, num: int) -> list[int]:
+    """The statuses of so many long requests in parallel, each on a connection of its own."""
+
+    async def one(http: httpx.AsyncClient, number: int) -> int:
+        body = {"model": MODEL, "prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
+        response = await http.post(
+            f"{platform.base_url}/v1/completions",
+            headers={"authorization": f"Bearer {platform.api_key}"},
+            json=body,
+        )
+        return response.status_code
+
+    limits = httpx.Limits(max_connections=num)
+    async with httpx.AsyncClient(limits=limits, timeout=250) as http:
+        return await asyncio.gather(*(one(http, number) for number in range(num)))
+
+
+def num_tokens(platform: Running, since: int = 0) -> int:
+    """What the books say, of the rows after the first `since`."""
+    return sum(row.num_prompt_tokens + row.num_output_tokens for row in rows(platform)[since:])
+
+
+def settled_rows(platform: Running, num: int) -> int:
+    """Waits until there are so many rows, and all that was settled before is among them."""
+    time.sleep(SEEN_S)
+    until(lambda: len(rows(platform)) >= num)
+    return len(rows(platform))

@@ -1,0 +1,100 @@
+"""One limit over several web processes, counted in Redis, which may go away and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.own_redis import OwnRedis
+from tests.system.books import execute, metric, metrics
+from tests.system.limiting import ONE_STEP, ask, ask_at_once, limit, num_tokens, settled_rows
+
+pytestmark = pytest.mark.system
+
+NUM_WEB_PROCESSES = 2
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    with OwnRedis(program, tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, redis_server: OwnRedis) -> Iterator[Running]:
+    """Refuses what cannot be counted, so that nobody can be served without being seen here."""
+    settings = {
+        "REDIS_URL": redis_server.url,
+        "VINERY_WEB_WORKERS": str(NUM_WEB_PROCESSES),
+        "VINERY_LIMITS_WHEN_AWAY": "refuse",
+    }
+    with run_platform(tmp_path_factory.mktemp("scaled") / "home", settings) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_limits(platform: Running) -> Iterator[None]:
+    yield
+    execute(platform, "DELETE FROM accounts_limit")
+
+
+def test_five_hundred_at_once_share_one_quota(platform: Running) -> None:
+    before = settled_rows(platform, 0)
+    limit(platform, "tokens", "day", num_tokens(platform) + 10_000)
+
+    statuses = asyncio.run(ask_at_once(platform, 500))
+
+    settled_rows(platform, before + 500)
+    assert set(statuses) <= {200, 429, 503}
+    assert 9_500 < num_tokens(platform, before) <= 10_000 + ONE_STEP
+    assert len(platform.pids("web")) == NUM_WEB_PROCESSES
+
+
+def test_the_same_quota_is_told_by_every_process(platform: Running) -> None:
+    limit(platform, "requests", "day", 1_000_000)
+
+    told = [int(ask(platform).headers["x-ratelimit-remaining-requests"]) for _ in range(20)]
+
+    assert told == list(range(told[0], told[0] - 20, -1))
+
+
+def test_a_redis_that_goes_away_is_told_and_comes_back_by_itself(
+    platform: Running, redis_server: OwnRedis
+) -> None:
+    limit(platform, "requests", "minute", 1000)
+    assert health(platform)["limits"] == "counted"
+    assert metric(platform, "vinery_limits_store_away") == 0
+
+    redis_server.stop()
+    try:
+        until(lambda: metric(platform, "vinery_limits_store_away") == NUM_WEB_PROCESSES)
+        assert health(platform)["limits"] == "store away: refuse"
+        assert Counter(ask(platform).status_code for _ in range(10)) == {503: 10}
+    finally:
+        redis_server.start()
+
+    until(lambda: metric(platform, "vinery_limits_store_away") == 0)
+    assert health(platform)["limits"] == "counted"
+    assert ask(platform).status_code == 200
+
+
+def test_each_process_tells_its_own_numbers(platform: Running) -> None:
+    named = [series for series in metrics(platform) if series.startswith("vinery_requests_live")]
+
+    assert len(named) == NUM_WEB_PROCESSES
+
+
+def health(platform: Running) -> dict[str, str]:
+    response = httpx.get(f"{platform.base_url}/readyz", timeout=30)
+    assert response.status_code == 200
+    told: dict[str, str] = response.json()
+    return told
