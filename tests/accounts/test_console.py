@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.test import Client
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.models import Role, User
+from accounts.limits.current import read_levels_with
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.rulebook import rule_of
+from accounts.limits.rules import Claim
+from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
 from accounts.people import first_project, join
-from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.entries import BoundLimit, Outcome, Settlement
+from accounts.usage.filters import Dimension
 from accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +111,7 @@ def test_everything_is_zero_before_the_first_request_and_the_page_says_what_to_d
     text = page(signed_in(alice), "/console/")
 
     assert numbers(text) == ["0", "0", "0", "0"]
-    assert "make a key" in text
+    assert "make a key</a>" in text
     assert text.count("<svg") == 4
 
 
@@ -162,3 +171,158 @@ def test_a_period_that_cannot_be_shown_is_told_and_the_last_day_is_shown(
 
     assert complaint in text
     assert tile(text, "requests") == "1"
+
+
+# -- Usage
+
+
+def test_usage_is_grouped_and_led_to(alice: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
+
+    text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
+
+    rows = re.findall(r'scope="row">(?:<a href="(.*?)">)?(.*?)<.*?Requests">(\d+)', text, re.DOTALL)
+    assert rows == [
+        ("/console/usage/?by=model&amp;period=7d&amp;model=b", "b", "2"),
+        ("/console/usage/?by=model&amp;period=7d&amp;model=a", "a", "1"),
+        ("", "All", "3"),
+    ]
+
+
+@pytest.mark.parametrize("by", list(Dimension))
+def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
+    store(used(alice, "r1"))
+
+    text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
+
+    assert f"<title>Usage by {by} | Vinery</title>" in text
+    assert f'aria-label="Tokens by {by}' in text
+
+
+def test_whoever_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
+    store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
+
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    assert "others: 2" in text
+
+
+def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(bob, "r3", model="a"))
+    client = signed_in(alice)
+
+    text = page(client, "/console/usage/?period=1h&model=a")
+    address = unescape(re.search(r'href="(/api/usage/export.*?)"', text)[1])  # type: ignore[index]
+    response = client.get(address)
+    pieces = async_to_sync(_all_of)(response)
+
+    rows = list(csv.DictReader(io.StringIO(pieces)))
+    assert [row["request_id"] for row in rows] == ["r1"]
+
+
+async def _all_of(response: Any) -> str:
+    return b"".join([piece async for piece in response.streaming_content]).decode()
+
+
+# -- Limits and refusals
+
+
+@pytest.fixture
+def limiter() -> Iterator[MemoryLimiter]:
+    """That of this process."""
+    made = MemoryLimiter()
+    read_levels_with(made.levels)
+    yield made
+    read_levels_with(None)
+
+
+def test_limits_tell_what_is_left_and_when_it_is_there_again(
+    alice: User, bob: User, limiter: MemoryLimiter
+) -> None:
+    limit = _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    _limit(alice, LimitMetric.TOKENS, LimitWindow.MINUTE, 1000)
+    _limit(bob, LimitMetric.TOKENS, LimitWindow.MINUTE, 777)
+    claim = Claim("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
+    async_to_sync(limiter.acquire)(claim)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
+    assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
+    assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
+    assert cells[4:7] == [("Limit", "1000"), ("Used", "0"), ("Left", "1000")]
+    assert "777" not in text
+
+
+def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> None:
+    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert "cannot be read just now" in text
+    assert 'data-name="Left">not known<' in text
+
+
+def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) -> None:
+    assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
+
+
+def _limit(user: User, metric: str, window: str, amount: int) -> Limit:
+    return Limit.objects.create(
+        scope=LimitScope.USER, scope_id=user.pk, metric=metric, window=window, amount=amount
+    )
+
+
+def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
+    alice: User, bob: User
+) -> None:
+    bound = BoundLimit(
+        limit_id=1,
+        scope=f"user:{alice.pk}",
+        metric="requests",
+        window="minute",
+        amount=10,
+        level=10,
+        needed=1,
+        wait_s=5.2,
+        is_shadow=False,
+    )
+    store(used(alice, "r1", outcome=Outcome.REJECTED, http_status=429, bound_limits=(bound,)))
+
+    sentence = (
+        "10 of 10 requests per minute of the user alice were used, and 1 more was needed. "
+        "It would have fitted 6 s later."
+    )
+    assert sentence in page(signed_in(alice), "/console/refusals/")
+    assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")
+    assert sentence not in page(signed_in(alice), "/console/refusals/?model=another")
+
+
+def test_older_refusals_are_on_the_next_page(alice: User) -> None:
+    store(
+        *(
+            used(alice, f"r{number}", bound_limits=(_bound(alice, number),), http_status=429)
+            for number in range(60)
+        )
+    )
+    client = signed_in(alice)
+
+    first = page(client, "/console/refusals/")
+    older = unescape(re.search(r'href="(\?.*?before.*?|/console/refusals/\?.*?)"', first)[1])  # type: ignore[index]
+
+    assert first.count("<code>r") == 50
+    assert page(client, older).count("<code>r") == 10
+
+
+def _bound(user: User, number: int) -> BoundLimit:
+    return BoundLimit(
+        limit_id=number,
+        scope=f"user:{user.pk}",
+        metric="tokens",
+        window="day",
+        amount=10,
+        level=3,
+        needed=20,
+        wait_s=None,
+        is_shadow=False,
+    )
