@@ -20,11 +20,16 @@ from django.utils.safestring import SafeString, mark_safe
 # In units of the drawing, which is as wide as its column of the page.
 _WIDTH: Final = 420
 _HEIGHT: Final = 190
-_LEFT: Final = 46
+_LEFT: Final = 56
 _RIGHT: Final = 10
 _TOP: Final = 10
 _BOTTOM: Final = 26
 _MAX_Y_STEPS: Final = 4
+_TIME_STEPS_S: Final = (
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 6, 12)),
+    *(86_400 * days for days in (1, 2, 5, 10, 20, 50, 100)),
+)
 _NOTHING: Final = mark_safe("")
 
 Format = Callable[[float], str]
@@ -202,13 +207,33 @@ def _x_axis(chart: Chart, frame: _Frame) -> SafeString:
     if not chart.spans:
         return _NOTHING
     form, num_labels = _time_form(chart.spans)
-    stride = max(1, math.ceil(len(chart.spans) / num_labels))
-    told = chart.spans[stride // 2 :: stride]
     return format_html_join(
         "",
         '<text class="x" x="{}" y="{}">{}</text>',
-        ((frame.middle(span), _HEIGHT - 8, _clock(span.since, form, chart.zone)) for span in told),
+        (
+            (frame.middle(span), _HEIGHT - 8, _clock(span.since, form, chart.zone))
+            for span in _told_spans(chart, num_labels)
+        ),
     )
+
+
+def _told_spans(chart: Chart, num_labels: int) -> list[Span]:
+    """Those that get a label: at full hours, quarters and so on, where that leaves any."""
+    length_s = (chart.spans[-1].until - chart.spans[0].since).total_seconds()
+    step_s = next((step for step in _TIME_STEPS_S if length_s / step <= num_labels), None)
+    round_ones = [
+        span for span in chart.spans if step_s and _clock_s(span.since, chart.zone) % step_s == 0
+    ]
+    if round_ones:
+        return round_ones
+    stride = max(1, math.ceil(len(chart.spans) / num_labels))
+    return list(chart.spans[stride // 2 :: stride])
+
+
+def _clock_s(at: datetime, zone: tzinfo) -> int:
+    """Seconds since 1970 by the clocks of the zone."""
+    offset = at.astimezone(zone).utcoffset() or timedelta()
+    return int(at.timestamp() + offset.total_seconds())
 
 
 def _tooltips(chart: Chart, frame: _Frame) -> SafeString:

@@ -113,3 +113,24 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
     assert least <= step * (1 + 1e-6)
     assert step <= least * 2.5000001
     assert f"{step:e}"[0] in "125"
+
+
+@pytest.mark.parametrize(
+    ("minute", "length", "told"),
+    [
+        (23, timedelta(minutes=1), ["12:30", "12:45", "13:00", "13:15"]),
+        (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
+        # No hour begins there, as in a zone of half an hour.
+        (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
+    ],
+)
+def test_times_are_told_at_round_ones_where_there_are_any(
+    minute: int, length: timedelta, told: list[str]
+) -> None:
+    start = START + timedelta(hours=12, minutes=minute)
+    spans = [Span(start + length * number, start + length * (number + 1)) for number in range(60)]
+
+    root = parsed(charts.bars(chart([0] * 60, spans=spans)))
+
+    labels = [label.text for label in root.findall(".//text[@class='x']")]
+    assert labels == told
