@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from allauth.account.adapter import DefaultAccountAdapter
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 
 from accounts.models import User
+from accounts.signin.home import home_of
 from accounts.signin.people import may_sign_in
 
 
@@ -23,11 +23,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return False
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
-        """Where a person goes who came for no page: administrators to the admin, others to what
-        is their own."""
-        user = request.user
-        is_staff = isinstance(user, User) and user.is_staff
-        return reverse("admin:index") if is_staff else reverse("account_overview")
+        """Where a person goes who came for no page."""
+        return home_of(request.user)
 
     def pre_login(self, request: HttpRequest, user: User, **hints: Any) -> HttpResponse | None:
         """The last question before a session, whatever way the person came."""

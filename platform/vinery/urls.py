@@ -2,14 +2,15 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import RedirectView
 
+from accounts.signin.home import front_door
 from vinery import errors
 
 urlpatterns = [
-    path("", RedirectView.as_view(url="/admin/", permanent=False)),
+    path("", front_door),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.signin.urls")),
+    path("console/", include("accounts.console.urls")),
     path("api/", include("accounts.api.urls")),
     path("", include("serving.urls")),
 ]

@@ -97,7 +97,7 @@ def test_whoever_is_no_administrator_lands_on_their_own_page_and_is_kept_out_of_
 ) -> None:
     person("alice")
 
-    assert sign_in(client, "alice").url == reverse("account_overview")
+    assert sign_in(client, "alice").url == reverse("console:overview")
     response = client.get("/admin/", follow=True)
     assert response.status_code == 403
     assert "You may not see this page" in response.content.decode()

@@ -29,7 +29,7 @@ PAGES = ("", MODELS, f"{MODELS}add/", KEYS, f"{KEYS}add/", USAGE, "accounts/user
 
 def test_the_front_door_leads_to_the_login_and_on_to_the_admin(stranger: Administrator) -> None:
     stranger.page.goto(stranger.platform.base_url)
-    assert stranger.page.url.endswith("/accounts/login/?next=/admin/")
+    assert stranger.page.url.endswith("/accounts/login/")
 
     stranger.log_in()
 

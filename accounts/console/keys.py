@@ -1,0 +1,267 @@
+"""Keys: the list with their states, and their life from being made to being revoked."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import keys
+from accounts.access import Access, Action
+from accounts.console.page import Page
+from accounts.keys import NewKey
+from accounts.models import ApiKey, KeyState, Project, Scope, User
+from accounts.models.keys import usual_scopes
+from accounts.networks import read_networks
+
+_MAX_KEYS: Final = 200
+_SENT: Final = "console_forms_sent"
+_GRACES: Final = [
+    ("0", "at once"),
+    ("3600", "in an hour"),
+    ("86400", "in a day"),
+    ("604800", "in a week"),
+]
+
+
+class NewKeyForm(forms.Form):
+    """What a new key may do."""
+
+    name = forms.CharField(
+        max_length=100, help_text="Where it will be used, such as laptop or nightly-report."
+    )
+    project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
+    expires_at = forms.DateTimeField(
+        label="Expires",
+        required=False,
+        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text="In UTC; empty: never.",
+    )
+    scopes = forms.MultipleChoiceField(
+        label="May be used for", choices=Scope.choices, widget=forms.CheckboxSelectMultiple
+    )
+    models = forms.CharField(
+        required=False, help_text="Names with commas between them; empty: all models."
+    )
+    networks = forms.CharField(
+        required=False,
+        help_text="Where from, such as 10.0.0.0/8, with commas between; empty: everywhere.",
+    )
+    # Whoever reloads the page that shows a key sends its form again.
+    once = forms.CharField(widget=forms.HiddenInput, max_length=64)
+
+    def __init__(self, projects: Any, data: Any = None) -> None:
+        usual = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
+        super().__init__(data, initial=usual)
+        field = self.fields["project"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = projects
+
+    def clean_expires_at(self) -> datetime | None:
+        """Raises ValidationError for a key that is over when it begins."""
+        expires_at: datetime | None = self.cleaned_data["expires_at"]
+        if expires_at is not None and expires_at <= timezone.now():
+            raise ValidationError("Choose a time in the future, or leave it out.")
+        return expires_at
+
+    def clean_models(self) -> list[str]:
+        """As a list."""
+        return _words(self.cleaned_data["models"])
+
+    def clean_networks(self) -> list[str]:
+        """As a list. Raises ValidationError for what is no network."""
+        words = _words(self.cleaned_data["networks"])
+        try:
+            read_networks(words)
+        except ValueError as error:
+            raise ValidationError(f"{error}. Networks look like 10.0.0.0/8.") from None
+        return words
+
+
+class KeysPage(Page):
+    """What the pages about keys share."""
+
+    name = "keys"
+
+    def key(self) -> ApiKey:
+        """The one of the address. Raises `Http404` for one that may not be seen."""
+        rows = self.access.keys_seen().select_related("owner", "project__organization")
+        return get_object_or_404(rows, pk=self.kwargs["key_id"])
+
+    def require(self, action: Action, key: ApiKey) -> None:
+        """Raises `PermissionDenied` for what the role does not allow."""
+        if not self.access.may(action, key):
+            raise PermissionDenied
+
+    def require_to_hold(self, key: ApiKey) -> None:
+        """The same for whoever is about to learn the key's secret."""
+        self.require(Action.MANAGE, key)
+        if not self.access.may_act_as(key):
+            raise PermissionDenied
+
+    def show_once(self, new: NewKey) -> HttpResponse:
+        """The page with the secret, which is nowhere else."""
+        self.template_name = "console/key_made.html"
+        base_url = settings.VINERY_PUBLIC_URL or self.request.build_absolute_uri("/").rstrip("/")
+        context = {
+            "key": new.key,
+            "secret": new.secret,
+            "base_url": f"{base_url}/v1",
+            "model": next(iter(new.key.allowed_models), "") or self._model(),
+        }
+        return self.render_to_response(self.get_context_data(**context))
+
+    def _model(self) -> str:
+        """One that they have used, so that the example works as it is."""
+        used = self.access.keys_seen().exclude(last_used_model="").order_by("-last_used_at")
+        return used.values_list("last_used_model", flat=True).first() or "YOUR-MODEL"
+
+
+class Keys(KeysPage):
+    """`/console/keys/`."""
+
+    template_name = "console/keys.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Those that may be seen, the newest first, and what may be done with each."""
+        now = timezone.now()
+        rows = self.access.keys_seen().select_related("owner", "project__organization")
+        found = list(rows.order_by("-created_at", "-id")[: _MAX_KEYS + 1])
+        return super().get_context_data(**kwargs) | {
+            "rows": [self._row(key, now) for key in found[:_MAX_KEYS]],
+            "has_more": len(found) > _MAX_KEYS,
+            "max_keys": _MAX_KEYS,
+            "may_make": projects_for(self.access, self.user).exists(),
+        }
+
+    def _row(self, key: ApiKey, now: datetime) -> dict[str, Any]:
+        state = key.state_at(now)
+        is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
+        may_manage = not is_over and self.access.may(Action.MANAGE, key)
+        return {
+            "key": key,
+            "state": state,
+            "slug": state.replace(" ", "-"),
+            "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
+            "may_pause": not is_over and key.paused_at is None,
+            "may_resume": may_manage and key.paused_at is not None,
+            "may_rotate": may_manage and key.replaced_by_id is None and self.access.may_act_as(key),
+        }
+
+
+class MakeKey(KeysPage):
+    """`/console/keys/new/`."""
+
+    template_name = "console/key_new.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The form."""
+        kwargs.setdefault("form", NewKeyForm(projects_for(self.access, self.user)))
+        return super().get_context_data(**kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Make the key and show it."""
+        form = NewKeyForm(projects_for(self.access, self.user), request.POST)
+        if not form.is_valid():
+            return self.render_to_response(self.get_context_data(form=form))
+        values = dict(form.cleaned_data)
+        if not self._is_first(values.pop("once")):
+            messages.warning(
+                request, "This form has made a key already. If you have lost it, revoke it."
+            )
+            return HttpResponseRedirect(reverse("console:keys"))
+        self.require_to_hold(
+            ApiKey(owner=self.user, project=values["project"], scopes=values["scopes"])
+        )
+        return self.show_once(keys.create_key(owner=self.user, **values))
+
+    def _is_first(self, once: str) -> bool:
+        sent = self.request.session.get(_SENT, [])
+        self.request.session[_SENT] = [*sent, once][-20:]
+        return once not in sent
+
+
+class RotateKey(KeysPage):
+    """`/console/keys/<id>/rotate/`: asks how long the old one works on, and does it."""
+
+    template_name = "console/key_rotate.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The key, and the choice."""
+        kwargs.setdefault("key", self.key())
+        return super().get_context_data(**kwargs) | {"graces": _GRACES}
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Make the key that replaces it, and show it."""
+        key = self.key()
+        self.require_to_hold(key)
+        grace = request.POST.get("grace", "")
+        grace_s = int(grace) if grace in dict(_GRACES) else 0
+        try:
+            new = keys.rotate_key(key, grace=timedelta(seconds=grace_s))
+        except ValueError as error:
+            messages.error(request, str(error))
+            return HttpResponseRedirect(reverse("console:keys"))
+        return self.show_once(new)
+
+
+class RevokeKey(KeysPage):
+    """`/console/keys/<id>/revoke/`: asks, and does it."""
+
+    template_name = "console/key_revoke.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The key."""
+        kwargs.setdefault("key", self.key())
+        return super().get_context_data(**kwargs)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Stop it for good."""
+        key = self.key()
+        self.require(Action.STOP, key)
+        keys.revoke_key(key)
+        messages.success(request, f"{key.name} is revoked.")
+        return HttpResponseRedirect(reverse("console:keys"))
+
+
+class SwitchKey(KeysPage):
+    """`/console/keys/<id>/pause/` and `resume/`: both can be undone, so nothing is asked."""
+
+    http_method_names = ["post"]
+    does = "pause"  # or "resume"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Do it."""
+        key = self.key()
+        if self.does == "pause":
+            self.require(Action.STOP, key)
+            keys.pause_key(key)
+        else:
+            self.require(Action.MANAGE, key)
+            keys.resume_key(key)
+        messages.success(request, f"{key.name} is {key.state_at(timezone.now())}.")
+        return HttpResponseRedirect(reverse("console:keys"))
+
+
+def projects_for(access: Access, user: User) -> Any:
+    """Where somebody may make keys of their own."""
+    rows = access.projects_seen().filter(is_active=True, organization__is_active=True)
+    allowed = [
+        project.pk
+        for project in rows.select_related("organization")
+        if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
+    ]
+    return rows.filter(pk__in=allowed).select_related("organization")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,80 @@
+"""Limits: how much is used, how much is left, and when it resets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from accounts.access import Access
+from accounts.console.owners import owners_of
+from accounts.console.page import Page
+from accounts.console.words import reset, what
+from accounts.limits.current import current_levels
+from accounts.limits.leases import Level
+from accounts.limits.rulebook import rule_of
+from accounts.limits.rules import Rule
+from accounts.models import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One limit. `used` and `left` None: not known just now."""
+
+    owner: str
+    what: str
+    amount: int
+    whole: int | None  # of which the amount is the share of one of several processes
+    used: int | None
+    left: int | None
+    reset: str
+    is_shadow: bool
+
+    @property
+    def high(self) -> int:
+        """From where on it is nearly used up."""
+        return self.amount * 4 // 5
+
+
+class Limits(Page):
+    """`/console/limits/`."""
+
+    name = "limits"
+    template_name = "console/limits.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """All that bind somebody whom one may see."""
+        rows, is_known = limit_rows(self.access)
+        return super().get_context_data(**kwargs) | {"rows": rows, "is_known": is_known}
+
+
+def limit_rows(access: Access) -> tuple[list[Row], bool]:
+    """The limits, and whether it is known how full they are."""
+    rules = list(_rules(access))
+    owners = owners_of(access, [rule.scope for rule in rules])
+    levels = current_levels(rules) if rules else ()
+    told: dict[int, Level] = {level.rule.id: level for level in levels or ()}
+    rows = [_row(rule, owners[rule.scope], told.get(rule.id)) for rule in rules]
+    return rows, levels is not None
+
+
+def _rules(access: Access) -> Iterator[Rule]:
+    for limit in access.rows(Limit):
+        # A row that was written past every form is not followed, either.
+        with suppress(ValueError, KeyError):
+            yield rule_of(limit)
+
+
+def _row(rule: Rule, owner: str, level: Level | None) -> Row:
+    amount = rule.amount if level is None else level.rule.amount
+    return Row(
+        owner=owner,
+        what=what(rule.metric, rule.window),
+        amount=amount,
+        whole=rule.amount if amount != rule.amount else None,
+        used=None if level is None else level.num_used,
+        left=None if level is None else max(0, level.num_remaining),
+        reset=reset(rule, level),
+        is_shadow=rule.is_shadow,
+    )

@@ -1,0 +1,139 @@
+"""The first page: traffic, tokens, errors and latencies over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from accounts.console import charts
+from accounts.console.charts import Chart, Series
+from accounts.console.page import UsagePage, spans_of
+from accounts.usage import reports
+from accounts.usage.histogram import Percentiles
+from accounts.usage.reports import Figures, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One large number. `id` is for tests and style."""
+
+    id: str
+    name: str
+    number: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart with its legend."""
+
+    name: str
+    legend: tuple[str, ...]
+    picture: SafeString
+
+
+class Overview(UsagePage):
+    """`/console/`."""
+
+    name = "overview"
+    template_name = "console/overview.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Totals, and the same over time."""
+        question = self.question
+        figures = reports.totals(question).figures
+        return super().get_context_data(**kwargs) | {
+            "tiles": tiles(figures),
+            "drawings": self._drawings(reports.series(question)),
+            "is_empty": not figures.num_requests,
+        }
+
+    def _drawings(self, points: tuple[Point, ...]) -> list[Drawing]:
+        def drawing(
+            name: str, what: str, parts: dict[str, Callable[[Figures], float | None]]
+        ) -> Drawing:
+            is_of_time = name.startswith("Time")
+            series = [
+                Series(part, [value(point.figures) for point in points])
+                for part, value in parts.items()
+            ]
+            chart = Chart(
+                name=name,
+                what=what,
+                spans=spans_of(points),
+                series=series,
+                zone=self.period.zone,
+                told=charts.duration if is_of_time else charts.short,
+                is_whole=not is_of_time,
+            )
+            draw = charts.lines if is_of_time else charts.bars
+            return Drawing(name, tuple(parts), draw(chart))
+
+        return [
+            drawing(
+                "Requests",
+                "How many requests were answered and how many failed, over time.",
+                {
+                    "answered": lambda each: each.num_requests - each.num_errors,
+                    "failed": lambda each: each.num_errors,
+                },
+            ),
+            drawing(
+                "Tokens",
+                "How many tokens went in, from the cache or not, and how many came out, over time.",
+                {
+                    "input": lambda each: each.num_prompt_tokens - each.num_cached_tokens,
+                    "cached input": lambda each: each.num_cached_tokens,
+                    "output": lambda each: each.num_output_tokens,
+                },
+            ),
+            drawing(
+                "Time to the first token",
+                "Percentiles of the time until the first token of an answer.",
+                _percentiles(lambda each: each.first_token_ms),
+            ),
+            drawing(
+                "Time to the last token",
+                "Percentiles of the time until an answer was complete.",
+                _percentiles(lambda each: each.total_ms),
+            ),
+        ]
+
+
+def tiles(figures: Figures) -> list[Tile]:
+    """The totals of a period."""
+    num_requests, num_errors = figures.num_requests, figures.num_errors
+    share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
+    cached = f"{figures.num_cached_tokens:,} of them from the cache"
+    return [
+        Tile("requests", "Requests", f"{num_requests:,}"),
+        Tile("errors", "Errors", f"{num_errors:,}", share),
+        Tile("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
+        Tile("output", "Output tokens", f"{figures.num_output_tokens:,}"),
+        _latency("first-token", "First token", figures.first_token_ms),
+        _latency("total", "Whole answer", figures.total_ms),
+    ]
+
+
+def _latency(id_: str, name: str, found: Percentiles | None) -> Tile:
+    if found is None:
+        return Tile(id_, f"{name}, half within", "none", "nothing measured")
+    told = charts.duration
+    return Tile(
+        id_,
+        f"{name}, half within",
+        told(found.p50),
+        f"95 % within {told(found.p95)}, 99 % within {told(found.p99)}",
+    )
+
+
+def _percentiles(
+    of: Callable[[Figures], Percentiles | None],
+) -> dict[str, Callable[[Figures], float | None]]:
+    def percentile(name: str) -> Callable[[Figures], float | None]:
+        return lambda figures: None if (found := of(figures)) is None else getattr(found, name)
+
+    return {"p50": percentile("p50"), "p95": percentile("p95"), "p99": percentile("p99")}

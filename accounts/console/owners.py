@@ -1,0 +1,40 @@
+"""Whose limit it is, in words: names for the scopes of limits, with one query for each table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from accounts.access import Access
+from accounts.models import ApiKey, LimitScope, Organization, Project, User
+
+_TABLES: Final[Mapping[str, Any]] = {
+    LimitScope.ORGANIZATION: Organization,
+    LimitScope.PROJECT: Project,
+    LimitScope.USER: User,
+    LimitScope.KEY: ApiKey,
+}
+_KINDS: Final = {"organization": "the organisation"}
+
+
+def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
+    """By scope, such as `key:12`. What is gone, or may not be seen, keeps its number."""
+    wanted = set(scopes)
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for scope in wanted:
+        kind, _, owner = scope.partition(":")
+        if kind in _TABLES and owner.isdecimal():
+            ids[kind].add(int(owner))
+    names: dict[str, str] = {}
+    for kind, found in ids.items():
+        for row in access.rows(_TABLES[kind]).filter(pk__in=found):
+            names[f"{kind}:{row.pk}"] = getattr(row, "name", "") or str(row)
+    return {scope: _words(scope, names.get(scope)) for scope in wanted}
+
+
+def _words(scope: str, name: str | None) -> str:
+    kind, _, owner = scope.partition(":")
+    if not owner:
+        return "the whole platform"
+    return f"{_KINDS.get(kind, f'the {kind}')} {name or owner}"

@@ -1,0 +1,115 @@
+"""Which time a page looks at, as its address says: the last day, unless asked otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.utils import timezone
+
+from accounts.models.limits import check_time_zone
+from accounts.usage.periods import MAX_POINTS, Granularity
+
+OWN: Final = "own"
+_USUAL: Final = "24h"
+_LENGTHS: Final = {
+    "1h": ("Last hour", timedelta(hours=1)),
+    "24h": ("Last 24 hours", timedelta(days=1)),
+    "7d": ("Last 7 days", timedelta(days=7)),
+    "30d": ("Last 30 days", timedelta(days=30)),
+    "90d": ("Last 90 days", timedelta(days=90)),
+}
+_POINTS: Final = {
+    Granularity.MINUTE: timedelta(minutes=1),
+    Granularity.HOUR: timedelta(hours=1),
+    Granularity.DAY: timedelta(days=1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since` to before `until`; `granularity` None is chosen by the length."""
+
+    since: datetime
+    until: datetime
+    granularity: Granularity | None = None
+    zone: tzinfo = UTC
+
+
+class PeriodForm(forms.Form):
+    """The form above every chart. What cannot be used is told at its field, and the last day is
+    shown."""
+
+    period = forms.ChoiceField(
+        choices=[*((name, words) for name, (words, _) in _LENGTHS.items()), (OWN, "From … to …")],
+        required=False,
+    )
+    since = forms.DateTimeField(
+        label="From",
+        required=False,
+        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )
+    until = forms.DateTimeField(
+        label="To",
+        required=False,
+        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )
+    granularity = forms.ChoiceField(
+        label="One column for",
+        choices=[("", "as fits"), *((each.value, f"a {each.value}") for each in Granularity)],
+        required=False,
+    )
+    zone = forms.CharField(
+        label="Time zone", required=False, max_length=64, validators=[check_time_zone]
+    )
+
+    @classmethod
+    def of(cls, query: Any) -> PeriodForm:
+        """As asked for by a query string. What it leaves out is filled in."""
+        asked = {name: query.get(name, "") for name in cls.base_fields}
+        usual = OWN if asked["since"] or asked["until"] else _USUAL
+        return cls(asked | {"period": asked["period"] or usual, "zone": asked["zone"] or "UTC"})
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError for a period that cannot be drawn."""
+        super().clean()
+        values = self.cleaned_data
+        values["found"] = found = self._found(values)
+        if found.since >= found.until:
+            raise forms.ValidationError("The period ends before it begins.")
+        length = found.until - found.since
+        if found.granularity and length / _POINTS[found.granularity] > MAX_POINTS:
+            raise forms.ValidationError(
+                f"A column for a {found.granularity} makes more than {MAX_POINTS}. Choose a longer "
+                "one, or a shorter period."
+            )
+        return values
+
+    @property
+    def found(self) -> Period:
+        """What is asked for, or the last day."""
+        if self.is_valid():
+            period: Period = self.cleaned_data["found"]
+            return period
+        now = timezone.now()
+        return Period(now - timedelta(days=1), now)
+
+    @staticmethod
+    def _found(values: dict[str, Any]) -> Period:
+        zone = ZoneInfo(values.get("zone") or "UTC")
+        granularity = Granularity(values["granularity"]) if values.get("granularity") else None
+        name = values.get("period") or _USUAL
+        now = timezone.now()
+        if name != OWN:
+            return Period(now - _LENGTHS[name][1], now, granularity, zone)
+        until = _in_zone(values.get("until"), zone) or now
+        since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
+        return Period(since, until, granularity, zone)
+
+
+def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:
+    """What was typed is a clock of the zone; Django takes it for one of UTC."""
+    return moment and moment.replace(tzinfo=zone)

@@ -1,0 +1,44 @@
+"""Refusals: which requests a limit refused, and why, in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from accounts.console.owners import owners_of
+from accounts.console.page import UsagePage
+from accounts.console.words import reason
+from accounts.models import RefusedRequest
+from accounts.usage.filters import Dimension, among
+
+_ROWS: Final = 50
+_DIMENSIONS: Final = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME}
+
+
+class Refusals(UsagePage):
+    """`/console/refusals/`. The latest first; `before=17` goes on before that row."""
+
+    name = "refusals"
+    template_name = "console/refusals.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """One page of them."""
+        found = list(self._rows()[: _ROWS + 1])
+        shown = found[:_ROWS]
+        owners = owners_of(self.access, [row.scope for row in shown])
+        return super().get_context_data(**kwargs) | {
+            "rows": [{"row": row, "reason": reason(row, owners[row.scope])} for row in shown],
+            "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
+        }
+
+    def _rows(self) -> Any:
+        period = self.period
+        rows = self.access.rows(RefusedRequest).filter(
+            created_at__gte=period.since, created_at__lt=period.until
+        )
+        for dimension, values in self.filters.by_dimension().items():
+            if dimension in _DIMENSIONS:
+                rows = rows.filter(among(dimension, values))
+        before = self.request.GET.get("before", "")
+        if before.isascii() and before.isdigit() and len(before) <= 18:
+            rows = rows.filter(pk__lt=int(before))
+        return rows.order_by("-id")

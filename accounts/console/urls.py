@@ -1,0 +1,25 @@
+"""Everything under `/console/`."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from accounts.console.keys import Keys, MakeKey, RevokeKey, RotateKey, SwitchKey
+from accounts.console.limits import Limits
+from accounts.console.overview import Overview
+from accounts.console.refusals import Refusals
+from accounts.console.usage import Usage
+
+app_name = "console"
+urlpatterns = [
+    path("", Overview.as_view(), name="overview"),
+    path("usage/", Usage.as_view(), name="usage"),
+    path("keys/", Keys.as_view(), name="keys"),
+    path("keys/new/", MakeKey.as_view(), name="key-new"),
+    path("keys/<int:key_id>/rotate/", RotateKey.as_view(), name="key-rotate"),
+    path("keys/<int:key_id>/revoke/", RevokeKey.as_view(), name="key-revoke"),
+    path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
+    path("keys/<int:key_id>/resume/", SwitchKey.as_view(does="resume"), name="key-resume"),
+    path("limits/", Limits.as_view(), name="limits"),
+    path("refusals/", Refusals.as_view(), name="refusals"),
+]

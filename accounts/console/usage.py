@@ -1,0 +1,149 @@
+"""Usage by user, project, key, model and so on: the largest over time, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from accounts.console import charts
+from accounts.console.charts import Chart, Series
+from accounts.console.overview import Drawing
+from accounts.console.page import UsagePage, spans_of, value_of
+from accounts.usage import reports
+from accounts.usage.filters import Dimension
+from accounts.usage.reports import Figures, Group, Point
+
+_MAX_ROWS: Final = 100
+_MAX_COLOURS: Final = 6
+_MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
+    "num_requests": ("requests", lambda figures: figures.num_requests),
+    "num_tokens": ("tokens", lambda figures: figures.num_tokens),
+    "num_errors": ("errors", lambda figures: figures.num_errors),
+}
+_NOBODY: Final = "(nobody)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One of the table. `address` shows it alone."""
+
+    name: str
+    address: str
+    figures: Figures
+    first_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One way to look at it."""
+
+    words: str
+    address: str
+    is_chosen: bool
+
+
+class Usage(UsagePage):
+    """`/console/usage/`."""
+
+    name = "usage"
+    template_name = "console/usage.html"
+
+    @property
+    def by(self) -> Dimension:
+        """What is grouped by: models, unless asked otherwise."""
+        asked = self.request.GET.get("by", "")
+        return Dimension(asked) if asked in list(Dimension) else Dimension.MODEL
+
+    @property
+    def measure(self) -> str:
+        """What the largest have most of."""
+        asked = self.request.GET.get("most", "")
+        return asked if asked in _MEASURES else "num_requests"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The largest groups, and all together."""
+        question = self.question
+        found = reports.groups(
+            question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True
+        )
+        totals = reports.totals(question).figures
+        return super().get_context_data(**kwargs) | {
+            "by": self.by,
+            "tabs": self._tabs("by", self.by, {each.value: each.value for each in Dimension}),
+            "measures": self._tabs(
+                "most", self.measure, {name: words for name, (words, _) in _MEASURES.items()}
+            ),
+            "drawing": self._drawing(found.groups, reports.series(question)),
+            "rows": [self._row(group) for group in found.groups],
+            "num_more": found.num_groups - len(found.groups),
+            "totals": totals,
+            "totals_first_token": _median(totals),
+            "export": self._export(),
+            "is_empty": not totals.num_requests,
+        }
+
+    def _tabs(self, name: str, chosen: str, choices: dict[str, str]) -> list[Tab]:
+        return [
+            Tab(words, self.address(**{name: value}), value == chosen)
+            for value, words in choices.items()
+        ]
+
+    def _row(self, group: Group) -> Row:
+        (key,) = group.values
+        address = self.address(**{self.by.value: value_of(key)})
+        return Row(_name(group), address, group.figures, _median(group.figures))
+
+    def _drawing(self, groups: Sequence[Group], all_points: tuple[Point, ...]) -> Drawing:
+        """The largest in colours, and what is left of the whole as others."""
+        words, value = _MEASURES[self.measure]
+        largest = groups[:_MAX_COLOURS]
+        series = [
+            Series(_name(group), [value(point.figures) for point in group.points])
+            for group in largest
+        ]
+        if len(groups) > len(largest) or not groups:
+            told = [[each or 0 for each in one.values] for one in series]
+            rest = [
+                max(0, value(point.figures) - sum(values[at] for values in told))
+                for at, point in enumerate(all_points)
+            ]
+            series.append(Series("others" if groups else words, rest))
+        chart = Chart(
+            name=f"{words.capitalize()} by {self.by}",
+            what=f"How many {words} there were, by {self.by}, over time.",
+            spans=spans_of(all_points),
+            series=series,
+            zone=self.period.zone,
+            told=charts.short,
+        )
+        return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
+
+    def _export(self) -> str:
+        """Where the rows behind this page are a file; nowhere for those of nobody."""
+        query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
+        for dimension, values in self.filters.by_dimension().items():
+            if None in values:
+                return ""
+            query[dimension.value] = ",".join(sorted(map(value_of, values)))
+        return f"{reverse('api-usage-export')}?{urlencode(query)}"
+
+
+def _name(group: Group) -> str:
+    (key,), (name,) = group.values, group.names
+    if key is None:
+        return _NOBODY
+    return name or str(key)
+
+
+def _median(figures: Figures) -> str:
+    found = figures.first_token_ms
+    return "" if found is None else charts.duration(found.p50)
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

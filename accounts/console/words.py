@@ -1,0 +1,79 @@
+"""Limits and times in a few words, and why a request was refused in a sentence. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from accounts.limits.leases import Level
+from accounts.limits.rules import Kind, Rule
+from accounts.models import LimitMetric, LimitWindow, RefusedRequest
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+
+
+def in_time(seconds: float) -> str:
+    """A time to wait, rounded up to what people care about: 12 s, 5 min, 3 h 20 min, 4 days."""
+    whole_s = math.ceil(seconds)
+    if whole_s <= 99:
+        return f"{whole_s} s"
+    minutes = math.ceil(whole_s / _MINUTE_S)
+    if minutes <= 99:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{math.ceil(whole_s / _DAY_S)} days"
+
+
+def what(metric: str, window: str) -> str:
+    """What is limited: requests per minute, requests at the same time, tokens in total."""
+    unit = LimitMetric(metric).label if metric in LimitMetric.values else metric
+    if metric == LimitMetric.CONCURRENCY:
+        return unit
+    if window == LimitWindow.NONE:
+        return f"{unit} in total"
+    return f"{unit} per {window}"
+
+
+def reset(rule: Rule, level: Level | None) -> str:
+    """When what is used of a limit is there again."""
+    match rule.kind:
+        case Kind.PLACES:
+            return "As soon as a request ends"
+        case Kind.TOTAL:
+            return "Never: an administrator can raise it"
+        case Kind.BUCKET:
+            if level is None or not level.reset_s:
+                return "Refills all the time"
+            return f"Refills all the time, full in {in_time(level.reset_s)}"
+    if level is None or level.reset_s is None:
+        return f"With the next {rule.window}"
+    return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}"
+
+
+def reason(row: RefusedRequest, owner: str) -> str:
+    """Why a limit refused a request, or would have. `owner` says whose limit it is."""
+    limited = what(row.metric, row.window)
+    verb = "would have refused this request, had it not been in shadow" if row.is_shadow else ""
+    told = (
+        f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used, and "
+        f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
+    )
+    if verb:
+        return f"The limit {verb}: {told}."
+    return f"{told}. {_advice(row)}"
+
+
+def _advice(row: RefusedRequest) -> str:
+    if row.wait_s is None:
+        if row.needed > row.amount > 0:
+            return "It never fits: a shorter request, or a larger limit, helps."
+        return "Waiting does not help: an administrator can raise the limit."
+    return f"It would have fitted {in_time(row.wait_s)} later."
+
+
+def _number(number: float) -> str:
+    return f"{math.ceil(number):,}"

@@ -1,0 +1,328 @@
+"""What people see in the console: their own, with numbers that are those of the books."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.test import Client
+from django.utils import timezone
+from usage_builders import admission, settlement
+
+from accounts.limits.current import read_levels_with
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.rulebook import rule_of
+from accounts.limits.rules import Claim
+from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
+from accounts.people import first_project, join
+from accounts.usage.entries import BoundLimit, Outcome, Settlement
+from accounts.usage.filters import Dimension
+from accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return User.objects.create_superuser("root")
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def used(user: User, request_id: str, minutes_ago: float = 5, **changes: Any) -> Settlement:
+    who = {
+        "user_id": user.pk,
+        "username": user.username,
+        "started_at": timezone.now() - timedelta(minutes=minutes_ago),
+    }
+    names = {"model", "key_id", "key_name", "project_id", "project_name", "organization_id"}
+    who |= {name: changes.pop(name) for name in names & changes.keys()}
+    return settlement(request_id, admission=admission(request_id, **who), **changes)
+
+
+def page(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200, response
+    return response.content.decode()
+
+
+def tile(text: str, id_: str) -> str:
+    found = re.search(rf'id="{id_}".*?class="number">(.*?)<', text, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def store(*settlements: Settlement) -> None:
+    store_settlements(settlements)
+
+
+def numbers(text: str, ids: Iterable[str] = ("requests", "errors", "input", "output")) -> list[str]:
+    return [tile(text, id_) for id_ in ids]
+
+
+# -- Who comes in
+
+
+def test_whoever_is_not_signed_in_is_sent_to_the_sign_in() -> None:
+    assert Client().get("/console/").url == "/accounts/login/?next=/console/"  # type: ignore[attr-defined]
+
+
+def test_the_front_door_leads_administrators_to_the_admin_and_others_here(
+    root: User, alice: User
+) -> None:
+    places = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
+
+    assert places == ["/admin/", "/console/"]
+    assert Client().get("/").url == "/accounts/login/"  # type: ignore[attr-defined]
+
+
+def test_only_administrators_are_shown_the_way_to_the_admin(root: User, alice: User) -> None:
+    assert "Administration" in page(signed_in(root), "/console/")
+    assert "Administration" not in page(signed_in(alice), "/console/")
+
+
+def test_no_page_lets_inline_or_foreign_code_run(root: User) -> None:
+    response = signed_in(root).get("/console/")
+
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?! src=)|<style| style=| on[a-z]+=", response.content.decode())
+    assert response.headers["Cache-Control"] == "no-store, private"
+
+
+# -- Overview
+
+
+def test_everything_is_zero_before_the_first_request_and_the_page_says_what_to_do(
+    alice: User,
+) -> None:
+    text = page(signed_in(alice), "/console/")
+
+    assert numbers(text) == ["0", "0", "0", "0"]
+    assert "make a key</a>" in text
+    assert text.count("<svg") == 4
+
+
+def test_the_overview_adds_up_the_period(alice: User) -> None:
+    failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
+    store(used(alice, "r1"), used(alice, "r2", **failed), used(alice, "old", minutes_ago=3000))
+
+    client = signed_in(alice)
+    assert numbers(page(client, "/console/")) == ["2", "1", "22", "60"]
+    assert numbers(page(client, "/console/?period=7d")) == ["3", "1", "33", "90"]
+    assert tile(page(client, "/console/"), "total").endswith(" ms")
+
+
+def test_people_see_their_own_and_leaders_their_organisation(
+    alice: User, bob: User, root: User
+) -> None:
+    organization = first_project().organization
+    for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
+        join(user, organization, role)
+    elsewhere = User.objects.create_user("eve")
+    store(
+        used(bob, "r1", organization_id=organization.pk),
+        used(elsewhere, "r2"),
+    )
+
+    seen = {
+        user.username: tile(page(signed_in(user), "/console/"), "requests")
+        for user in (alice, elsewhere, root)
+    }
+    assert seen == {"alice": "1", "eve": "1", "root": "2"}
+
+
+def test_a_filter_holds_and_can_be_taken_away(alice: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"))
+
+    text = page(signed_in(alice), "/console/?period=1h&model=a")
+
+    assert tile(text, "requests") == "1"
+    assert '<a href="/console/?period=1h" title="Show all again">model: a' in text
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
+        ("period=90d&granularity=minute", "makes more than 1500"),
+        ("zone=Mars/Olympus", "There is no time zone Mars/Olympus"),
+        ("period=century", "Select a valid choice"),
+    ],
+)
+def test_a_period_that_cannot_be_shown_is_told_and_the_last_day_is_shown(
+    alice: User, query: str, complaint: str
+) -> None:
+    store(used(alice, "r1"))
+
+    text = page(signed_in(alice), f"/console/?{query}")
+
+    assert complaint in text
+    assert tile(text, "requests") == "1"
+
+
+# -- Usage
+
+
+def test_usage_is_grouped_and_led_to(alice: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
+
+    text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
+
+    rows = re.findall(r'scope="row">(?:<a href="(.*?)">)?(.*?)<.*?Requests">(\d+)', text, re.DOTALL)
+    assert rows == [
+        ("/console/usage/?by=model&amp;period=7d&amp;model=b", "b", "2"),
+        ("/console/usage/?by=model&amp;period=7d&amp;model=a", "a", "1"),
+        ("", "All", "3"),
+    ]
+
+
+@pytest.mark.parametrize("by", list(Dimension))
+def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
+    store(used(alice, "r1"))
+
+    text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
+
+    assert f"<title>Usage by {by} | Vinery</title>" in text
+    assert f'aria-label="Tokens by {by}' in text
+
+
+def test_whoever_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
+    store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
+
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    assert "others: 2" in text
+
+
+def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) -> None:
+    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(bob, "r3", model="a"))
+    client = signed_in(alice)
+
+    text = page(client, "/console/usage/?period=1h&model=a")
+    address = unescape(re.search(r'href="(/api/usage/export.*?)"', text)[1])  # type: ignore[index]
+    response = client.get(address)
+    pieces = async_to_sync(_all_of)(response)
+
+    rows = list(csv.DictReader(io.StringIO(pieces)))
+    assert [row["request_id"] for row in rows] == ["r1"]
+
+
+async def _all_of(response: Any) -> str:
+    return b"".join([piece async for piece in response.streaming_content]).decode()
+
+
+# -- Limits and refusals
+
+
+@pytest.fixture
+def limiter() -> Iterator[MemoryLimiter]:
+    """That of this process."""
+    made = MemoryLimiter()
+    read_levels_with(made.levels)
+    yield made
+    read_levels_with(None)
+
+
+def test_limits_tell_what_is_left_and_when_it_is_there_again(
+    alice: User, bob: User, limiter: MemoryLimiter
+) -> None:
+    limit = _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    _limit(alice, LimitMetric.TOKENS, LimitWindow.MINUTE, 1000)
+    _limit(bob, LimitMetric.TOKENS, LimitWindow.MINUTE, 777)
+    claim = Claim("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
+    async_to_sync(limiter.acquire)(claim)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
+    assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
+    assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
+    assert cells[4:7] == [("Limit", "1000"), ("Used", "0"), ("Left", "1000")]
+    assert "777" not in text
+
+
+def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> None:
+    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert "cannot be read just now" in text
+    assert 'data-name="Left">not known<' in text
+
+
+def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) -> None:
+    assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
+
+
+def _limit(user: User, metric: str, window: str, amount: int) -> Limit:
+    return Limit.objects.create(
+        scope=LimitScope.USER, scope_id=user.pk, metric=metric, window=window, amount=amount
+    )
+
+
+def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
+    alice: User, bob: User
+) -> None:
+    bound = BoundLimit(
+        limit_id=1,
+        scope=f"user:{alice.pk}",
+        metric="requests",
+        window="minute",
+        amount=10,
+        level=10,
+        needed=1,
+        wait_s=5.2,
+        is_shadow=False,
+    )
+    store(used(alice, "r1", outcome=Outcome.REJECTED, http_status=429, bound_limits=(bound,)))
+
+    sentence = (
+        "10 of 10 requests per minute of the user alice were used, and 1 more was needed. "
+        "It would have fitted 6 s later."
+    )
+    assert sentence in page(signed_in(alice), "/console/refusals/")
+    assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")
+    assert sentence not in page(signed_in(alice), "/console/refusals/?model=another")
+
+
+def test_older_refusals_are_on_the_next_page(alice: User) -> None:
+    store(
+        *(
+            used(alice, f"r{number}", bound_limits=(_bound(alice, number),), http_status=429)
+            for number in range(60)
+        )
+    )
+    client = signed_in(alice)
+
+    first = page(client, "/console/refusals/")
+    older = unescape(re.search(r'href="(\?.*?before.*?|/console/refusals/\?.*?)"', first)[1])  # type: ignore[index]
+
+    assert first.count("<code>r") == 50
+    assert page(client, older).count("<code>r") == 10
+
+
+def _bound(user: User, number: int) -> BoundLimit:
+    return BoundLimit(
+        limit_id=number,
+        scope=f"user:{user.pk}",
+        metric="tokens",
+        window="day",
+        amount=10,
+        level=3,
+        needed=20,
+        wait_s=None,
+        is_shadow=False,
+    )

@@ -1,0 +1,136 @@
+"""Charts are well-formed SVG that shows every number it is given."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.console import charts
+from accounts.console.charts import Chart, Series, Span
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def chart(*values: list[float | None], names: str = "abcdef", **changes: object) -> Chart:
+    num_spans = len(values[0]) if values else 0
+    borders = [START + timedelta(hours=number) for number in range(num_spans + 1)]
+    usual: dict[str, object] = {
+        "name": "Requests",
+        "what": "How many there were.",
+        "spans": [Span(*pair) for pair in pairwise(borders)],
+        "series": [Series(name, each) for name, each in zip(names, values, strict=False)],
+        "zone": UTC,
+        "told": charts.short,
+    }
+    return Chart(**(usual | changes))  # type: ignore[arg-type]
+
+
+def parsed(picture: str) -> ElementTree.Element:
+    return ElementTree.fromstring(picture)
+
+
+numbers = st.floats(0, 1e12) | st.integers(0, 10)
+
+
+@given(
+    st.integers(1, 40).flatmap(
+        lambda length: st.lists(
+            st.lists(numbers, min_size=length, max_size=length), min_size=1, max_size=4
+        )
+    )
+)
+def test_bars_stand_on_each_other_within_the_frame(rows: list[list[float | None]]) -> None:
+    root = parsed(charts.bars(chart(*rows)))
+
+    for bar in root.findall("g[@class='shapes']/rect"):
+        top, height = float(bar.attrib["y"]), float(bar.attrib["height"])
+        assert height >= 0
+        assert 9.9 <= top <= top + height <= 164.1
+    num_tooltips = len(root.findall(".//rect[@class='column']/title"))
+    assert num_tooltips == len(rows[0])
+
+
+def test_heights_are_in_proportion() -> None:
+    root = parsed(charts.bars(chart([1, 2, 4], [1, 0, 0])))
+
+    bars = root.findall("g[@class='shapes']/rect")
+    heights = [(bar.attrib["class"], float(bar.attrib["height"])) for bar in bars]
+    unit = heights[0][1]
+    assert heights == [
+        ("colour-1", unit),
+        ("colour-2", pytest.approx(unit, abs=0.02)),
+        ("colour-1", pytest.approx(2 * unit, abs=0.02)),
+        ("colour-1", pytest.approx(4 * unit, abs=0.05)),
+    ]
+
+
+def test_nothing_is_drawn_as_an_axis_from_zero_to_one() -> None:
+    root = parsed(charts.bars(chart([0, 0, 0])))
+
+    assert [mark.text for mark in root.findall(".//text[@class='y']")] == ["0", "1"]
+    assert root.attrib["aria-label"] == "Requests: How many there were. At most 0."
+
+
+def test_a_line_is_broken_where_nothing_was_measured() -> None:
+    root = parsed(charts.lines(chart([1, 2, None, 3, None, 4, 5])))
+
+    assert [len(line.attrib["points"].split()) for line in root.iter("polyline")] == [2, 2]
+    assert len(list(root.iter("circle"))) == 1
+    assert "a: not measured" in (root.findall(".//title")[2].text or "")
+
+
+def test_names_are_escaped() -> None:
+    picture = charts.bars(chart([1], names="<")).replace("&lt;", "")
+
+    assert "<:" not in picture
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(0, "0"), (7, "7"), (999, "999"), (999.9, "1k"), (1234, "1.23k"), (2_000_000, "2M")],
+)
+def test_numbers_are_short(number: float, told: str) -> None:
+    assert charts.short(number) == told
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(0, "0 ms"), (12.34, "12.3 ms"), (999.7, "1 s"), (1250, "1.25 s"), (180_000, "3 min")],
+)
+def test_durations_have_their_unit(ms: float, told: str) -> None:
+    assert charts.duration(ms) == told
+
+
+@given(st.floats(1e-3, 1e12))
+def test_steps_are_round_and_large_enough(least: float) -> None:
+    step = charts.nice_step(least, is_whole=False)
+
+    assert least <= step * (1 + 1e-6)
+    assert step <= least * 2.5000001
+    assert f"{step:e}"[0] in "125"
+
+
+@pytest.mark.parametrize(
+    ("minute", "length", "told"),
+    [
+        (23, timedelta(minutes=1), ["12:30", "12:45", "13:00", "13:15"]),
+        (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
+        # No hour begins there, as in a zone of half an hour.
+        (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
+    ],
+)
+def test_times_are_told_at_round_ones_where_there_are_any(
+    minute: int, length: timedelta, told: list[str]
+) -> None:
+    start = START + timedelta(hours=12, minutes=minute)
+    spans = [Span(start + length * number, start + length * (number + 1)) for number in range(60)]
+
+    root = parsed(charts.bars(chart([0] * 60, spans=spans)))
+
+    labels = [label.text for label in root.findall(".//text[@class='x']")]
+    assert labels == told

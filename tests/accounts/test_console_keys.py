@@ -1,0 +1,212 @@
+"""Keys in the console: made and shown once, rotated, paused, resumed and revoked by whoever may,
+and every step in the audit log."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.keys import create_key, find_key
+from accounts.models import ApiKey, AuditEntry, KeyState, Role, User
+from accounts.people import first_project, join
+
+pytestmark = pytest.mark.django_db
+
+KEYS = "/console/keys/"
+
+
+@pytest.fixture
+def member(alice: User) -> User:
+    join(alice, first_project().organization, Role.MEMBER)
+    return alice
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def once(client: Client) -> str:
+    text = client.get(f"{KEYS}new/").content.decode()
+    found = re.search(r'name="once" value="(.*?)"', text)
+    assert found is not None
+    return found[1]
+
+
+def make(client: Client, **changes: Any) -> str:
+    """The page that answers the form."""
+    form = {
+        "name": "laptop",
+        "project": first_project().pk,
+        "scopes": ["inference", "usage"],
+        "once": "x" * 16,
+    }
+    response = client.post(f"{KEYS}new/", form | changes)
+    return unescape(response.content.decode())
+
+
+def secret_in(text: str) -> str:
+    found = re.search(r'<pre id="secret">(.*?)</pre>', text)
+    assert found is not None, text
+    return found[1]
+
+
+def state_of(key: ApiKey) -> KeyState:
+    return ApiKey.objects.get(pk=key.pk).state_at(timezone.now())
+
+
+def actions() -> list[tuple[str, str]]:
+    """What the audit log says of keys: who did what."""
+    entries = AuditEntry.objects.filter(target_kind="key").order_by("id")
+    return list(entries.values_list("actor", "action"))
+
+
+# -- Making one
+
+
+def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
+    client = signed_in(member)
+
+    text = make(client, once=once(client), models="tiny-chat, other", networks="10.0.0.0/8")
+
+    secret = secret_in(text)
+    key = find_key(secret)
+    assert (key.owner, key.name) == (member, "laptop")
+    assert (key.allowed_models, key.allowed_networks) == (["tiny-chat", "other"], ["10.0.0.0/8"])
+    assert f"Authorization: Bearer {secret}" in text
+    assert f'base_url="http://testserver/v1", api_key="{secret}"' in text
+    assert 'model="tiny-chat"' in text
+    assert secret not in client.get(KEYS).content.decode()
+    assert actions() == [("alice", "key.create")]
+
+
+def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
+    client = signed_in(member)
+    make(client)
+
+    response = client.post(
+        f"{KEYS}new/",
+        {
+            "name": "laptop",
+            "project": first_project().pk,
+            "scopes": ["usage"],
+            "once": "x" * 16,
+        },
+        follow=True,
+    )
+
+    assert "has made a key already" in response.content.decode()
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"name": ""}, "This field is required"),
+        ({"expires_at": "2020-01-01T00:00"}, "Choose a time in the future"),
+        ({"networks": "everywhere"}, "Networks look like 10.0.0.0/8"),
+        ({"scopes": []}, "This field is required"),
+        ({"project": 10**6}, "Select a valid choice"),
+    ],
+)
+def test_what_no_key_can_have_is_told_at_its_field(
+    member: User, changes: dict[str, Any], complaint: str
+) -> None:
+    assert complaint in make(signed_in(member), **changes)
+    assert not ApiKey.objects.exists()
+
+
+def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
+    join(bob, first_project().organization, Role.VIEWER)
+    client = signed_in(bob)
+
+    assert "Make a key</a>" not in client.get(KEYS).content.decode()
+    assert "Select a valid choice" in make(client)
+
+
+# -- Its life
+
+
+def test_a_key_is_paused_resumed_and_revoked_after_a_question(member: User) -> None:
+    key = create_key(owner=member, name="laptop", project=first_project()).key
+    client = signed_in(member)
+    states = []
+
+    for step in ("pause", "resume"):
+        client.post(f"{KEYS}{key.pk}/{step}/")
+        states.append(state_of(key))
+    question = client.get(f"{KEYS}{key.pk}/revoke/").content.decode()
+    states.append(state_of(key))
+    client.post(f"{KEYS}{key.pk}/revoke/")
+    states.append(state_of(key))
+
+    active = KeyState.ACTIVE
+    assert states == [KeyState.PAUSED, active, active, KeyState.REVOKED]
+    assert "Revoke laptop?" in question
+    assert actions()[1:] == [("alice", f"key.{verb}") for verb in ("pause", "resume", "revoke")]
+    row = client.get(KEYS).content.decode()
+    assert 'class="state state-revoked">revoked' in row
+    assert f"{key.pk}/revoke/" not in row
+
+
+def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> None:
+    old = create_key(owner=member, name="laptop", project=first_project())
+    client = signed_in(member)
+    assert "Rotate laptop?" in client.get(f"{KEYS}{old.key.pk}/rotate/").content.decode()
+
+    text = client.post(f"{KEYS}{old.key.pk}/rotate/", {"grace": "3600"}).content.decode()
+
+    new = find_key(secret_in(text))
+    replaced = find_key(old.secret)  # it still works
+    assert replaced.replaced_by == new
+    assert replaced.expires_at is not None
+    assert timedelta(minutes=59) < replaced.expires_at - timezone.now() <= timedelta(hours=1)
+    again = client.post(f"{KEYS}{old.key.pk}/rotate/", {"grace": "0"}, follow=True)
+    assert "has been rotated already" in again.content.decode()
+    assert ApiKey.objects.count() == 2
+
+
+@pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
+def test_somebody_else_s_key_is_not_there(member: User, bob: User, step: str) -> None:
+    key = create_key(owner=member, name="laptop", project=first_project()).key
+
+    response = signed_in(bob).post(f"{KEYS}{key.pk}/{step}/")
+
+    assert response.status_code == 404
+    assert state_of(key) is KeyState.ACTIVE
+    assert "laptop" not in signed_in(bob).get(KEYS).content.decode()
+
+
+@pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
+def test_a_viewer_sees_keys_and_changes_none(member: User, bob: User, step: str) -> None:
+    join(bob, first_project().organization, Role.VIEWER)
+    key = create_key(owner=member, name="laptop", project=first_project()).key
+    client = signed_in(bob)
+
+    text = client.get(KEYS).content.decode()
+
+    assert "laptop" in text
+    assert f"{KEYS}{key.pk}/" not in text
+    assert client.post(f"{KEYS}{key.pk}/{step}/").status_code == 403
+    assert state_of(key) is KeyState.ACTIVE
+
+
+def test_an_admin_may_not_hold_a_key_that_manages_in_an_owner_s_name(
+    member: User, bob: User
+) -> None:
+    organization = first_project().organization
+    join(member, organization, Role.OWNER)
+    join(bob, organization, Role.ADMIN)
+    key = create_key(owner=member, name="deploy", project=first_project(), scopes=["manage"]).key
+    client = signed_in(bob)
+
+    assert client.post(f"{KEYS}{key.pk}/rotate/", {"grace": "0"}).status_code == 403
+    assert f"{key.pk}/rotate/" not in client.get(KEYS).content.decode()
+    assert f"{key.pk}/revoke/" in client.get(KEYS).content.decode()

@@ -1,0 +1,144 @@
+"""What people do in the console of a running platform, in a real browser, at a desk and on a
+phone."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright import sync_api
+
+from tests.browser.conftest import Administrator, ask
+from tests.conftest import until
+
+pytestmark = pytest.mark.system
+
+PAGES = (
+    "",
+    "usage/",
+    "usage/?by=user&period=7d",
+    "keys/",
+    "keys/new/",
+    "limits/",
+    "refusals/",
+)
+
+
+def _go(admin: Administrator, path: str = "") -> sync_api.Page:
+    admin.page.goto(f"{admin.platform.base_url}/console/{path}")
+    return admin.page
+
+
+def test_a_sign_in_leads_to_the_overview_with_the_figures_of_what_was_asked(
+    stranger: Administrator,
+) -> None:
+    ask(stranger.platform)
+    page = _go(stranger)
+    page.get_by_label("Username").fill(stranger.platform.admin_user)
+    page.get_by_label("Password").fill(stranger.platform.admin_password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/console/")
+
+    def is_counted() -> bool:
+        page.reload()
+        return int(page.locator("#requests .number").inner_text().replace(",", "")) >= 1
+
+    until(is_counted)
+    assert page.locator("#output .number").inner_text() != "0"
+    chart = page.get_by_role("img", name=re.compile("^Requests: "))
+    bar = chart.locator(".shapes .colour-1").last
+    box = bar.bounding_box()
+    assert box is not None
+    assert box["height"] > 2
+    # The colour comes from the style sheet: the policy has let it in.
+    assert bar.evaluate("bar => getComputedStyle(bar).fill") == "rgb(91, 111, 216)"
+
+
+def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> None:
+    admin.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = _go(admin, "keys/")
+    page.get_by_role("link", name="Make a key").click()
+    page.get_by_label("Name").fill("from the console")
+    page.get_by_role("button", name="Make the key").click()
+    secret = page.locator("#secret").inner_text()
+    assert secret in page.locator("#curl").inner_text()
+    page.get_by_role("button", name="Copy the key").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    until(lambda: _status(admin, secret) == 200)
+
+    page.get_by_role("link", name="I have copied it").click()
+    assert secret not in page.content()
+    row = page.get_by_role("row").filter(has_text="from the console")
+    assert "active" in row.inner_text()
+    row.get_by_role("link", name="Revoke").click()
+    page.get_by_role("button", name="Revoke for good").click()
+
+    page.get_by_role("status").get_by_text("from the console is revoked.").wait_for()
+    assert "revoked" in row.inner_text()
+    until(lambda: _status(admin, secret) == 401)
+
+
+def _status(admin: Administrator, key: str) -> int:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.get(f"{admin.platform.base_url}/v1/models", headers=headers).status_code
+
+
+def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administrator) -> None:
+    admin.visit("accounts/limit/add/")
+    admin.page.get_by_label("Scope:").select_option("platform")
+    admin.page.get_by_label("Metric:").select_option("requests")
+    admin.page.get_by_label("Window:").select_option("month")
+    admin.page.get_by_label("Amount:").fill("123456")
+    admin.save()
+
+    def is_counted() -> bool:
+        ask(admin.platform)
+        row = _go(admin, "limits/").get_by_role("row").filter(has_text="123456")
+        cell = row.locator("[data-name=Used]")
+        return cell.count() == 1 and cell.inner_text() not in ("0", "not known")
+
+    until(is_counted)
+    meter = admin.page.get_by_role("meter").first
+    assert meter.get_attribute("max") == "123456"
+
+
+def test_the_period_and_what_is_grouped_by_are_chosen_by_hand(admin: Administrator) -> None:
+    ask(admin.platform)
+    page = _go(admin, "usage/")
+    page.get_by_role("link", name="By key", exact=True).click()
+    page.get_by_label("Period").select_option("7d")
+    page.get_by_role("button", name="Show").click()
+
+    row = page.get_by_role("row").filter(has_text="first key")
+    assert int(row.locator("[data-name=Requests]").inner_text()) >= 1
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as CSV").click()
+    assert download.value.suggested_filename == "usage.csv"
+    assert download.value.path().read_text().startswith("request_id,")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_on_a_phone(admin: Administrator, scheme: str) -> None:
+    """Errors of scripts, of the content security policy and missing files are looked for after
+    each test."""
+    admin.page.set_viewport_size({"width": 360, "height": 740})
+    admin.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    ask(admin.platform)
+    for path in PAGES:
+        page = _go(admin, path)
+        assert page.evaluate(
+            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        ), path
+    ground = "getComputedStyle(document.body).backgroundColor"
+    expected = {"light": "rgb(246, 246, 248)", "dark": "rgb(19, 19, 24)"}
+    assert admin.page.evaluate(ground) == expected[scheme]
+
+
+def test_console_and_admin_lead_to_each_other(admin: Administrator) -> None:
+    page = _go(admin)
+    page.get_by_role("link", name="Administration").click()
+    assert page.url.endswith("/admin/")
+    page.get_by_role("link", name="Console").click()
+    assert page.url.endswith("/console/")
