@@ -62,6 +62,9 @@ settings are environment variables:
                       refuse, allow or share: requests while Redis is away (default: share)
   VINERY_LIMITS_QUEUE_S
                       how long a request may wait for a limit of its key (default: 0)
+  VINERY_ALERT_AT     percentages of quotas at which people are told (default: 50,80,100)
+  VINERY_WEBHOOK_NETWORKS
+                      private networks that webhooks may call, also without TLS (default: none)
   VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
   VINERY_RETENTION_BY_MINUTE_DAYS, VINERY_RETENTION_BY_HOUR_DAYS, VINERY_RETENTION_BY_DAY_DAYS
                       how long usage is kept; 0 is for ever (default: 30, 30, 7, 365, 0)
