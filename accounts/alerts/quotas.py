@@ -12,7 +12,7 @@ from accounts.alerts import forecast
 from accounts.limits.floors import read_use, window_of
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
-from accounts.models import Limit, LimitMetric, LimitWindow
+from accounts.models import Limit
 
 _MS: Final = 1000
 
@@ -38,16 +38,10 @@ class Quota:
         return self.num_used * 100 // self.limit.amount
 
 
-def is_quota(limit: Limit) -> bool:
-    """Whether waiting a little does not help once it is used up."""
-    is_total = limit.window == LimitWindow.NONE and limit.metric != LimitMetric.CONCURRENCY
-    return is_total or limit.window in (LimitWindow.DAY, LimitWindow.MONTH)
-
-
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     """Those among the limits, in their order. What means nothing is left out, as limiters do."""
     now_s = now.timestamp()
-    rules = {limit: rule for limit in limits if is_quota(limit) and (rule := _rule(limit))}
+    rules = {limit: rule for limit in limits if (rule := _rule(limit)) and rule.is_quota}
     windows = {rule: window_of(rule, now_s) for rule in rules.values()}
     used = read_use({rule: start_ms for rule, (start_ms, _) in windows.items()})
     since_ms = {rule: _days_before(*windows[rule], now_s) for rule in windows if used[rule]}

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
-from accounts.alerts.quotas import Quota, is_quota, read_quotas
+from accounts.alerts.quotas import Quota, read_quotas
 from accounts.audit import organization_of
 from accounts.limits.rulebook import rule_of
 from accounts.models import (
@@ -35,7 +35,7 @@ _OWNERS: dict[str, type[models.Model]] = {
     LimitScope.USER: User,
     LimitScope.KEY: ApiKey,
 }
-_NAMED_WITH = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
+_NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
@@ -44,7 +44,7 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     A quota that has passed several at once has an alert for each, and people are told of the
     highest: one message says it all.
     """
-    limits = [limit for limit in Limit.objects.all() if is_quota(limit)]
+    limits = list(Limit.objects.all())
     wanted = {limit.pk: _percents(limit, usual) for limit in limits}
     quotas = [
         quota
@@ -59,9 +59,11 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
             percent
             for percent in wanted[limit.pk]
             if quota.num_used * 100 >= limit.amount * percent
-            and (limit.pk, quota.window_start, percent) not in told
         ]
+        # The highest first: if we end in between, the lower ones need no message.
         for percent in reversed(reached):
+            if (limit.pk, quota.window_start, percent) in told:
+                continue
             alert = _write(quota, percent, now, is_told=percent == reached[-1], mail=has_email)
             if alert is not None:
                 alerts.append(alert)

@@ -16,6 +16,7 @@ from accounts.actors import Actor, acting_as
 from vinery import __version__
 from vinery.cli import (
     admin,
+    alerts,
     audit,
     jobs,
     key,
@@ -79,7 +80,7 @@ Those with secrets in them may also be files: add _FILE to the name.
 
 
 _FOR_PEOPLE = (
-    *(up, ready, model, key, usage, limit, weight, user, project, organization, audit),
+    *(up, ready, model, key, usage, limit, weight, alerts, user, project, organization, audit),
     admin,
 )
 _FOR_HOSTS = (prepare, web, node, jobs)

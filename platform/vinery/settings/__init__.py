@@ -256,7 +256,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "People, keys, limits, usage, refusals and the audit log.",
+    "DESCRIPTION": "People, keys, limits, alerts, usage, refusals and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -273,6 +273,7 @@ SPECTACULAR_SETTINGS = {
         "LimitScope": "accounts.models.LimitScope",
         "LimitMetric": "accounts.models.LimitMetric",
         "LimitWindow": "accounts.models.LimitWindow",
+        "DeliveryState": "accounts.models.DeliveryState",
         "KeyState": "accounts.models.KeyState",
         "Break": "accounts.audit.Break",
     },
