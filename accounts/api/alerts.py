@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
+from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -98,11 +99,13 @@ class Quotas(Rows):
 
     def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
         """Over limits: what is used of a whole page is read at once."""
-        if args and not isinstance(args[0], Limit):
-            args = (quotas.read_quotas(args[0], timezone.now()), *args[1:])
-        elif args:
-            args = (quotas.read_quotas([args[0]], timezone.now())[0], *args[1:])
-        return super().get_serializer(*args, **kwargs)
+        if not args:
+            return super().get_serializer(**kwargs)
+        is_one = isinstance(args[0], Limit)
+        found = quotas.read_quotas([args[0]] if is_one else args[0], timezone.now())
+        if is_one and not found:
+            raise Http404
+        return super().get_serializer(found[0] if is_one else found, **kwargs)
 
 
 class DeliveryBody(serializers.ModelSerializer):  # type: ignore[type-arg]
