@@ -274,7 +274,7 @@ SPECTACULAR_SETTINGS = {
         "LimitMetric": "accounts.models.LimitMetric",
         "LimitWindow": "accounts.models.LimitWindow",
         "DeliveryState": "accounts.models.DeliveryState",
-        "KeyState": "accounts.models.KeyState",
+        "KeyState": "accounts.models.keys.STATES",
         "Break": "accounts.audit.Break",
     },
 }
