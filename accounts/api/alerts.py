@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -161,8 +161,8 @@ class Alerts(Rows):
 
     def get_queryset(self) -> QuerySet[Any]:
         """With their messages, whose receivers have names."""
-        receivers = ("deliveries__webhook", "deliveries__user")
-        return super().get_queryset().prefetch_related(*receivers)
+        named = Delivery.objects.select_related("webhook", "user")
+        return super().get_queryset().prefetch_related(Prefetch("deliveries", named))
 
 
 class WebhookBody(StrictModel):

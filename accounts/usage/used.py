@@ -8,7 +8,7 @@ fine tables are deleted already, the beginning moves down to the hour or the day
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -40,6 +40,9 @@ class Use:
         return self.num_input_tokens + self.num_output_tokens
 
 
+# Whether a table has all rows from a moment (Unix ms) on.
+_IsWhole = Callable[[type[Model], int], bool]
+
 _NOTHING: Final = (0, 0, 0, 0.0)
 
 
@@ -57,7 +60,12 @@ def used_since(
         if column
         else [several]
     )
-    pieces = list(_pieces(since_ms))
+    kept_since = horizons.all_kept_since()
+
+    def is_whole(table: type[Model], at_ms: int) -> bool:
+        return kept_since.get(table._meta.model_name, horizons.EVER) <= _moment(at_ms)
+
+    pieces = list(_pieces(since_ms, is_whole))
     for some in batches:
         for piece in pieces:
             for owner, *found in _read(piece, column, some):
@@ -77,9 +85,9 @@ class _Piece:
     end_ms: int | None
 
 
-def _pieces(since_ms: int) -> Iterator[_Piece]:
+def _pieces(since_ms: int, is_whole: _IsWhole) -> Iterator[_Piece]:
     """Without a gap and without an overlap, from the beginning on."""
-    start_ms = _beginning(since_ms)
+    start_ms = _beginning(since_ms, is_whole)
     tables: dict[int, type[Model]] = {0: UsageRecord, **LEVELS}
     for unit_s, table in tables.items():
         coarser_s = {0: MINUTE_S, MINUTE_S: HOUR_S, HOUR_S: DAY_S}.get(unit_s)
@@ -88,29 +96,27 @@ def _pieces(since_ms: int) -> Iterator[_Piece]:
             return
         end_ms = ceil(start_ms, coarser_s * _MS)
         if start_ms < end_ms:
-            yield _Piece(*_source(unit_s, table, start_ms), start_ms, end_ms)
+            yield _Piece(*_source(unit_s, table, start_ms, is_whole), start_ms, end_ms)
         start_ms = end_ms
 
 
-def _source(unit_s: int, table: type[Model], at_ms: int) -> tuple[type[Model], int]:
+def _source(
+    unit_s: int, table: type[Model], at_ms: int, is_whole: _IsWhole
+) -> tuple[type[Model], int]:
     """The coarsest table that tells about this time, and its unit."""
     finer = ((table, unit_s), (MinuteRollup, MINUTE_S), (UsageRecord, 0))
-    return next((each for each in finer if _is_whole(each[0], at_ms)), (table, unit_s))
+    return next((each for each in finer if is_whole(each[0], at_ms)), (table, unit_s))
 
 
-def _beginning(since_ms: int) -> int:
+def _beginning(since_ms: int, is_whole: _IsWhole) -> int:
     """`since_ms`, or the last moment before it that is still told apart."""
-    if _is_whole(UsageRecord, since_ms):
+    if is_whole(UsageRecord, since_ms):
         return since_ms
     for unit_s, table in ((MINUTE_S, MinuteRollup), (HOUR_S, HourRollup)):
         start_ms = floor(since_ms, unit_s * _MS)
-        if _is_whole(table, start_ms):
+        if is_whole(table, start_ms):
             return start_ms
     return floor(since_ms, DAY_S * _MS)
-
-
-def _is_whole(table: type[Model], at_ms: int) -> bool:
-    return horizons.kept_since(table) <= _moment(at_ms)
 
 
 def _read(piece: _Piece, column: str | None, owners: Collection[object]) -> Iterator[Any]:

@@ -28,6 +28,7 @@ from accounts.models import (
     RefusedRequest,
     Role,
     User,
+    Webhook,
 )
 
 Keys = Callable[..., NewKey]
@@ -71,10 +72,13 @@ def alert(place: Place, number: int = 0) -> Alert:
         window_start=timezone.now(),
         created_at=timezone.now(),
     )
-    webhook, _ = make_webhook(f"of {number}", "https://a.example/", place.organization)
-    changes.add(webhook)
-    Delivery.objects.create(alert=made, webhook=webhook, due_at=timezone.now())
+    Delivery.objects.create(alert=made, webhook=webhook(place), due_at=timezone.now())
     return made
+
+
+def webhook(place: Place) -> Webhook:
+    made, _ = make_webhook("pager", "https://hooks.example.com/", place.organization)
+    return changes.add(made)
 
 
 def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
@@ -90,9 +94,7 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "refusals": refuse(place).pk,
         "quotas": limit("key", key.pk, window="day").pk,
         "alerts": alert(place).pk,
-        "webhooks": changes.add(
-            make_webhook("pager", "https://a.example/", place.organization)[0]
-        ).pk,
+        "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
 
@@ -175,7 +177,8 @@ def test_a_long_list_takes_no_query_for_each_row(
         place = make_place(f"org{number}")
         changes.set_role(User.objects.get(username="owner"), place.organization, Role.VIEWER)
     assert num_queries() == before
-    assert before <= 5
+    # Quotas also read the sums of their windows.
+    assert before <= (9 if table == "quotas" else 5)
 
 
 def test_limits_are_set_from_above(
