@@ -41,6 +41,8 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
     if not taken:
         return None
     delivery = Delivery.objects.select_related("alert", "webhook", "user").get(pk=delivery_id)
+    if delivery.num_tries > len(BACKOFF) + 1:
+        return _failed(delivery, "Each process that tried to send it ended meanwhile.", now)
     try:
         _send(delivery)
     except NotDelivered as error:

@@ -320,6 +320,25 @@ def test_a_message_whose_sender_died_is_due_again(
     assert deliveries.deliver(delivery.pk, NOON + deliveries.LEASE) is DeliveryState.SENT
 
 
+def test_a_message_that_kills_its_senders_is_given_up(
+    due: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery, _ = due()
+    now = NOON
+
+    def die(_: Delivery) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(deliveries, "_send", die)
+    for _ in range(len(deliveries.BACKOFF) + 1):
+        with pytest.raises(SystemExit):
+            deliveries.deliver(delivery.pk, now)
+        now += deliveries.LEASE
+
+    assert deliveries.deliver(delivery.pk, now) is DeliveryState.FAILED
+    assert deliveries.due_ids(now + timedelta(days=9)) == []
+
+
 def test_an_e_mail_says_what_is_used_and_until_when_it_lasts(
     search: Project, acme: Organization
 ) -> None:
