@@ -22,10 +22,13 @@ from typing import Any, Final, Self, TypeVar, cast
 from django.db.models import Model, Q, QuerySet
 
 from accounts.models import (
+    Alert,
     ApiKey,
     AuditEntry,
     Limit,
+    LimitMetric,
     LimitScope,
+    LimitWindow,
     Membership,
     ModelWeight,
     Organization,
@@ -35,6 +38,7 @@ from accounts.models import (
     Scope,
     UsageRecord,
     User,
+    Webhook,
 )
 from accounts.usage.filters import EVERYTHING, Visible, restriction
 
@@ -47,6 +51,7 @@ _RANKS: Final[Mapping[str, int]] = {
     Role.OWNER: 4,
 }
 _ABOVE_ALL: Final = 5
+_BIND_EVERYBODY: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
 class Action(StrEnum):
@@ -146,6 +151,14 @@ class Access:
         """One's own, and those of projects that are seen."""
         return cast("QuerySet[ApiKey]", self.rows(ApiKey))
 
+    def quotas_seen(self) -> QuerySet[Limit]:
+        """Limits that can be used up, of those whose use one may know: everybody knows the
+        limits of the platform and of models, and administrators how full these are."""
+        is_for_ever = Q(window=LimitWindow.NONE) & ~Q(metric=LimitMetric.CONCURRENCY)
+        is_quota = Q(window__in=(LimitWindow.DAY, LimitWindow.MONTH)) | is_for_ever
+        limits = self.rows(Limit).filter(is_quota)
+        return limits if self.is_superuser else limits.exclude(_BIND_EVERYBODY)
+
     def _condition(self, model: type[Model]) -> Q:
         by_project = Q(project_id__in=self.projects)
         if model is Organization:
@@ -167,9 +180,14 @@ class Access:
             return restriction(EVERYTHING, self.visible())
         if model is Limit:
             return self._limits_condition()
+        if model is Alert:
+            limits = self._limits_condition() & ~_BIND_EVERYBODY
+            known = Limit.objects.filter(limits).order_by().values("pk")
+            return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
+        if model is Webhook:
+            return Q(organization_id__in=self._led)
         if model is AuditEntry:
-            led = {place for place in self.organizations if self.rank_at(place) >= _RANKS["admin"]}
-            return Q(organization_id__in=led) | Q(actor_id__in=self._oneself)
+            return Q(organization_id__in=self._led) | Q(actor_id__in=self._oneself)
         if model is ModelWeight:
             return Q() if self.user_id is not None else Q(pk__in=())
         raise TypeError(f"nobody has said who may see {model.__name__}")
@@ -184,12 +202,17 @@ class Access:
             return Q(scope=scope, scope_id__in=self.rows(model).order_by().values("pk"))
 
         return (
-            Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
+            _BIND_EVERYBODY
             | of(LimitScope.ORGANIZATION, Organization)
             | of(LimitScope.PROJECT, Project)
             | of(LimitScope.USER, User)
             | of(LimitScope.KEY, ApiKey)
         )
+
+    @property
+    def _led(self) -> set[int]:
+        """Organisations of which one is an admin or more."""
+        return {place for place in self.organizations if self.rank_at(place) >= _RANKS["admin"]}
 
     @property
     def _oneself(self) -> frozenset[int]:
@@ -230,6 +253,8 @@ class Access:
                 return self._may_with_key(action, row)
             case Limit():
                 return self._may_limit(row)
+            case Webhook():
+                return row.organization_id in self._led
         return False
 
     def may_act_as(self, key: ApiKey) -> bool:

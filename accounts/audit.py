@@ -27,7 +27,16 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.actors import Actor, current_actor
-from accounts.models import ApiKey, AuditEntry, Limit, LimitScope, Membership, Project, User
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    Limit,
+    LimitScope,
+    Membership,
+    Project,
+    User,
+    Webhook,
+)
 
 BEGINNING: Final = "0" * 64  # the hash before the first
 _LOCK_ID: Final = 0x76696E796C6F67  # any number that nothing else in the database uses
@@ -86,7 +95,7 @@ def record(
             actor=_fitting("actor", actor.name),
             ip=actor.ip,
             action=f"{kind}.{action}",
-            organization_id=_organization_of(target),
+            organization_id=organization_of(target),
             target_kind=kind,
             target_id=str(target.pk if target_id is None else target_id),
             target=_fitting("target", str(target)),
@@ -215,12 +224,12 @@ def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int
 # -- Details
 
 
-def _organization_of(row: models.Model) -> int | None:
+def organization_of(row: models.Model) -> int | None:
     """Whose leaders see the entry. None: superusers alone."""
     match row:
         case ApiKey():
             return row.project.organization_id
-        case Project() | Membership():
+        case Project() | Membership() | Webhook():
             return row.organization_id
         case User():
             places = Membership.objects.filter(user_id=row.pk).order_by()
@@ -243,7 +252,7 @@ def _organization_of_limit(limit: Limit) -> int | None:
             row = User.objects.filter(pk=limit.scope_id).first()
         case _:
             row = None
-    return None if row is None else _organization_of(row)
+    return None if row is None else organization_of(row)
 
 
 def _plain(value: Any) -> Any:

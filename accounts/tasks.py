@@ -8,6 +8,7 @@ from pathlib import Path
 from celery import shared_task
 from django.conf import settings
 
+from accounts.alerts import deliveries, thresholds
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.retention import delete_old
 
@@ -22,3 +23,26 @@ def recover_usage() -> None:
 def delete_old_usage() -> None:
     """Delete rows and roll-ups that are older than the settings keep them."""
     delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
+
+
+@shared_task(name="accounts.tasks.check_quotas")
+def check_quotas() -> None:
+    """Write alerts of quotas that have reached a threshold, and wake who sends them."""
+    has_new = thresholds.check_quotas(
+        datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
+    )
+    if has_new:
+        sweep_deliveries.delay()
+
+
+@shared_task(name="accounts.tasks.sweep_deliveries")
+def sweep_deliveries() -> None:
+    """Wake a worker for each message that is due, also for those that lost theirs."""
+    for delivery_id in deliveries.due_ids(datetime.now(UTC)):
+        deliver.delay(delivery_id)
+
+
+@shared_task(name="accounts.tasks.deliver")
+def deliver(delivery_id: int) -> None:
+    """Send one message. The row is the job: when it is not due, nothing happens."""
+    deliveries.deliver(delivery_id, datetime.now(UTC))

@@ -205,6 +205,7 @@ def _rollups(
             slice_id,
             num,
             num_errors,
+            num,  # an engine takes all of them
             num_in,
             num_cached,
             0,

@@ -17,6 +17,7 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight
+from accounts.models.alerts import check_percents
 
 
 class LimitBody(StrictModel):
@@ -26,12 +27,21 @@ class LimitBody(StrictModel):
         default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
     )
     amount = serializers.IntegerField(min_value=1, max_value=MAX_ID)
+    alert_at = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=100),
+        required=False,
+        allow_null=True,
+        max_length=10,
+        validators=[check_percents],
+        help_text="Percentages of a quota at which people are told, the smallest first; null: "
+        "those of the platform, []: none.",
+    )
 
     class Meta:
         model = Limit
         fields = [
             *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
-            *("is_shadow", "created_at", "updated_at"),
+            *("is_shadow", "alert_at", "created_at", "updated_at"),
         ]
         read_only_fields = ["created_at", "updated_at"]
         validators: ClassVar[list[Any]] = []

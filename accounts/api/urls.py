@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
-from accounts.api import books, keys, limits, organizations, people, usage
+from accounts.api import alerts, books, keys, limits, organizations, people, usage
 
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
@@ -19,6 +19,9 @@ for _name, _views in (
     ("keys", keys.Keys),
     ("limits", limits.Limits),
     ("model-weights", limits.ModelWeights),
+    ("quotas", alerts.Quotas),
+    ("alerts", alerts.Alerts),
+    ("webhooks", alerts.Webhooks),
     ("refusals", books.Refusals),
     ("audit", books.Audit),
 ):

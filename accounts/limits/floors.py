@@ -7,17 +7,14 @@ Buckets of a minute and places are not in the books; they begin full again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 from math import ceil
-from typing import Any, Final
-
-from django.db.models import Count, F, Sum
+from typing import Final
 
 from accounts.limits import calendar
 from accounts.limits.leases import Floor
 from accounts.limits.rules import Kind, Metric, Rule
-from accounts.models import UsageRecord
+from accounts.usage.used import Use, used_since
 
 _COLUMNS: Final = {
     "organization": "organization_id",
@@ -26,51 +23,55 @@ _COLUMNS: Final = {
     "key": "key_id",
     "model": "model",
 }
-_SUMS: Final[dict[Metric, Any]] = {
-    Metric.REQUESTS: Count("id"),
-    Metric.TOKENS: Sum(F("num_prompt_tokens") + F("num_output_tokens")),
-    Metric.INPUT_TOKENS: Sum("num_prompt_tokens"),
-    Metric.OUTPUT_TOKENS: Sum("num_output_tokens"),
-    Metric.WEIGHTED_TOKENS: Sum("weighted_tokens"),
-}
+_NOTHING: Final = Use()
 
-_Group = tuple[str, Metric, int]  # the kind of scope, what is counted, since when (Unix ms)
+_Group = tuple[str, int]  # the kind of scope, since when (Unix ms)
 
 
 def read_floors(rules: Iterable[Rule], now_s: float) -> list[Floor]:
-    """Of the quotas among these rules. One query for all scopes of a kind."""
+    """Of the quotas among these rules, without those of which nothing is used."""
+    since_ms = {rule: window_of(rule, now_s)[0] for rule in rules if rule.is_quota}
+    used = read_use(since_ms)
+    return [Floor(rule, used[rule], since_ms[rule]) for rule in since_ms if used[rule]]
+
+
+def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
+    """What each rule counts, since a moment of its own. A few queries for all scopes of a kind
+    that have the same one."""
     groups: defaultdict[_Group, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        if rule.is_quota:
-            groups[_kind_of(rule), rule.metric, _since_ms(rule, now_s)].append(rule)
-    return [floor for group, members in groups.items() for floor in _floors_of(group, members)]
+    for rule, at_ms in since_ms.items():
+        groups[_kind_of(rule), at_ms].append(rule)
+    found: dict[Rule, int] = {}
+    for (kind, at_ms), rules in groups.items():
+        used = used_since(at_ms, _COLUMNS.get(kind), {_owner(rule) for rule in rules})
+        found |= {rule: _amount(rule.metric, used.get(_owner(rule), _NOTHING)) for rule in rules}
+    return found
 
 
-def _floors_of(group: _Group, rules: Sequence[Rule]) -> Iterable[Floor]:
-    kind, metric, since_ms = group
-    # What no engine took has no tokens, and was not counted.
-    rows = UsageRecord.objects.filter(num_prompt_tokens__gt=0).order_by()
-    if since_ms:
-        rows = rows.filter(created_at__gte=datetime.fromtimestamp(since_ms / 1000, UTC))
-    column = _COLUMNS.get(kind)
-    if column is None:
-        used = {"": rows.aggregate(used=_SUMS[metric])["used"]}
-    else:
-        owners = [_owner(rule) for rule in rules]
-        of_owners = rows.filter(**{f"{column}__in": owners})
-        totals = of_owners.values_list(column).annotate(used=_SUMS[metric])
-        used = {str(owner): total for owner, total in totals}
-    for rule in rules:
-        num_used = ceil(used.get(_owner(rule)) or 0)
-        if num_used:
-            yield Floor(rule, num_used, since_ms)
-
-
-def _since_ms(rule: Rule, now_s: float) -> int:
+def window_of(rule: Rule, now_s: float) -> tuple[int, int | None]:
+    """When the window of a quota began and when it ends, as Unix times in ms. What is for ever
+    began with 0 and has no end."""
     if rule.kind is Kind.TOTAL:
-        return 0
-    _, start_ms, _, _ = calendar.boundaries_at(rule.window, rule.time_zone, round(now_s * 1000))
-    return start_ms
+        return 0, None
+    _, start_ms, end_ms, _ = calendar.boundaries_at(
+        rule.window, rule.time_zone, round(now_s * 1000)
+    )
+    return start_ms, end_ms
+
+
+def _amount(metric: Metric, used: Use) -> int:
+    match metric:
+        case Metric.REQUESTS:
+            return used.num_requests
+        case Metric.TOKENS:
+            return used.num_tokens
+        case Metric.INPUT_TOKENS:
+            return used.num_input_tokens
+        case Metric.OUTPUT_TOKENS:
+            return used.num_output_tokens
+        case _:
+            # Fractions add up a little differently in another order.
+            return ceil(round(used.weighted_tokens, 6))
 
 
 def _kind_of(rule: Rule) -> str:

@@ -1,5 +1,6 @@
 """The tables of people, keys, limits and usage."""
 
+from accounts.models.alerts import Alert, Delivery, DeliveryState, Webhook
 from accounts.models.audit import AuditEntry
 from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, Scope
 from accounts.models.limits import (
@@ -28,10 +29,13 @@ from accounts.models.rollups import (
 from accounts.models.usage import RefusedRequest, UsageRecord
 
 __all__ = [
+    "Alert",
     "ApiKey",
     "ApiKeyQuerySet",
     "AuditEntry",
     "DayRollup",
+    "Delivery",
+    "DeliveryState",
     "HourRollup",
     "KeyState",
     "Limit",
@@ -52,4 +56,5 @@ __all__ = [
     "UsageSlice",
     "User",
     "UserManager",
+    "Webhook",
 ]

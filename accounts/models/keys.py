@@ -25,6 +25,10 @@ class KeyState(StrEnum):
     PROJECT_INACTIVE = "project inactive"
 
 
+STATES = [state.value for state in KeyState]
+"""As the OpenAPI document lists them, which would take the names for labels."""
+
+
 class Scope(models.TextChoices):
     """What a key may be used for."""
 

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.models.alerts import check_percents
 from accounts.stamps import Stamped, StampedQuerySet
 
 
@@ -78,6 +79,13 @@ class Limit(Stamped):
     )
     is_shadow = models.BooleanField(
         "shadow", default=False, help_text="Only count what would have been refused."
+    )
+    alert_at = models.JSONField(
+        null=True,
+        blank=True,
+        validators=[check_percents],
+        help_text="Percentages of a quota at which people are told, such as [50, 80, 100]; "
+        "empty: those of the platform, []: none.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
 

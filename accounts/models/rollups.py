@@ -56,6 +56,9 @@ class Rollup(models.Model):
     )
     num_requests = models.BigIntegerField(default=0)
     num_errors = models.BigIntegerField(default=0)
+    num_taken = models.BigIntegerField(
+        default=0, help_text="Requests with a prompt that an engine took: limits count these."
+    )
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)
     num_image_tokens = models.BigIntegerField(default=0)

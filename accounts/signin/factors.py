@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from allauth.mfa import app_settings
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
 from allauth.mfa.models import Authenticator
-from django.conf import settings
 from django.core.cache import cache
-from django.utils.encoding import force_bytes
 
 from accounts.models import User
-
-if TYPE_CHECKING:
-    from cryptography.fernet import MultiFernet
+from accounts.sealing import cipher
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -34,26 +27,12 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     def encrypt(self, text: str) -> str:
         """For the database."""
-        return _cipher().encrypt(text.encode()).decode()
+        return cipher(_PURPOSE).encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
         """From the database. Raises `cryptography.fernet.InvalidToken` after a change of
         Django's key without SECRET_KEY_FALLBACKS."""
-        return _cipher().decrypt(encrypted_text.encode()).decode()
-
-
-def _cipher() -> MultiFernet:
-    # Imported here because only a sign-in with a second factor needs it.
-    from cryptography.fernet import Fernet, MultiFernet
-
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return MultiFernet([Fernet(_derived(key)) for key in keys])
-
-
-def _derived(key: str | bytes) -> bytes:
-    """One of 256 bits for this purpose alone; Django's key is long and random, so that one
-    hash will do."""
-    return base64.urlsafe_b64encode(hmac.digest(force_bytes(key), _PURPOSE, hashlib.sha256))
+        return cipher(_PURPOSE).decrypt(encrypted_text.encode()).decode()
 
 
 class _OneUse:

@@ -83,6 +83,7 @@ class Figures:
 
     num_requests: int = 0
     num_errors: int = 0
+    num_taken: int = 0  # by an engine: what limits count
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0

@@ -42,6 +42,7 @@ GRAINS: dict[int, tuple[Grain, ...]] = {
 SUMS = (
     "num_requests",
     "num_errors",
+    "num_taken",
     "num_prompt_tokens",
     "num_cached_tokens",
     "num_image_tokens",
@@ -51,7 +52,7 @@ SUMS = (
 )
 """The columns of a roll-up that are added up."""
 
-_TOKENS = SUMS[2:]
+_TOKENS = SUMS[3:]
 _LATENCIES = {
     Latency.FIRST_TOKEN: "first_token_ms",
     Latency.INTER_TOKEN: "inter_token_ms",
@@ -86,7 +87,8 @@ class Tally:
         """Add one request."""
         self.sums[0] += 1
         self.sums[1] += Outcome(row.outcome).is_error
-        for at, column in enumerate(_TOKENS, start=2):
+        self.sums[2] += row.num_prompt_tokens > 0
+        for at, column in enumerate(_TOKENS, start=3):
             self.sums[at] += getattr(row, column)
         for latency, column in _LATENCIES.items():
             duration_ms = getattr(row, column)

@@ -7,7 +7,8 @@ library, because the supervisor reads its settings without Django.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 _YES = frozenset({"1", "on", "true", "yes"})
@@ -71,6 +72,30 @@ def secret_url(name: str, *, schemes: Collection[str]) -> str:
 def words(name: str) -> list[str]:
     """A comma-separated list; empty when the variable is."""
     return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def percentages(name: str, default: Sequence[int]) -> list[int]:
+    """Whole numbers from 1 to 100 with commas between them, rising; "off" for none. Raises
+    `SettingError` for anything else."""
+    found = words(name)
+    if not found:
+        return list(default)
+    if found == ["off"]:
+        return []
+    if not all(word.isdecimal() and 1 <= int(word) <= 100 for word in found):
+        raise SettingError(
+            f"{name}={text(name)!r} are no percentages. Set it to some such as 50,80,100 or to off."
+        )
+    return sorted(set(map(int, found)))
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Networks such as 10.0.0.0/8, with commas between them. Raises `SettingError` for one
+    that is none."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}. Set it to networks such as 10.0.0.0/8.") from error
 
 
 def folder(name: str, default: Path) -> Path:

@@ -37,7 +37,7 @@ def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
-    assert [getattr(row, column) for column in rollups.SUMS] == [1, 0, 11, 8, 0, 30, 20, 0.0]
+    assert [getattr(row, column) for column in rollups.SUMS] == [1, 0, 1, 11, 8, 0, 30, 20, 0.0]
     places = histogram.decode(bytes(row.histograms))
     assert places == {
         histogram.place_of(Latency.QUEUE, 0.5): 1,

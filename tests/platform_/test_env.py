@@ -130,3 +130,31 @@ def test_it_splits_a_list_at_commas(set_to: SetTo) -> None:
     set_to("a, b ,,c")
 
     assert env.words(NAME) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, [50, 100]), ("90, 80,90", [80, 90]), ("off", []), ("1,100", [1, 100])],
+)
+def test_percentages_rise_and_can_be_off(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: list[int]
+) -> None:
+    monkeypatch.delenv(NAME, raising=False)
+    if value is not None:
+        monkeypatch.setenv(NAME, value)
+    assert env.percentages(NAME, (50, 100)) == expected
+
+
+@pytest.mark.parametrize("value", ["0", "101", "half", "50;80", "-5", "off,50"])
+def test_what_are_no_percentages_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(NAME, value)
+    with pytest.raises(SettingError, match=f"{NAME}=.*50,80,100"):
+        env.percentages(NAME, ())
+
+
+def test_networks_are_read_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "10.0.0.0/8, fd00::/8")
+    assert [str(network) for network in env.networks(NAME)] == ["10.0.0.0/8", "fd00::/8"]
+    monkeypatch.setenv(NAME, "10.0.0.1/8")
+    with pytest.raises(SettingError, match=f"{NAME}: .*10.0.0.0/8"):
+        env.networks(NAME)

@@ -16,6 +16,7 @@ from accounts.actors import Actor, acting_as
 from vinery import __version__
 from vinery.cli import (
     admin,
+    alerts,
     audit,
     jobs,
     key,
@@ -62,6 +63,9 @@ settings are environment variables:
                       refuse, allow or share: requests while Redis is away (default: share)
   VINERY_LIMITS_QUEUE_S
                       how long a request may wait for a limit of its key (default: 0)
+  VINERY_ALERT_AT     percentages of quotas at which people are told (default: 50,80,100)
+  VINERY_WEBHOOK_NETWORKS
+                      private networks that webhooks may call, also without TLS (default: none)
   VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
   VINERY_RETENTION_BY_MINUTE_DAYS, VINERY_RETENTION_BY_HOUR_DAYS, VINERY_RETENTION_BY_DAY_DAYS
                       how long usage is kept; 0 is for ever (default: 30, 30, 7, 365, 0)
@@ -76,7 +80,7 @@ Those with secrets in them may also be files: add _FILE to the name.
 
 
 _FOR_PEOPLE = (
-    *(up, ready, model, key, usage, limit, weight, user, project, organization, audit),
+    *(up, ready, model, key, usage, limit, weight, alerts, user, project, organization, audit),
     admin,
 )
 _FOR_HOSTS = (prepare, web, node, jobs)

@@ -63,6 +63,13 @@ def _add_set(actions: Commands) -> None:
     put.add_argument(
         "--shadow", action="store_true", help="refuse nothing, only count what would be refused"
     )
+    put.add_argument(
+        "--alert-at",
+        metavar="PERCENTS",
+        type=_percents,
+        help="percentages of a quota at which people are told, such as 50,80,100, or off "
+        "(default: those of the platform)",
+    )
     put.set_defaults(run=set_limit)
 
 
@@ -77,6 +84,7 @@ def set_limit(arguments: argparse.Namespace) -> int:
         "amount": arguments.amount,
         "time_zone": arguments.time_zone,
         "is_shadow": arguments.shadow,
+        "alert_at": arguments.alert_at,
     }
     with refusals(), audit.writing():
         known = Limit.objects.filter(**kind).first()
@@ -106,6 +114,7 @@ def list_limits(arguments: argparse.Namespace) -> int:
             "amount": limit.amount,
             "time_zone": limit.time_zone,
             "shadow": limit.is_shadow,
+            "alert_at": limit.alert_at,
         }
         for limit in limits
     ]
@@ -125,6 +134,11 @@ def remove(arguments: argparse.Namespace) -> int:
     changes.remove(limit)
     print(f"Removed: {limit}.")
     return 0
+
+
+def _percents(text: str) -> list[int]:
+    """Raises ValueError, which argparse turns into a line."""
+    return [] if text == "off" else sorted({int(word) for word in text.split(",")})
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:

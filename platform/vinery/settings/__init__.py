@@ -224,6 +224,13 @@ VINERY_LIMITS_WHEN_AWAY = env.choice(
 )
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
+# -- Alerts -------------------------------------------------------------------------------
+
+# At which percentages of a quota people are told, unless a limit has its own.
+VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
+# Where webhooks may go besides the public internet, and without TLS.
+VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
+
 # -- Static files -------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
@@ -249,7 +256,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "People, keys, limits, usage, refusals and the audit log.",
+    "DESCRIPTION": "People, keys, limits, alerts, usage, refusals and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -266,7 +273,8 @@ SPECTACULAR_SETTINGS = {
         "LimitScope": "accounts.models.LimitScope",
         "LimitMetric": "accounts.models.LimitMetric",
         "LimitWindow": "accounts.models.LimitWindow",
-        "KeyState": "accounts.models.KeyState",
+        "DeliveryState": "accounts.models.DeliveryState",
+        "KeyState": "accounts.models.keys.STATES",
         "Break": "accounts.audit.Break",
     },
 }
@@ -298,6 +306,8 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
     "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
+    "check-quotas": {"task": "accounts.tasks.check_quotas", "schedule": 60.0},
+    "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
     "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
 }
 

@@ -1,0 +1,85 @@
+"""Sending what is due, and trying again what did not arrive.
+
+A delivery is a row. Who sends it first moves its `due_at` to the end of a lease, which only one
+process can: so two never send the same one at the same time, and what a dead process held is
+due again. A receiver may get a message twice, and never not at all; its id tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import F
+
+from accounts.alerts import mail, webhooks
+from accounts.alerts.webhooks import NotDelivered
+from accounts.models import Delivery, DeliveryState
+
+log = logging.getLogger(__name__)
+
+LEASE: Final = timedelta(minutes=2)
+BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60, 12 * 60))
+"""How long after each try that fails comes the next: almost a day in all, then it has failed."""
+
+_AT_ONCE: Final = 200
+
+
+def due_ids(now: datetime) -> list[int]:
+    """Of what is to be sent now, the longest waiting first."""
+    due = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at")
+    return list(due.values_list("pk", flat=True)[:_AT_ONCE])
+
+
+def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
+    """Send one, if it is due and nobody else does. None: it is not ours to send."""
+    taken = Delivery.objects.filter(
+        pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
+    ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
+    if not taken:
+        return None
+    delivery = Delivery.objects.select_related("alert", "webhook", "user").get(pk=delivery_id)
+    if delivery.num_tries > len(BACKOFF) + 1:
+        return _failed(delivery, "Each process that tried to send it ended meanwhile.", now)
+    try:
+        _send(delivery)
+    except NotDelivered as error:
+        return _failed(delivery, str(error), now)
+    _end(delivery, DeliveryState.SENT, sent_at=now, error="")
+    return DeliveryState.SENT
+
+
+def _send(delivery: Delivery) -> None:
+    """Raises `NotDelivered`."""
+    alert, webhook, user = delivery.alert, delivery.webhook, delivery.user
+    if webhook is not None:
+        if not webhook.is_active:
+            raise NotDelivered("The webhook is not active.")
+        webhooks.send(webhook, webhooks.event_of(alert))
+    elif user is not None:
+        if not user.is_active or not user.email:
+            raise NotDelivered("There is nobody to write to.")
+        try:
+            mail.send(user, alert)
+        except (OSError, smtplib.SMTPException) as error:
+            raise NotDelivered(f"The mail server: {type(error).__name__}.") from None
+
+
+def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
+    log.warning("alert %s to %s: %s", delivery.alert_id, delivery.receiver, error)
+    if delivery.num_tries > len(BACKOFF):
+        _end(delivery, DeliveryState.FAILED, error=error[:300])
+        return DeliveryState.FAILED
+    due_at = now + BACKOFF[delivery.num_tries - 1]
+    _end(delivery, DeliveryState.PENDING, due_at=due_at, error=error[:300])
+    return DeliveryState.PENDING
+
+
+def _end(delivery: Delivery, state: DeliveryState, **values: object) -> None:
+    """Unless the lease ran out, and it is another's now."""
+    ours = Delivery.objects.filter(
+        pk=delivery.pk, state=DeliveryState.PENDING, num_tries=delivery.num_tries
+    )
+    ours.update(state=state, **values)

@@ -1,0 +1,144 @@
+"""Which quotas have reached a threshold: each is an alert, once in a window.
+
+Any number of processes may look at the same time: a unique constraint lets one of them write
+the alert, and the messages are written with it or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, models, transaction
+from django.db.models import Q
+
+from accounts.alerts.quotas import Quota, read_quotas
+from accounts.audit import organization_of
+from accounts.limits.rulebook import rule_of
+from accounts.models import (
+    Alert,
+    ApiKey,
+    Delivery,
+    Limit,
+    LimitScope,
+    Organization,
+    Project,
+    Role,
+    User,
+    Webhook,
+)
+
+_OWNERS: dict[str, type[models.Model]] = {
+    LimitScope.ORGANIZATION: Organization,
+    LimitScope.PROJECT: Project,
+    LimitScope.USER: User,
+    LimitScope.KEY: ApiKey,
+}
+_NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
+
+
+def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
+    """Write the alerts that are due. `usual` are the percentages of limits without their own.
+
+    A quota that has passed several at once has an alert for each, and people are told of the
+    highest: one message says it all.
+    """
+    limits = list(Limit.objects.all())
+    wanted = {limit.pk: _percents(limit, usual) for limit in limits}
+    quotas = [
+        quota
+        for quota in read_quotas([each for each in limits if wanted[each.pk]], now)
+        if quota.num_used
+    ]
+    told = _told(quotas)
+    alerts = []
+    for quota in quotas:
+        limit = quota.limit
+        reached = [
+            percent
+            for percent in wanted[limit.pk]
+            if quota.num_used * 100 >= limit.amount * percent
+        ]
+        # The highest first: if we end in between, the lower ones need no message.
+        for percent in reversed(reached):
+            if (limit.pk, quota.window_start, percent) in told:
+                continue
+            alert = _write(quota, percent, now, is_told=percent == reached[-1], mail=has_email)
+            if alert is not None:
+                alerts.append(alert)
+    return alerts
+
+
+def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
+    return usual if limit.alert_at is None else list(limit.alert_at)
+
+
+def _told(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
+    """What there are alerts of. Windows are few: those of a day or month in some time zones."""
+    starts = {quota.window_start for quota in quotas}
+    known = Alert.objects.filter(window_start__in=starts).order_by()
+    return set(known.values_list("limit_id", "window_start", "percent"))
+
+
+def _write(quota: Quota, percent: int, now: datetime, *, is_told: bool, mail: bool) -> Alert | None:
+    """None: another process was faster."""
+    limit = quota.limit
+    owner = _owner_of(limit)
+    alert = Alert(
+        limit_id=limit.pk,
+        organization_id=None if owner is None else organization_of(owner),
+        scope=rule_of(limit).scope,
+        whose=limit.model or ("" if owner is None else str(owner)),
+        metric=limit.metric,
+        window=limit.window,
+        amount=limit.amount,
+        is_shadow=limit.is_shadow,
+        percent=percent,
+        num_used=quota.num_used,
+        window_start=quota.window_start,
+        resets_at=quota.resets_at,
+        runs_out_at=quota.runs_out_at,
+        created_at=now,
+    )
+    try:
+        with transaction.atomic():
+            alert.save(force_insert=True)
+            if is_told:
+                Delivery.objects.bulk_create(_deliveries(alert, now, mail=mail))
+    except IntegrityError:
+        return None
+    return alert
+
+
+def _deliveries(alert: Alert, now: datetime, *, mail: bool) -> list[Delivery]:
+    theirs = Q(organization_id=alert.organization_id)  # None: the platform's
+    webhooks = Webhook.objects.filter(theirs, is_active=True)
+    people = people_for(alert.organization_id) if mail else User.objects.none()
+    return [
+        *(Delivery(alert=alert, webhook=webhook, due_at=now) for webhook in webhooks),
+        *(Delivery(alert=alert, user=user, due_at=now) for user in people),
+    ]
+
+
+def people_for(organization_id: int | None) -> models.QuerySet[User]:
+    """Who is told by e-mail: those who lead the organisation, or the platform."""
+    leads = Q(is_superuser=True)
+    if organization_id is not None:
+        roles = (Role.OWNER, Role.ADMIN)
+        leaders = User.objects.filter(
+            memberships__organization_id=organization_id,
+            memberships__project=None,
+            memberships__role__in=roles,
+        )
+        leads = Q(pk__in=leaders.values("pk"))
+    return User.objects.filter(leads, is_active=True).exclude(email="")
+
+
+def _owner_of(limit: Limit) -> models.Model | None:
+    model = _OWNERS.get(limit.scope)
+    if model is None:
+        return None
+    rows: models.QuerySet[Any] = model._default_manager.filter(pk=limit.scope_id)
+    related = _NAMED_WITH.get(limit.scope)
+    return (rows.select_related(related) if related else rows).first()

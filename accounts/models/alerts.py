@@ -1,0 +1,148 @@
+"""Who is told when a quota is nearly used up, what they were told, and whether it arrived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import Q
+
+from accounts.models.people import Organization, User
+from accounts.stamps import Stamped, StampedQuerySet
+
+
+def check_percents(value: Any) -> None:
+    """Raises ValidationError for what are no percentages in rising order, at most ten."""
+    is_list = isinstance(value, list) and len(value) <= 10
+    if not is_list or not all(type(each) is int and 1 <= each <= 100 for each in value):
+        raise ValidationError("Give up to ten whole percentages from 1 to 100, such as [50, 80].")
+    if sorted(set(value)) != value:
+        raise ValidationError("Give each percentage once, the smallest first.")
+
+
+class Webhook(Stamped):
+    """A URL that is told of alerts: those of an organisation, or those of the platform."""
+
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="webhooks",
+        verbose_name="organisation",
+        help_text="Empty: limits of the platform and of models.",
+    )
+    name = models.CharField(max_length=100)
+    url = models.CharField("URL", max_length=2000)
+    secret = models.TextField(editable=False, help_text="Encrypted: it signs what is sent.")
+    is_active = models.BooleanField("active", default=True)
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name", "id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        """Raises ValidationError for a URL to which nothing is ever sent."""
+        # Imported here because addresses are settings, which are there later than models.
+        from accounts.alerts.addresses import Refused, check_url
+
+        try:
+            check_url(self.url)
+        except Refused as error:
+            raise ValidationError({"url": str(error)}) from None
+
+
+class Alert(models.Model):
+    """A quota was used up to a threshold: once in each window. Names are copied, so that it
+    outlives its limit."""
+
+    limit_id = models.BigIntegerField()
+    organization_id = models.BigIntegerField(
+        null=True, help_text="Empty: a limit of the platform or of a model."
+    )
+    scope = models.CharField(max_length=300, help_text="Whose limit, such as key:12.")
+    whose = models.CharField(max_length=300, blank=True, default="", help_text="The name of it.")
+    metric = models.CharField(max_length=16)
+    window = models.CharField(max_length=8)
+    amount = models.PositiveBigIntegerField(help_text="The limit.")
+    is_shadow = models.BooleanField("shadow", default=False)
+    percent = models.PositiveSmallIntegerField("threshold", help_text="In percent.")
+    num_used = models.PositiveBigIntegerField("used")
+    window_start = models.DateTimeField("since")
+    resets_at = models.DateTimeField(null=True)
+    runs_out_at = models.DateTimeField(
+        null=True, help_text="At the pace of then; empty: it would have lasted."
+    )
+    created_at = models.DateTimeField("at")
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["limit_id", "window_start", "percent"], name="one_alert_in_a_window"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["created_at", "id"], name="alert_by_time"),
+            models.Index(fields=["organization_id", "created_at"], name="alert_by_organization"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.percent} % of {self.amount} {self.metric}, {self.whose or self.scope}"
+
+
+class DeliveryState(models.TextChoices):
+    """How far a message is."""
+
+    PENDING = "pending", "pending"
+    SENT = "sent", "sent"
+    FAILED = "failed", "failed"
+
+
+class Delivery(models.Model):
+    """One message to one receiver: a job. Whoever sends it moves `due_at` ahead first, so
+    that nobody else does; if they die, it is due again."""
+
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, help_text="By e-mail.")
+    state = models.CharField(
+        max_length=8, choices=DeliveryState.choices, default=DeliveryState.PENDING
+    )
+    due_at = models.DateTimeField("next try")
+    num_tries = models.PositiveSmallIntegerField("tries", default=0)
+    sent_at = models.DateTimeField("sent", null=True)
+    error = models.CharField("last error", max_length=300, blank=True, default="")
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(webhook__isnull=False, user=None) | Q(webhook=None, user__isnull=False),
+                name="one_receiver_of_a_delivery",
+            ),
+            models.UniqueConstraint(fields=["alert", "webhook"], name="one_call_of_a_webhook"),
+            models.UniqueConstraint(fields=["alert", "user"], name="one_mail_to_a_user"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                condition=Q(state=DeliveryState.PENDING),
+                name="delivery_due",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.alert_id} to {self.receiver}"
+
+    @property
+    def receiver(self) -> str:
+        """A name, for people."""
+        return f"webhook {self.webhook}" if self.webhook_id else f"e-mail to {self.user}"

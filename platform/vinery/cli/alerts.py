@@ -1,0 +1,179 @@
+"""`vinery alerts`: what was told of quotas, whom, and whether it arrives."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+
+if TYPE_CHECKING:
+    from accounts.models import Webhook
+
+_ALERTS = ("created_at", "percent", "whose", "metric", "window", "used", "amount", "told")
+_WEBHOOKS = ("id", "name", "organization", "url", "active")
+
+
+def add_to(commands: Commands) -> None:
+    """Add `vinery alerts` and what is under it."""
+    alerts = commands.add_parser("alerts", help="see and test alerts of quotas, manage webhooks")
+    actions = alerts.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
+    show.add_argument("--limit", type=int, default=50, help="at most so many (default: 50)")
+    add_json(show)
+    show.set_defaults(run=list_alerts)
+    test = actions.add_parser(
+        "test",
+        help="send a test to webhooks or to an address",
+        description="Send a test to all active webhooks, to one of them, or as an e-mail.",
+    )
+    where = test.add_mutually_exclusive_group()
+    where.add_argument("--webhook", type=int, metavar="ID", help="from `alerts webhooks`")
+    where.add_argument("--email", metavar="ADDRESS", help="to this address")
+    test.set_defaults(run=send_test)
+    hooks = actions.add_parser("webhooks", help="list webhooks", description="List webhooks.")
+    add_json(hooks)
+    hooks.set_defaults(run=list_webhooks)
+    add = actions.add_parser(
+        "add-webhook",
+        help="add a webhook; prints its secret once",
+        description="Add a webhook that is told of alerts of an organisation's limits, or of "
+        "those of the platform and of models. Its secret is printed once.",
+    )
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("url", metavar="URL", help="https://...")
+    add.add_argument("--organization", metavar="NAME", help="default: the platform")
+    add.set_defaults(run=add_webhook)
+    gone = actions.add_parser(
+        "remove-webhook", help="remove a webhook", description="Remove a webhook."
+    )
+    gone.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
+    gone.set_defaults(run=remove_webhook)
+
+
+def list_alerts(arguments: argparse.Namespace) -> int:
+    """Print the newest alerts."""
+    start_django()
+    from accounts.models import Alert
+
+    receivers = ("deliveries__webhook", "deliveries__user")
+    rows = [
+        {
+            "id": alert.pk,
+            "created_at": alert.created_at,
+            "limit_id": alert.limit_id,
+            "percent": alert.percent,
+            "scope": alert.scope,
+            "whose": alert.whose or alert.scope,
+            "metric": alert.metric,
+            "window": alert.window,
+            "used": alert.num_used,
+            "amount": alert.amount,
+            "resets_at": alert.resets_at,
+            "runs_out_at": alert.runs_out_at,
+            "told": [f"{each.receiver}: {each.state}" for each in alert.deliveries.all()],
+        }
+        for alert in Alert.objects.prefetch_related(*receivers)[: max(0, arguments.limit)]
+    ]
+    print_rows(rows, _ALERTS, as_json=arguments.json)
+    return 0
+
+
+def send_test(arguments: argparse.Namespace) -> int:
+    """Say of each receiver whether it took a test. Raises `Failure` if one did not."""
+    start_django()
+    if arguments.email:
+        return _test_mail(arguments.email)
+    from accounts.alerts import webhooks
+    from accounts.models import Webhook
+
+    some = (
+        [_webhook(arguments.webhook)]
+        if arguments.webhook
+        else list(Webhook.objects.filter(is_active=True))
+    )
+    if not some:
+        raise Failure("There is no active webhook. Add one: vinery alerts add-webhook")
+    num_failed = 0
+    for webhook in some:
+        try:
+            webhooks.send(webhook, webhooks.test_event())
+        except webhooks.NotDelivered as error:
+            num_failed += 1
+            print(f"{webhook}: {error}")
+        else:
+            print(f"{webhook}: delivered.")
+    if num_failed:
+        raise Failure(f"{num_failed} of {len(some)} webhooks did not take the test.")
+    return 0
+
+
+def list_webhooks(arguments: argparse.Namespace) -> int:
+    """Print all webhooks."""
+    start_django()
+    from accounts.models import Webhook
+
+    rows = [
+        {
+            "id": webhook.pk,
+            "name": webhook.name,
+            "organization": str(webhook.organization or ""),
+            "url": webhook.url,
+            "active": webhook.is_active,
+        }
+        for webhook in Webhook.objects.select_related("organization")
+    ]
+    print_rows(rows, _WEBHOOKS, as_json=arguments.json)
+    return 0
+
+
+def add_webhook(arguments: argparse.Namespace) -> int:
+    """Make a webhook and print its secret. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from accounts.alerts import webhooks
+    from vinery.cli.find import organization_named
+
+    place = organization_named(arguments.organization) if arguments.organization else None
+    webhook, secret = webhooks.make(arguments.name, arguments.url, place)
+    with refusals():
+        changes.add(webhook)
+    print(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:\n{secret}")
+    return 0
+
+
+def remove_webhook(arguments: argparse.Namespace) -> int:
+    """Remove a webhook. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+
+    webhook = _webhook(arguments.id)
+    changes.remove(webhook)
+    print(f"Removed: {webhook}.")
+    return 0
+
+
+def _webhook(webhook_id: int) -> Webhook:
+    from accounts.models import Webhook
+
+    webhook = Webhook.objects.filter(pk=webhook_id).first()
+    if webhook is None:
+        raise Failure(f"There is no webhook {webhook_id}. See: vinery alerts webhooks")
+    return webhook
+
+
+def _test_mail(address: str) -> int:
+    import smtplib
+
+    from django.conf import settings
+    from django.core.mail import send_mail
+
+    if not settings.VINERY_HAS_EMAIL:
+        raise Failure("There is no mail server. Set VINERY_EMAIL_URL.")
+    text = "Alerts of quotas reach this address.\n"
+    try:
+        send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
+    except (OSError, smtplib.SMTPException) as error:
+        raise Failure(f"The mail server did not take it: {error}.") from error
+    print(f"Sent to {address}.")
+    return 0

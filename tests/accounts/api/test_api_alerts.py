@@ -1,0 +1,194 @@
+"""Quotas, alerts and webhooks under `/api/`: who sees and makes which, and what is told once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_client import Api, Place, with_key
+
+from accounts import changes
+from accounts.alerts import thresholds, webhooks
+from accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
+from accounts.networks import read_networks
+from accounts.usage.store import store_settlements
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from usage_builders import admission, settlement
+from webhook_receiver import Receiver, receiving
+
+URL = "https://hooks.example.com/vinery"
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
+    with receiving() as found:
+        yield found
+
+
+def quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
+    values = {"metric": "tokens", "window": "day", "amount": 1000} | more
+    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
+
+
+def use(place: Place, request_id: str = "r1") -> None:
+    """900 tokens, now."""
+    who = {"project_id": place.one.pk, "organization_id": place.organization.pk}
+    started = admission(request_id, started_at=datetime.now(UTC), **who)
+    store_settlements(
+        [
+            settlement(
+                request_id,
+                admission=started,
+                num_prompt_tokens=890,
+                num_output_tokens=10,
+                num_reasoning_tokens=0,
+            )
+        ]
+    )
+
+
+def check() -> None:
+    thresholds.check_quotas(datetime.now(UTC), (50, 80, 100), has_email=True)
+
+
+# -- Quotas
+
+
+def test_a_quota_tells_what_is_used_and_when_it_begins_anew(viewer: Api, ours: Place) -> None:
+    limit = quota("project", ours.one.pk)
+    quota("project", ours.one.pk, window="minute")
+    use(ours)
+
+    [told] = viewer.get("quotas/")["data"]
+
+    assert told["id"] == limit.pk
+    assert (told["used"], told["left"], told["amount"]) == (900, 100, 1000)
+    assert told["window_start"] < datetime.now(UTC).isoformat() < told["resets_at"]
+    one = viewer.get(f"quotas/{limit.pk}/")
+    assert {**one, "runs_out_at": None} == {**told, "runs_out_at": None}
+
+
+def test_how_full_a_quota_is_is_told_to_those_it_concerns(
+    viewer: Api, root: Api, ours: Place, theirs: Place
+) -> None:
+    mine = quota("project", ours.one.pk).pk
+    others = [quota("project", theirs.one.pk).pk, quota("platform").pk]
+
+    assert viewer.names("quotas/", "id") == [mine]
+    assert set(root.names("quotas/", "id")) == {mine, *others}
+    for each in others:
+        assert viewer.refusal("GET", f"quotas/{each}/") == (404, "not_found", None)
+
+
+# -- Alerts
+
+
+def test_alerts_are_seen_with_what_became_of_their_messages(
+    viewer: Api, root: Api, ours: Place, theirs: Place, person: Callable[..., User]
+) -> None:
+    owner = person("olga", Role.OWNER)
+    User.objects.filter(pk=owner.pk).update(email="olga@example.com")
+    quota("project", ours.one.pk)
+    quota("organization", theirs.organization.pk)
+    quota("platform")
+    use(ours)
+    use(theirs, "r2")
+    check()
+
+    told = viewer.get("alerts/")["data"]
+
+    assert {each["scope"] for each in told} == {f"project:{ours.one.pk}"}
+    assert sorted(each["percent"] for each in told) == [50, 80]
+    [message] = next(each["deliveries"] for each in told if each["percent"] == 80)
+    assert (message["receiver"], message["state"]) == ("e-mail to olga", "pending")
+    assert len(root.get("alerts/")["data"]) == Alert.objects.count() == 7
+    assert root.names("alerts/", "percent", state="pending") == [80]
+
+
+def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Place) -> None:
+    body = {"scope": "project", "scope_id": ours.one.pk, "metric": "tokens", "window": "day"}
+    made = root.post("limits/", {**body, "amount": 10, "alert_at": [50, 90]})
+    assert made["alert_at"] == [50, 90]
+    assert root.patch(f"limits/{made['id']}/", {"alert_at": None})["alert_at"] is None
+    for wrong in ([90, 50], [0], [101], [50, 50], "often"):
+        status, _, param = root.refusal("PATCH", f"limits/{made['id']}/", {"alert_at": wrong})
+        assert (status, str(param).partition(".")[0]) == (400, "alert_at")
+
+
+# -- Webhooks
+
+
+def test_an_admin_makes_a_webhook_and_learns_its_secret_once(admin: Api, ours: Place) -> None:
+    body = {"organization": ours.organization.pk, "name": "pager", "url": URL}
+
+    made = admin.post("webhooks/", body)
+
+    assert made["secret"].startswith("whsec_")
+    assert "secret" not in admin.get(f"webhooks/{made['id']}/")
+    assert admin.patch(f"webhooks/{made['id']}/", {"is_active": False})["is_active"] is False
+    admin.delete(f"webhooks/{made['id']}/")
+    told = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
+    assert [entry.action for entry in told] == [
+        *("webhook.create", "webhook.update", "webhook.delete")
+    ]
+    assert {entry.organization_id for entry in told} == {ours.organization.pk}
+    assert made["secret"] not in str([entry.after for entry in told])
+
+
+def test_webhooks_are_of_those_who_lead(
+    member: Api, admin: Api, root: Api, ours: Place, theirs: Place
+) -> None:
+    mine, others, ours_all = (
+        changes.add(webhooks.make(str(place), URL, place)[0])
+        for place in (ours.organization, theirs.organization, None)
+    )
+
+    assert admin.names("webhooks/", "id") == [mine.pk]
+    assert member.names("webhooks/", "id") == []
+    assert set(root.names("webhooks/", "id")) == {mine.pk, others.pk, ours_all.pk}
+    body = {"name": "mine", "url": URL}
+    assert admin.refusal("POST", "webhooks/", body)[0] == 403
+    assert (
+        member.refusal("POST", "webhooks/", {**body, "organization": ours.organization.pk})[0]
+        == 403
+    )
+    elsewhere = {**body, "organization": theirs.organization.pk}
+    assert admin.refusal("POST", "webhooks/", elsewhere)[0] == 400
+    assert admin.refusal("DELETE", f"webhooks/{others.pk}/")[0] == 404
+    assert root.post("webhooks/", body)["organization"] is None
+
+
+@pytest.mark.parametrize(
+    "url", ["http://hooks.example.com/", "https://169.254.169.254/latest", "https://127.0.0.1/"]
+)
+def test_a_webhook_to_where_none_may_go_is_refused(admin: Api, ours: Place, url: str) -> None:
+    body = {"organization": ours.organization.pk, "name": "pager", "url": url}
+
+    assert admin.refusal("POST", "webhooks/", body) == (400, "invalid_value", "url")
+    assert not Webhook.objects.exists()
+
+
+def test_a_webhook_is_tested(admin: Api, ours: Place, receiver: Receiver) -> None:
+    body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
+    made = admin.post("webhooks/", body)
+    path = f"webhooks/{made['id']}/test/"
+
+    assert admin.post(path, {}, 200) == {"is_delivered": True, "error": ""}
+    receiver.statuses = [401]
+    refused = {"is_delivered": False, "error": "The receiver answered 401."}
+    assert admin.post(path, {}, 200) == refused
+    assert len(receiver.requests) == 2
+
+
+def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(ours: Place, key_in: Any) -> None:
+    quota("project", ours.one.pk)
+    client = with_key(key_in(ours.one, scopes=[Scope.USAGE]))
+
+    assert len(client.get("quotas/")["data"]) == 1
+    assert client.refusal("GET", "webhooks/")[0] == 403

@@ -1,0 +1,181 @@
+"""What quotas begin with is what the rows of their window say, whichever table tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+
+from accounts.limits.floors import read_floors, window_of
+from accounts.limits.rules import Metric, Rule, Window
+from accounts.models import UsageRecord
+from accounts.usage import retention, used
+from accounts.usage.entries import Admission, Outcome, Settlement
+from accounts.usage.store import store_settlements
+
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # of the day on which Berlin's clocks change
+# Three of them have midnights that are not at a whole hour of UTC.
+ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
+COLUMNS = {"key": "key_id", "user": "user_id", "project": "project_id"} | {
+    "organization": "organization_id",
+    "model": "model",
+}
+
+
+def request(number: int, at: datetime, owner: int | None, model: str, **used: Any) -> Settlement:
+    ids = {f"{kind}_id": owner for kind in ("key", "user", "project", "organization")}
+    admission = Admission(
+        request_id=f"r{number}",
+        username="alice",
+        key_name="laptop",
+        model=model,
+        endpoint="chat/completions",
+        dialect="v1",
+        is_streamed=True,
+        started_at=at,
+        **ids,  # type: ignore[arg-type]
+    )
+    return Settlement(admission=admission, outcome=Outcome.OK, http_status=200, **used)
+
+
+def in_rows(rule: Rule, now: datetime) -> int:
+    """One by one."""
+    kind, _, owner = rule.scope.partition(":")
+    since = datetime.fromtimestamp(window_of(rule, now.timestamp())[0] / 1000, UTC)
+    rows = [
+        row
+        for row in UsageRecord.objects.filter(created_at__gte=since)
+        if row.num_prompt_tokens and (not owner or str(getattr(row, COLUMNS[kind])) == owner)
+    ]
+    amounts = {
+        Metric.REQUESTS: len(rows),
+        Metric.TOKENS: sum(row.num_prompt_tokens + row.num_output_tokens for row in rows),
+        Metric.INPUT_TOKENS: sum(row.num_prompt_tokens for row in rows),
+        Metric.OUTPUT_TOKENS: sum(row.num_output_tokens for row in rows),
+        Metric.WEIGHTED_TOKENS: ceil(round(sum(row.weighted_tokens for row in rows), 6)),
+    }
+    return amounts[rule.metric]
+
+
+def all_rules(scopes: Sequence[str], zones: Sequence[str]) -> list[Rule]:
+    windows = [(Window.DAY, zone) for zone in zones] + [(Window.MONTH, zone) for zone in zones]
+    metrics = [metric for metric in Metric if metric is not Metric.CONCURRENCY]
+    kinds = [(metric, *window) for metric in metrics for window in windows]
+    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC"))
+    return [
+        Rule(number, scope, metric, window, 10**9, zone)
+        for number, (scope, (metric, window, zone)) in enumerate(
+            (scope, kind) for scope in scopes for kind in kinds
+        )
+    ]
+
+
+SCOPES = ["platform", "key:1", "user:2", "project:1", "organization:2", "model:tiny"]
+requests = st.builds(
+    lambda offset_s, **more: {"at": NOON + timedelta(seconds=offset_s), **more},
+    offset_s=st.floats(-32 * 86_400, 3600),
+    owner=st.sampled_from([1, 2, None]),
+    model=st.sampled_from(["tiny", "other"]),
+    num_prompt_tokens=st.integers(0, 3),
+    weighted_tokens=st.sampled_from([0.0, 0.1, 0.7, 3.0]),
+)
+
+
+class FloorsTest(HypothesisTestCase):
+    """Of requests at random."""
+
+    @settings(max_examples=12, deadline=None)
+    @given(found=st.lists(requests, max_size=30))
+    def test_roll_ups_and_rows_tell_the_same(self, found: list[dict[str, Any]]) -> None:
+        rows = []
+        for number, values in enumerate(found):
+            # What no engine took has no tokens at all.
+            is_taken = values["num_prompt_tokens"] > 0
+            more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
+            rows.append(request(number, **{**values, **more}))
+        store_settlements(rows)
+        rules = all_rules(SCOPES, ZONES)
+
+        floors = {floor.rule: floor for floor in read_floors(rules, NOON.timestamp())}
+
+        for rule in rules:
+            num_used = floors[rule].num_used if rule in floors else 0
+            assert num_used == in_rows(rule, NOON), rule
+        assert all(floor.num_used for floor in floors.values())
+
+
+@pytest.fixture
+def a_month_of_requests(db: None) -> None:
+    """One each four hours and a quarter, at any second, since the first of the month."""
+    start = NOON.replace(day=1) - timedelta(days=3)
+    store_settlements(
+        [
+            request(
+                number,
+                start + timedelta(minutes=255 * number, seconds=number % 60),
+                1,
+                "tiny",
+                num_prompt_tokens=1,
+            )
+            for number in range(170)
+        ]
+    )
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_month_is_whole_when_its_minutes_are_deleted(
+    a_month_of_requests: None, zone: str
+) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone)
+    expected = in_rows(rule, NOON)
+
+    retention.delete_old({"by_minute": 7}, NOON)
+
+    [floor] = read_floors([rule], NOON.timestamp())
+    assert floor.num_used == expected > 100
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_a_month_is_whole_when_its_first_rows_and_minutes_are_deleted(
+    a_month_of_requests: None, zone: str
+) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone)
+    expected = in_rows(rule, NOON)
+
+    retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
+
+    assert in_rows(rule, NOON) < expected
+    [floor] = read_floors([rule], NOON.timestamp())
+    assert floor.num_used == expected
+
+
+def test_what_no_engine_took_is_no_request(db: None) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.DAY, 10)
+    store_settlements(
+        [request(1, NOON, 1, "tiny"), request(2, NOON, 1, "tiny", num_prompt_tokens=4)]
+    )
+
+    [floor] = read_floors([rule], NOON.timestamp())
+
+    assert floor.num_used == 1
+
+
+def test_rows_are_read_of_a_broken_minute_alone(db: None) -> None:
+    at = NOON - timedelta(hours=30, minutes=10, seconds=20)
+    store_settlements(
+        [
+            request(number, at + timedelta(seconds=number), 1, "tiny", num_prompt_tokens=1)
+            for number in range(-3, 30)
+        ]
+    )
+    UsageRecord.objects.filter(created_at__gte=at.replace(second=0) + timedelta(minutes=1)).delete()
+
+    found = used.used_since(round(at.timestamp() * 1000), "key_id", [1])
+
+    assert found["1"].num_requests == 30

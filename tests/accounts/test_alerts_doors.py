@@ -1,0 +1,163 @@
+"""Alerts and webhooks by command and in Django's admin."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from webhook_receiver import Receiver, receiving
+
+from accounts import changes
+from accounts.models import Alert, AuditEntry, Delivery, Limit, Organization, User, Webhook
+from accounts.networks import read_networks
+from vinery.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: str) -> tuple[int, str, str]:
+        status = main(words)
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return call
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture
+def alert(db: None) -> Alert:
+    user = User.objects.create_user("olga", email="olga@example.com")
+    alert = Alert.objects.create(
+        limit_id=1,
+        scope="project:1",
+        whose="Acme / search",
+        metric="tokens",
+        window="day",
+        amount=1000,
+        percent=80,
+        num_used=812,
+        window_start=timezone.now(),
+        created_at=timezone.now(),
+    )
+    Delivery.objects.create(alert=alert, user=user, due_at=timezone.now())
+    return alert
+
+
+@pytest.fixture
+def root(db: None, client: Client) -> User:
+    user = User.objects.create_superuser("root")
+    client.force_login(user)
+    return user
+
+
+def test_alerts_are_listed(run: Run, alert: Alert) -> None:
+    _, text, _ = run("alerts", "list")
+    assert "Acme / search" in text and "e-mail to olga: pending" in text
+
+    _, text, _ = run("alerts", "list", "--json")
+    [row] = json.loads(text)
+    assert (row["percent"], row["used"], row["amount"]) == (80, 812, 1000)
+
+
+def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> None:
+    changes.add(Organization(name="Acme"))
+    status, text, _ = run("alerts", "add-webhook", "pager", receiver.url, "--organization", "Acme")
+    assert status == 0
+    assert re.search(r"^whsec_\S{44}$", text, re.M)
+    webhook = Webhook.objects.get()
+
+    assert run("alerts", "test") == (0, "pager: delivered.\n", "")
+    receiver.statuses = [500]
+    status, text, error = run("alerts", "test", "--webhook", str(webhook.pk))
+    assert (status, text) == (1, "pager: The receiver answered 500.\n")
+    assert "1 of 1" in error
+    assert len(receiver.requests) == 2
+
+    assert "Acme" in run("alerts", "webhooks")[1]
+    assert run("alerts", "remove-webhook", str(webhook.pk))[0] == 0
+    assert not Webhook.objects.exists()
+    acts = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
+    assert [entry.action for entry in acts] == ["webhook.create", "webhook.delete"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("test",),
+        ("test", "--webhook", "7"),
+        ("remove-webhook", "7"),
+        ("add-webhook", "pager", "http://example.com/"),
+        ("add-webhook", "pager", "https://example.com/", "--organization", "nobody"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_line(run: Run, words: tuple[str, ...]) -> None:
+    status, _, error = run("alerts", *words)
+
+    assert status == 1
+    assert error.startswith("vinery: ") and error.count("\n") == 1
+
+
+def test_a_mail_is_sent_as_a_test_where_there_is_a_server(run: Run, settings: Any) -> None:
+    settings.VINERY_HAS_EMAIL = False
+    assert "VINERY_EMAIL_URL" in run("alerts", "test", "--email", "olga@example.com")[2]
+
+    settings.VINERY_HAS_EMAIL = True
+    assert run("alerts", "test", "--email", "olga@example.com")[0] == 0
+    assert mail.outbox[0].to == ["olga@example.com"]
+
+
+def test_thresholds_are_set_with_a_limit(run: Run) -> None:
+    words = ("limit", "set", "--platform", "--metric", "tokens", "--window", "day")
+    assert run(*words, "--amount", "9", "--alert-at", "90,50")[0] == 0
+    assert Limit.objects.get().alert_at == [50, 90]
+    assert run(*words, "--amount", "9", "--alert-at", "off")[0] == 0
+    assert Limit.objects.get().alert_at == []
+    assert run(*words, "--amount", "9", "--alert-at", "500")[0] == 1
+
+
+def test_the_admin_shows_a_secret_once(client: Client, root: User) -> None:
+    values = {"organization": "", "name": "pager", "url": "https://hooks.example.com/"}
+    page = reverse("admin:accounts_webhook_add")
+
+    told = client.post(page, {**values, "is_active": "on"}, follow=True).content.decode()
+
+    assert re.search(r"whsec_[A-Za-z0-9+/]{43}=", told)
+    webhook = Webhook.objects.get()
+    again = client.get(reverse("admin:accounts_webhook_change", args=[webhook.pk]))
+    assert again.status_code == 200
+    assert "whsec_" not in again.content.decode()
+    assert webhook.secret not in again.content.decode()
+    assert AuditEntry.objects.filter(action="webhook.create").count() == 1
+
+
+def test_the_admin_refuses_a_private_address(client: Client, root: User) -> None:
+    values = {"organization": "", "name": "pager", "url": "https://10.0.0.1/", "is_active": "on"}
+    told = client.post(reverse("admin:accounts_webhook_add"), values).content.decode()
+
+    assert "not public" in told
+    assert not Webhook.objects.exists()
+
+
+def test_the_admin_shows_alerts_and_changes_none(client: Client, root: User, alert: Alert) -> None:
+    listed = client.get(reverse("admin:accounts_alert_changelist")).content.decode()
+    assert "Acme / search" in listed
+
+    page = reverse("admin:accounts_alert_change", args=[alert.pk])
+    assert "e-mail to olga" in client.get(page).content.decode()
+    assert client.post(page, {"percent": 1}).status_code == 403
+    assert client.get(reverse("admin:accounts_alert_add")).status_code == 403

@@ -1,0 +1,242 @@
+"""Webhooks are signed so that a library of others checks them, and go nowhere they should not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from django.core.exceptions import ValidationError
+from webhook_receiver import Receiver, receiving
+
+from accounts import changes
+from accounts.alerts import addresses, webhooks
+from accounts.alerts.addresses import Refused
+from accounts.alerts.webhooks import NotDelivered
+from accounts.models import AuditEntry, Webhook
+from accounts.networks import read_networks
+
+HERE = ["127.0.0.0/8"]
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(HERE)
+    with receiving() as found:
+        yield found
+
+
+def sent(receiver: Receiver) -> tuple[dict[str, str], bytes, str]:
+    webhook, secret = webhooks.make("ours", receiver.url)
+    webhooks.send(webhook, webhooks.test_event())
+    [(path, headers, body)] = receiver.requests
+    assert path == "/hook?from=vinery"
+    return headers, body, secret
+
+
+def verify(body: bytes, headers: dict[str, str], secret: str) -> None:
+    """With openai-python, which knows nothing of us."""
+    client = openai.OpenAI(api_key="unused")
+    client.webhooks.verify_signature(body, headers, secret=secret)
+
+
+def test_a_library_of_others_takes_the_signature(receiver: Receiver) -> None:
+    headers, body, secret = sent(receiver)
+
+    verify(body, headers, secret)
+    assert json.loads(body)["type"] == "webhook.test"
+    assert json.loads(body)["id"] == headers["webhook-id"]
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 30
+
+
+@pytest.mark.parametrize("part", ["body", "webhook-id", "webhook-timestamp", "secret"])
+def test_whatever_is_changed_breaks_the_signature(receiver: Receiver, part: str) -> None:
+    headers, body, secret = sent(receiver)
+    match part:
+        case "body":
+            body += b" "
+        case "secret":
+            secret = webhooks.new_secret()
+        case "webhook-timestamp":
+            headers[part] = str(int(headers[part]) + 1)
+        case _:
+            headers[part] += "x"
+
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        verify(body, headers, secret)
+
+
+def test_a_message_that_was_recorded_is_too_old_later() -> None:
+    secret, body, then_s = webhooks.new_secret(), b"{}", int(time.time()) - 600
+    headers = {
+        "webhook-id": "evt_1",
+        "webhook-timestamp": str(then_s),
+        "webhook-signature": webhooks.sign(secret, "evt_1", then_s, body),
+    }
+    with pytest.raises(openai.InvalidWebhookSignatureError, match="old"):
+        verify(body, headers, secret)
+
+
+def test_the_table_holds_no_secret_and_neither_does_the_log(db: None) -> None:
+    webhook, secret = webhooks.make("ours", "https://hooks.example.com/")
+    changes.add(webhook)
+
+    stored = Webhook.objects.values().get()
+    told = list(AuditEntry.objects.values("action", "before", "after"))
+    assert [entry["action"] for entry in told] == ["webhook.create"]
+    assert secret.removeprefix("whsec_") not in json.dumps([stored, told], default=str)
+    assert "secret" not in told[0]["after"]
+
+
+def test_a_secret_under_another_key_is_told_of(receiver: Receiver, settings: Any) -> None:
+    webhook, _ = webhooks.make("ours", receiver.url)
+    settings.SECRET_KEY = "another key of Django, as long as it has to be, and quite random"
+    settings.SECRET_KEY_FALLBACKS = []
+
+    with pytest.raises(NotDelivered, match="anew"):
+        webhooks.send(webhook, webhooks.test_event())
+    assert not receiver.requests
+
+
+# -- Where they go
+
+
+def test_redirects_are_not_followed(receiver: Receiver) -> None:
+    receiver.statuses, receiver.location = [302], receiver.url
+
+    with pytest.raises(NotDelivered, match="302"):
+        sent(receiver)
+    assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "0.0.0.0"),
+        *("100.64.0.1", "224.0.0.1", "[::1]", "[fe80::1]", "[fd00::1]", "[::ffff:127.0.0.1]"),
+        *("[64:ff9b::7f00:1]", "[2002:7f00:1::1]", "[::]"),
+    ],
+)
+def test_private_addresses_are_refused(host: str) -> None:
+    with pytest.raises(Refused, match="not public"):
+        addresses.check_url(f"https://{host}/hook")
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]"])
+def test_public_addresses_are_allowed_over_tls_alone(host: str) -> None:
+    assert addresses.check_url(f"https://{host}:8443/hook").port == 8443
+    with pytest.raises(Refused, match="https"):
+        addresses.check_url(f"http://{host}/hook")
+
+
+def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> None:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
+
+    assert not addresses.check_url("http://10.1.2.3/hook").is_tls
+    for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
+        with pytest.raises(Refused):
+            addresses.check_url(refused)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "hooks.example.com", "ftp://example.com/", "file:///etc/passwd", "https://"),
+        *("https://user:word@example.com/", "https://example.com:0/", "https://example.com:x/"),
+        *("https://example.com/a b", "https://example.com/\r\nx: y", "https://ex\u00e4mple.com/"),
+        "http://example.com/",
+    ],
+)
+def test_what_is_no_url_of_a_webhook_is_refused_when_it_is_made(db: None, url: str) -> None:
+    with pytest.raises(ValidationError):
+        changes.add(webhooks.make("ours", url)[0])
+    assert not Webhook.objects.exists()
+
+
+def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
+    """Lets a name server give these answers in turn; returns what was connected to."""
+    connected: list[str] = []
+    waiting = list(answers)
+
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        found = waiting.pop(0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    def connect(address: tuple[str, int], _: float) -> None:
+        connected.append(address[0])
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(webhooks.socket, "create_connection", connect)
+    return connected
+
+
+def test_a_name_of_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = resolving_to(monkeypatch, ["8.8.8.8", "127.0.0.1"])
+    webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
+
+    with pytest.raises(NotDelivered, match="not public"):
+        webhooks.send(webhook, webhooks.test_event())
+    assert connected == []
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A name that is asked for twice would be private the second time.
+    connected = resolving_to(monkeypatch, ["8.8.8.8"], ["127.0.0.1"])
+    webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
+
+    with pytest.raises(NotDelivered, match="ConnectionRefused"):
+        webhooks.send(webhook, webhooks.test_event())
+    assert connected == ["8.8.8.8"]
+
+
+def test_a_certificate_of_nobody_is_not_believed(receiver: Receiver) -> None:
+    webhook, _ = webhooks.make("ours", receiver.url.replace("http:", "https:"))
+
+    with pytest.raises(NotDelivered, match="SSL"):
+        webhooks.send(webhook, webhooks.test_event())
+    assert not receiver.requests
+
+
+def test_a_receiver_that_answers_byte_by_byte_is_left(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(HERE)
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        is_over = threading.Event()
+
+        def drip() -> None:
+            stream, _ = server.accept()
+            with stream:
+                while not is_over.wait(0.1):
+                    try:
+                        stream.sendall(b"H")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        webhook, _ = webhooks.make("ours", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        began = time.monotonic()
+        try:
+            with pytest.raises(NotDelivered):
+                webhooks.send(webhook, webhooks.test_event())
+        finally:
+            is_over.set()
+            thread.join()
+    assert time.monotonic() - began < 5
+
+
+def test_environment_variables_lead_nowhere_else(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    sent(receiver)

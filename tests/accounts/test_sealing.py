@@ -1,0 +1,37 @@
+"""Secrets in the database are bytes that Django's key alone opens, each kind for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cryptography.fernet import InvalidToken
+
+from accounts.sealing import cipher
+
+OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
+
+
+def test_what_is_sealed_is_opened_again(settings: Any) -> None:
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
+    sealed = cipher(b"one").encrypt(b"secret")
+
+    assert b"secret" not in sealed
+    assert cipher(b"one").decrypt(sealed) == b"secret"
+
+
+def test_another_purpose_opens_nothing() -> None:
+    with pytest.raises(InvalidToken):
+        cipher(b"another").decrypt(cipher(b"one").encrypt(b"secret"))
+
+
+def test_a_new_key_opens_what_an_old_one_sealed_as_long_as_that_is_named(settings: Any) -> None:
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
+    sealed = cipher(b"one").encrypt(b"secret")
+
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = NEW, [OLD]
+    assert cipher(b"one").decrypt(sealed) == b"secret"
+
+    settings.SECRET_KEY_FALLBACKS = []
+    with pytest.raises(InvalidToken):
+        cipher(b"one").decrypt(sealed)
