@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test check format bench bench-usage docs models clean
+.PHONY: help up install install-dev test check format bench bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -45,6 +45,9 @@ bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
 
 bench-usage: install-dev ## Measure reports over ten million requests; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.usage_reports $(BENCH_ARGS)
+
+bench-gateway: install-dev ## Measure what keys and limits cost a request; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.gateway $(BENCH_ARGS)
 
 docs: install-dev ## Write the documents that are made from the code
 	$(BIN)/python -m docs

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from vinery import checks
 from vinery.home import Home
 from vinery.listening import Address
+from vinery.settings.database import database
 
 
 def ids(messages: Iterable[CheckMessage]) -> list[str]:
@@ -49,7 +50,10 @@ def test_open_access_is_allowed_on_this_machine(settings: Settings, host: str) -
 def test_sqlite_on_a_network_file_system_is_a_warning(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.setattr(checks, "filesystem_of", lambda _: "nfs4")
+    sqlite = database(Home(Path("/srv/vinery")))
+    monkeypatch.setitem(settings.DATABASES, "default", sqlite)
 
     assert ids(checks.sqlite_is_on_a_local_disk()) == ["vinery.W001"]
 
