@@ -22,7 +22,6 @@ from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
-from accounts.limits.current import read_levels_with
 from accounts.limits.floors import read_floors
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
@@ -113,7 +112,6 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        read_levels_with(self.limits.limiter.levels)
         self.ledger.start()
         await self._refresh_keys()
         await self._refresh_models()
