@@ -261,7 +261,7 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {_plain(str(name)): _plain(each) for name, each in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_plain(each) for each in value]
     return str(value)

@@ -44,7 +44,7 @@ choices.message.audio A | {_TEXT_ONLY}
 choices.logprobs.content AVF | in streams, too
 choices.finish_reason OAVF | never `recover_stop`: FastDeploy's own recovery
 choices.token_ids V | with `return_token_ids`
-choices.stop_reason V | the stop string or token, or `repetition_detected`
+choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
 choices.arrival_time F | {_DURATION}
 usage.prompt_tokens OAVF
 usage.completion_tokens OAVF
@@ -85,7 +85,7 @@ choices.prompt_tokens F | with `return_token_ids`: their text
 choices.completion_tokens F | with `return_token_ids`: their text, special tokens included
 choices.reasoning_content F | {_STRICT}
 choices.tool_calls F | {_STRICT}
-choices.stop_reason V | the stop string or token, or `repetition_detected`
+choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
 choices.arrival_time F | {_DURATION}
 usage OAVF | with the same details as chats
 """

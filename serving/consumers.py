@@ -181,7 +181,14 @@ class GenerationConsumer(JsonConsumer):
         account.name_model(engine.entry.name)
         head = Head.new(engine.entry.name, given_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
-        job = await prepare(request, engine, account.meter, token=head.token, deadline_s=deadline_s)
+        job = await prepare(
+            request,
+            engine,
+            account.meter,
+            token=head.token,
+            deadline_s=deadline_s,
+            request_id=self.scope[REQUEST_ID],
+        )
         await account.quota.reserve(job)
         if account.quota.is_counted:
             job = replace(job, allowance=account.quota)

@@ -17,12 +17,13 @@ from typing import Final
 
 from accounts.keytable import Caller
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
-from accounts.limits.leases import Denial, Floor, Lease
+from accounts.limits.floors import read_floors
+from accounts.limits.leases import LOST, Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
-from accounts.limits.rulebook import RuleBook
+from accounts.limits.rulebook import RuleBook, Snapshot
 from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Rule, Spent, Weights
 from accounts.limits.share import ShareLimiter
 from accounts.limits.wording import headers_of, refusal_of
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 # So many tokens of each answer are reserved at a time. More would keep tokens from others
 # that may never be used; fewer would ask too often.
-_GRANT_PER_ANSWER: Final = 64
+_GRANT_PER_ANSWER: Final = 128
 _RESTORE_ALL_S: Final = 600.0
 _NEVER: Final = 1 << 62
 _WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
@@ -50,6 +51,15 @@ class LimitSettings:
     when_away: WhenAway = WhenAway.SHARE
     num_processes: int = 1
     queue_s: float = 0.0  # how long a request may wait in its key's line instead of a refusal
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has changed of the limits."""
+
+    snapshot: Snapshot
+    new_quotas: Sequence[Rule]
+    floors: Sequence[Floor]
 
 
 class Limits:
@@ -66,7 +76,7 @@ class Limits:
         self._leases: dict[str, Lease] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
-        self._restored: dict[str, None] = {}  # quotas, by the keys of their rules
+        self._restored: set[str] = set()  # quotas, by the keys of their rules
         self._next_restore_at = 0.0
 
     @property
@@ -108,22 +118,30 @@ class Limits:
         self._settling.add(task)
         task.add_done_callback(self._settled)
 
-    def due_for_restoring(self) -> list[Rule]:
-        """Quotas that are new here; and all of them now and then where they are counted in a
-        store, which may have lost its memory."""
+    def read(self) -> News:
+        """What the database says, for `follow`. Lets database errors through. For the thread
+        of the database.
+
+        Of quotas that are new here it says what was used of them before they bind anybody;
+        and of all of them now and then where they are counted in a store, which may have lost
+        its memory.
+        """
         now = time.monotonic()
         if self._guard is not None and now >= self._next_restore_at:
             self._next_restore_at = now + _RESTORE_ALL_S
-            self._restored = {}
-        return [
-            rule for rule in self.book.rules if rule.is_quota and rule.key not in self._restored
-        ]
+            self._restored = set()
+        snapshot = self.book.read()
+        known = self._restored
+        new = [rule for rule in snapshot.all_rules if rule.is_quota and rule.key not in known]
+        return News(snapshot, new, read_floors(new, time.time()) if new else [])
 
-    async def restore(self, rules: Iterable[Rule], floors: Sequence[Floor]) -> None:
-        """Count what these rules' floors say was used before."""
-        with contextlib.suppress(LimitsAway):
-            await self._limiter.restore(floors)
-            self._restored |= {rule.key: None for rule in rules}
+    async def follow(self, news: News) -> None:
+        """From now on these limits hold."""
+        if news.floors:
+            with contextlib.suppress(LimitsAway):
+                await self._limiter.restore(news.floors)
+        self._restored |= {rule.key for rule in news.new_quotas}
+        self.book.follow(news.snapshot)
 
     async def tick(self) -> None:
         """Renew what is reserved. Call it about once a second."""
@@ -157,9 +175,9 @@ class Quota:
         self._num_wanted = 0  # tokens of all answers at most
         self._num_granted = 0
         self._num_answers = 1
-        self._is_exhausted = False
         self._bound: dict[int, BoundLimit] = {}
         self.ask_at = _NEVER
+        self.ends_at: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -189,11 +207,12 @@ class Quota:
             return
         self._num_answers = max(1, len(job.submits))
         self._num_wanted = _num_wanted(job)
+        wanted = self._first_grant(job)
         claim = Claim(
             lease_id=self._request_id,
             rules=rules,
             num_input_tokens=job.meter.num_prompt_tokens,
-            num_output_tokens=self._first_grant(job),
+            num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
@@ -212,26 +231,28 @@ class Quota:
         self._lease = answer
         self._note(answer.shadow_denials)
         self._grant(claim.num_output_tokens)
+        if claim.num_output_tokens < wanted:
+            # Whoever gets all of this is as well off as everybody else.
+            await self._extend(wanted - claim.num_output_tokens)
 
-    async def extend(self, num_made: int) -> int | None:
+    async def extend(self) -> None:
         """See `Allowance`."""
-        if self._lease is None or self._is_exhausted:
-            return self._num_granted
-        wanted = self._num_wanted - self._num_granted
-        asked = min(wanted, _GRANT_PER_ANSWER * self._num_answers)
+        left = self._num_wanted - self._num_granted
+        await self._extend(min(left, _GRANT_PER_ANSWER * self._num_answers))
+
+    async def _extend(self, num_tokens: int) -> None:
+        if self._lease is None or self.ends_at is not None:
+            return
         try:
-            grant = await self._limits.limiter.extend(self._lease, asked)
+            grant = await self._limits.limiter.extend(self._lease, num_tokens)
         except LimitsAway:
-            self._is_exhausted = True
-            return self._num_granted
+            grant = LOST
         self._note(grant.shadow_denials)
         self._grant(grant.num_output_tokens)
-        if grant.num_output_tokens == asked:
-            return None
+        if grant.num_output_tokens < num_tokens:
+            self.ends_at = self._num_granted
         if grant.denial is not None:
             self._note([grant.denial])
-        self._is_exhausted = True
-        return self._num_granted
 
     def settle(self, meter: Meter) -> None:
         """Give back what was not used. A request that no engine took counts as none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,12 +21,11 @@ from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
-from accounts.limits.floors import read_floors
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
-from serving.limits import Limits, LimitSettings
+from serving.limits import Limits, LimitSettings, News
 from serving.live import LiveRequests
 from serving.snapshot import read_models
 from serving.transport.messages import EngineStats
@@ -40,8 +38,6 @@ ResultT = TypeVar("ResultT")
 # Changes of keys and models are seen within a second, with room for a slow query.
 _REFRESH_INTERVAL_S: Final = 0.4
 _TICK_INTERVAL_S: Final = 1.0
-# What a limiter has forgotten, or never knew of a new limit, it learns from the books.
-_RESTORE_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
 # An idle engine makes a token every 10 s; one that has made none for longer is not ready.
 _READY_TOKEN_AGE_S: Final = 30.0
@@ -113,10 +109,10 @@ class Runtime:
 
     async def _begin(self) -> None:
         self.ledger.start()
+        # First, because quotas begin with what the books say.
+        await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
         await self._refresh_models()
-        await self._in_database_thread(self._recover_books)
-        await self._restore_quotas()
         settle_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
         # key must not work meanwhile.
@@ -124,19 +120,17 @@ class Runtime:
             asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
             asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
-            asyncio.create_task(
-                _repeat(self._restore_quotas, _RESTORE_INTERVAL_S), name="restore-quotas"
-            ),
         ]
 
     async def _refresh_keys(self) -> None:
-        await self._in_database_thread(self._read_accounts)
+        news = await self._in_database_thread(self._read_accounts)
+        await self.limits.follow(news)
         if self.is_auth_on:
             self.live.end_of_keys(self.keys.is_open)
 
-    def _read_accounts(self) -> None:
+    def _read_accounts(self) -> News:
         self.keys.refresh()
-        self.limits.book.refresh()
+        return self.limits.read()
 
     def _recover_books(self) -> None:
         """Of processes that died: what they had let in is used, too."""
@@ -144,13 +138,6 @@ class Runtime:
             recover_orphans(Path(settings.VINERY_USAGE_DIR))
         except DatabaseError as error:
             log.warning("the books of dead processes wait: %s", error)
-
-    async def _restore_quotas(self) -> None:
-        rules = self.limits.due_for_restoring()
-        if not rules:
-            return
-        floors = await self._in_database_thread(lambda: read_floors(rules, time.time()))
-        await self.limits.restore(rules, floors)
 
     async def _refresh_models(self) -> None:
         entries, failing = await self._in_database_thread(read_models)

@@ -125,8 +125,10 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
         return [] if obj is None else ["owner", "project", *_DRAWN]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Most people make keys for themselves."""
-        return {"owner": request.user.pk, **super().get_changeform_initial_data(request)}
+        """Most people make keys for themselves, and most installations have one project."""
+        project = access_of(request).projects_seen().order_by("id").first()
+        usual = {"owner": request.user.pk, "project": project and project.pk}
+        return {**usual, **super().get_changeform_initial_data(request)}
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
         """Others revoke: a deleted key cannot be told from one that never was."""

@@ -1,7 +1,7 @@
 """Which limits bind whom, answered from memory.
 
 `RuleBook` holds all rows of limits and of token weights. The event loop asks it for every
-request; another thread calls `refresh()` about once a second, so that a change is seen
+request; another thread calls `read()` about once a second, so that a change is seen
 within two. A limit that is set anew goes on with what was used under the old amount.
 """
 
@@ -25,22 +25,29 @@ _NONE: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class Snapshot:
+    """All rows at one moment."""
+
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
+    fingerprint: object = None
+
+    @property
+    def all_rules(self) -> Iterable[Rule]:
+        """Of all scopes."""
+        return (rule for rules in self.rules.values() for rule in rules)
 
 
 class RuleBook:
-    """One thread may refresh while another reads."""
+    """One thread may read it anew while another asks."""
 
     def __init__(self) -> None:
-        self._snapshot = _Snapshot()
-        self._fingerprint: object = None
+        self._snapshot = Snapshot()
 
     @property
     def rules(self) -> Iterable[Rule]:
         """All of them."""
-        return (rule for rules in self._snapshot.rules.values() for rule in rules)
+        return self._snapshot.all_rules
 
     @property
     def is_empty(self) -> bool:
@@ -66,13 +73,22 @@ class RuleBook:
         """What this model's tokens count for in budgets."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
-    def refresh(self) -> None:
-        """Follow the database: two small queries when nothing has changed. Lets database
-        errors through; the book then goes on with what it has."""
+    def read(self) -> Snapshot:
+        """What the database says: two small queries when nothing has changed. Lets database
+        errors through. It holds from `follow` on, so that there is time to learn what was
+        used of new quotas."""
         fingerprint = _fingerprint()
-        if fingerprint != self._fingerprint:
-            self._snapshot = _Snapshot(_all_rules(), _all_weights())
-            self._fingerprint = fingerprint
+        if fingerprint == self._snapshot.fingerprint:
+            return self._snapshot
+        return Snapshot(_all_rules(), _all_weights(), fingerprint)
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """From now on these rules bind."""
+        self._snapshot = snapshot
+
+    def refresh(self) -> None:
+        """Both at once."""
+        self.follow(self.read())
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:

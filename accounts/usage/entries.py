@@ -7,7 +7,7 @@ default. Standard library and msgspec only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
@@ -175,10 +175,13 @@ class OpenRequests:
         if self._progress:
             yield Checkpoint(tuple(self._progress.values()))
 
-    def interrupted(self) -> Iterator[Settlement]:
-        """The settlements of requests that nobody will settle any more."""
+    def interrupted(self, lost: Mapping[str, Progress]) -> Iterator[Settlement]:
+        """The settlements of requests that nobody will settle any more. `lost` is what their
+        engines know of them, which is all; else the last checkpoint has to do."""
         for request_id, admission in self._admissions.items():
-            _, *counts = self._progress.get(request_id, (request_id, 0, 0, 0, 0))
+            none = (request_id, 0, 0, 0, 0)
+            noted, told = self._progress.get(request_id, none), lost.get(request_id, none)
+            counts = [max(pair) for pair in zip(noted[1:], told[1:], strict=True)]
             yield Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,
@@ -187,7 +190,7 @@ class OpenRequests:
                 num_cached_tokens=counts[1],
                 num_output_tokens=counts[2],
                 num_reasoning_tokens=counts[3],
-                is_exact=False,
+                is_exact=request_id in lost,
             )
 
 

@@ -88,11 +88,11 @@ class Slice(NamedTuple):
         """The slice of a coarser grain that this one is a part of."""
         if grain is Grain.ALL:
             return self
-        kept = grain.columns
+        kept = _COLUMNS[grain]
         has_key, has_project = "key_id" in kept, "project_id" in kept
         has_organization = "organization_id" in kept
         return Slice(
-            grain=grain.value,
+            grain=str(grain),
             key_id=self.key_id if has_key else None,
             key_name=self.key_name if has_key else "",
             user_id=self.user_id if has_key else None,
@@ -121,7 +121,7 @@ def slice_of(row: UsageRecord) -> Slice:
     """
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     return Slice(
-        grain=Grain.ALL.value,
+        grain=str(Grain.ALL),
         key_id=row.key_id,
         key_name=row.key_name,
         user_id=row.user_id,

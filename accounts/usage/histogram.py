@@ -11,6 +11,7 @@ SQL too, and `compact` makes them short again.
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def encode(places: Mapping[int, int]) -> bytes:
         words += [place << _COUNT_BITS | _MAX_COUNT] * full
         if rest:
             words.append(place << _COUNT_BITS | rest)
-    return np.array(words, dtype=_WORD).tobytes()
+    return struct.pack(f"<{len(words)}I", *words)
 
 
 def decode(*encoded: bytes) -> Places:

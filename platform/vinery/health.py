@@ -101,7 +101,8 @@ class _Snapshot(Collector):
             "num_steps": ("vinery_engine_steps", "Steps of the engine."),
             "num_prompt_tokens": ("vinery_engine_prompt_tokens", "Prompt tokens taken in."),
             "num_cached_tokens": ("vinery_engine_cached_tokens", "Prompt tokens from cache."),
-            "num_output_tokens": ("vinery_engine_output_tokens", "Tokens made."),
+            "num_output_tokens": ("vinery_engine_output_tokens", "Tokens made and used."),
+            "num_unused_tokens": ("vinery_engine_unused_tokens", "Tokens made for nobody."),
             "num_recoveries": ("vinery_engine_recoveries", "Steps that failed."),
         }
         return [self._family(CounterMetricFamily, key, *of) for key, of in names.items()]

@@ -120,6 +120,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     socket_path: Path
     cache_dir: Path
+    books_dir: Path | None = None  # where gateways of this host keep their books
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
 

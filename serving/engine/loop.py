@@ -24,6 +24,7 @@ from serving.core.errors import (
 from serving.engine.batch import Batch, Broken, Made, PipelineBroken, Step
 from serving.engine.compiling import SharedCompiler
 from serving.engine.config import EngineConfig
+from serving.engine.ended import Ended
 from serving.engine.generation import Generation
 from serving.engine.grammars import GrammarChecks
 from serving.engine.outbox import Outbox
@@ -82,6 +83,8 @@ class EngineLoop:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
         self._num_output_tokens = 0
+        self._num_unused_tokens = 0
+        self._ended = Ended(config.books_dir)
         self._is_stopping = False
         self._server: SocketServer | None = None
 
@@ -170,8 +173,8 @@ class EngineLoop:
                 self._forget(incoming.connection)
             case Submit():
                 self._submit(incoming.connection, incoming.message)
-            case Cancel(id=id_):
-                self._drop(self._alive.get((id(incoming.connection), id_)))
+            case Cancel(id=id_, num_used=num_used):
+                self._cancel(incoming.connection, id_, num_used)
             case Cap(id=id_, max_tokens=max_tokens):
                 self._cap(self._alive.get((id(incoming.connection), id_)), max_tokens)
             case Ping(nonce=nonce):
@@ -298,14 +301,21 @@ class EngineLoop:
                 f"The request ran longer than {generation.submit.deadline_s:g} s.",
             )
 
-    def _drop(self, generation: Generation | None) -> None:
-        """Forget a generation, wherever it is."""
+    def _cancel(self, connection: Connection, id_: int, num_used: int) -> None:
+        generation = self._alive.get((id(connection), id_))
         if generation is not None:
-            self._waiting.discard(generation)
-            self._checking.discard(generation)
-            self._batch.remove(generation)
-            self._outbox.forget(generation)
-            self._end(generation)
+            self._drop(generation)
+        num_unused = self._ended.num_unused(connection, id_, num_used)
+        self._num_output_tokens -= num_unused
+        self._num_unused_tokens += num_unused
+
+    def _drop(self, generation: Generation) -> None:
+        """Forget a generation, wherever it is."""
+        self._waiting.discard(generation)
+        self._checking.discard(generation)
+        self._batch.remove(generation)
+        self._outbox.forget(generation)
+        self._end(generation)
 
     def _cap(self, generation: Generation | None, max_tokens: int) -> None:
         if generation is None or generation.submit.beams is not None:
@@ -319,12 +329,15 @@ class EngineLoop:
             self._end(generation)
 
     def _forget(self, connection: Connection) -> None:
-        for generation in list(self._alive.values()):
-            if generation.connection is connection:
-                self._drop(generation)
+        mine = [each for each in self._alive.values() if each.connection is connection]
+        for generation in mine:
+            self._drop(generation)
+        self._ended.lose(connection)
 
     def _end(self, generation: Generation) -> None:
         self._alive.pop(_key(generation), None)
+        if generation.tokens and generation.connection is not None:
+            self._ended.add(generation)
 
     # What is made
 
@@ -391,6 +404,7 @@ class EngineLoop:
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
             num_output_tokens=self._num_output_tokens,
+            num_unused_tokens=self._num_unused_tokens,
             num_recoveries=self._batch.num_recoveries,
             cache_usage=self._pipeline.cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 # How much of an allowance is left, for each answer, when more is asked for: an answer that has
 # to end can then still be told so in time.
-AHEAD_PER_ANSWER = 32
+AHEAD_PER_ANSWER = 64
 
 
 class Allowance(Protocol):
@@ -16,9 +16,12 @@ class Allowance(Protocol):
     def ask_at(self) -> int:
         """As many tokens as this may be made, all answers together, before more is asked for."""
 
-    async def extend(self, num_made: int) -> int | None:
-        """Ask for more. None: there is more. Else no more can be had, and this is how many
-        tokens there may be in all."""
+    @property
+    def ends_at(self) -> int | None:
+        """As many tokens as there may be in all, once no more can be had; None before that."""
+
+    async def extend(self) -> None:
+        """Ask for more."""
 
 
 def shares(num_left: int, num_made: dict[int, int]) -> dict[int, int]:

@@ -136,6 +136,8 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     run = client.submit(submits)
     reading = _Reading(job, run, [id_ for submit in submits for id_ in submit.ids])
     try:
+        if job.allowance is not None:
+            reading.end_within(job.allowance)
         told_at = time.monotonic()
         while not reading.is_complete:
             events = reading.take(await run.next(SILENCE_S))
@@ -149,7 +151,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
             if reading.failure is not None:
                 raise reading.failure
     finally:
-        run.cancel()
+        run.cancel(reading.num_used)
 
 
 def _continues_text(request: GenerationRequest) -> bool:
@@ -220,18 +222,26 @@ class _Reading:
         """Whether every choice has finished."""
         return not self._open
 
+    @property
+    def num_used(self) -> dict[int, int]:
+        """Of the choices that have not ended, how many tokens were read."""
+        return {id_: self._readers[id_].num_output_tokens for id_ in self._open}
+
     async def stay_within(self, allowance: Allowance) -> None:
         """Ask for more tokens ahead of need; when there are none, let the answers end where
         their last ones are."""
-        num_made = self._job.meter.num_output_tokens
-        if self._is_capped or num_made < allowance.ask_at or not self._open:
-            return
-        num_allowed = await allowance.extend(num_made)
-        if num_allowed is None:
+        is_due = self._job.meter.num_output_tokens >= allowance.ask_at
+        if is_due and self._open and not self._is_capped:
+            await allowance.extend()
+            self.end_within(allowance)
+
+    def end_within(self, allowance: Allowance) -> None:
+        """Where no more tokens can be had, tell the engine so."""
+        if allowance.ends_at is None:
             return
         self._is_capped = True
-        made = {id_: self._readers[id_].num_output_tokens for id_ in self._open}
-        for id_, cap in shares(num_allowed - num_made, made).items():
+        num_left = allowance.ends_at - self._job.meter.num_output_tokens
+        for id_, cap in shares(num_left, self.num_used).items():
             self._run.cap(id_, cap)
 
     def take(self, said: list[Said]) -> list[Event]:
@@ -296,8 +306,10 @@ class _Reading:
         self._sum_logprobs(output)
         finish = output.finish
         if reader.is_stopped and finish is None:
-            self._run.cancel(output.id)
             finish = FINISH_STOP
+        if reader.is_stopped:
+            # It goes on, or has made more in one go than there is before its stop.
+            self._run.cancel({output.id: reader.num_output_tokens})
         if finish is not None:
             *last, finished = reader.finish(cast(Literal["stop", "length"], finish))
             finished = self._explained(self._rated(finished, output.id), output.id)

@@ -28,7 +28,13 @@ _UNLIMITED_TOKENS: Final = 1 << 20
 
 
 async def prepare(
-    request: GenerationRequest, engine: Engine, meter: Meter, *, token: str, deadline_s: float
+    request: GenerationRequest,
+    engine: Engine,
+    meter: Meter,
+    *,
+    token: str,
+    deadline_s: float,
+    request_id: str = "",
 ) -> Job:
     """Render and check. Raises `InvalidRequest`."""
     _check_limits(request, engine)
@@ -62,6 +68,7 @@ async def prepare(
             assist=assist_spec(request, engine),
             priority=request.handling.priority,
             cache_key=_cache_key(request.handling.cache_salt),
+            request_id=request_id,
         )
         is_search = submit.beams is not None
         submits += [submit] if is_search else [_sample(submit, at) for at in range(request.n)]

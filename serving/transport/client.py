@@ -89,10 +89,10 @@ class _Link(asyncio.Protocol):
             self.send(submit)
         return run
 
-    def forget(self, id_: int) -> None:
+    def forget(self, id_: int, num_used: int) -> None:
         self._runs.pop(id_, None)
         with contextlib.suppress(EngineGone):
-            self.send(Cancel(id_))
+            self.send(Cancel(id_, num_used))
 
     def cap(self, id_: int, max_tokens: int) -> None:
         with contextlib.suppress(EngineGone):

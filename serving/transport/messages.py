@@ -121,6 +121,7 @@ class Submit(_Message, frozen=True):
     priority: int = 0  # of those that wait, a lower number is admitted first
     # The prompt shares cached work only with prompts of the same key; None: of no key.
     cache_key: bytes | None = None
+    request_id: str = ""  # under which the gateway keeps its books
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -129,9 +130,13 @@ class Submit(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """The client is gone, or has enough: free the slot. Unknown ids are ignored."""
+    """The client is gone, or has enough: free the slot. Unknown ids are ignored.
+
+    `num_used` of its tokens count; what was made beyond them, and may be on its way, does not.
+    """
 
     id: int
+    num_used: int
 
 
 class Cap(_Message, frozen=True):
@@ -217,7 +222,10 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_steps: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    num_output_tokens: int = 0
+    num_output_tokens: int = 0  # that were used
+    num_unused_tokens: int = (
+        0  # that were made beyond them, after the client had left or had enough
+    )
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
     last_token_age_s: float | None = None  # None: never made a token

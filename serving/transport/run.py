@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from serving.transport.messages import Accepted, Rejected, TokenOutput
 
@@ -26,11 +26,11 @@ class Run:
     def __init__(
         self,
         members: Sequence[int],
-        forget: Callable[[int], None],
+        forget: Callable[[int, int], None],
         send_cap: Callable[[int, int], None],
     ) -> None:
-        """`forget` tells the engine that a member is not wanted any more, and `send_cap`
-        after how many tokens it must end."""
+        """`forget` tells the engine that a member is not wanted any more, and how many of its
+        tokens were used; `send_cap` after how many it must end."""
         self._forget = forget
         self._send_cap = send_cap
         self._open = set(members)
@@ -55,12 +55,13 @@ class Run:
             raise EngineGone
         return []
 
-    def cancel(self, member: int | None = None) -> None:
-        """Free the engine's slots of one member, or of all that have not ended."""
-        for id_ in [member] if member is not None else list(self._open):
-            if id_ in self._open:
-                self._open.discard(id_)
-                self._forget(id_)
+    def cancel(self, num_used: Mapping[int, int]) -> None:
+        """Free the engine's slots of these members, of each of which so many tokens were used.
+        One that has ended meanwhile may have made more than that."""
+        for id_, num_tokens in num_used.items():
+            self._open.discard(id_)
+            if not self._is_lost:
+                self._forget(id_, num_tokens)
         if not self._open and self._timer is not None:
             self._timer.cancel()
 

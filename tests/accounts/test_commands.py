@@ -184,7 +184,27 @@ def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     assert "root is the last administrator" in told.err
 
 
-@pytest.mark.parametrize("action", ["deactivate", "activate", "password"])
+@pytest.mark.parametrize("had_one", [True, False])
+def test_a_lost_phone_is_no_locked_door(
+    vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
+) -> None:
+    forgotten: list[User] = []
+
+    def forget_factors(user: User) -> int:
+        forgotten.append(user)
+        return int(had_one)
+
+    monkeypatch.setattr("accounts.signin.recovery.forget_factors", forget_factors)
+
+    told = vinery_("user", "second-factor-off", "alice")
+
+    assert [user.username for user in forgotten] == ["alice"]
+    assert told.status == (0 if had_one else 1)
+    told_of = AuditEntry.objects.filter(action="user.second_factor_off")
+    assert told_of.exists() is had_one
+
+
+@pytest.mark.parametrize("action", ["deactivate", "activate", "password", "second-factor-off"])
 def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err

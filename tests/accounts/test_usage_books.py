@@ -1,4 +1,5 @@
-"""Whatever happens in whatever order, every admitted request gets exactly one row."""
+"""Whatever happens in whatever order, every admitted request gets exactly one row, and the
+roll-ups are the sums of these."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -22,15 +24,16 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from usage_builders import admission, settlement
+from usage_builders import NOON, admission, settlement
 
-from accounts.models import UsageRecord
+from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from accounts.usage import ledger as ledger_module
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.journal import Journal
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.store import store_settlements
+from accounts.usage.verify import verify
 
 
 class Away(OperationalError):
@@ -44,7 +47,8 @@ class Books(RuleBasedStateMachine):
 
     @initialize()
     def open_for_business(self) -> None:
-        UsageRecord.objects.all().delete()
+        for table in (UsageRecord, MinuteRollup, HourRollup, DayRollup):
+            table.objects.all().delete()
         self.directory = Path(tempfile.mkdtemp())
         self.num_requests = 0
         self.is_database_away = False
@@ -159,6 +163,8 @@ class Books(RuleBasedStateMachine):
         rows = [request_id for request_id, *_ in self.rows()]
         assert sorted(rows) == sorted(f"r{n + 1}" for n in range(self.num_requests))
         assert sum(outcome == Outcome.OK for _, outcome, _ in self.rows()) == len(self.settled)
+        [checked] = verify(NOON, NOON + timedelta(minutes=1))
+        assert (checked.num_rows, checked.differences) == (self.num_requests, ())
         assert list(self.directory.iterdir()) == []
         shutil.rmtree(self.directory)
 

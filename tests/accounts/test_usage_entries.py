@@ -108,7 +108,7 @@ def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
     ):
         requests.take(entry)
 
-    first, last = requests.interrupted()
+    first, last = requests.interrupted({})
 
     assert len(requests) == 2
     assert first == Settlement(
@@ -132,7 +132,7 @@ def test_its_own_entries_tell_everything_that_is_open() -> None:
     for entry in requests.entries():
         copy.take(entry)
 
-    assert list(copy.interrupted()) == list(requests.interrupted())
+    assert list(copy.interrupted({})) == list(requests.interrupted({}))
 
 
 def test_a_repeated_admission_forgets_nothing() -> None:
@@ -140,7 +140,7 @@ def test_a_repeated_admission_forgets_nothing() -> None:
     for entry in (admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission()):
         requests.take(entry)
 
-    (interrupted,) = requests.interrupted()
+    (interrupted,) = requests.interrupted({})
     assert interrupted.num_prompt_tokens == 5
 
 

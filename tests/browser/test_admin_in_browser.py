@@ -43,7 +43,11 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
     captions = admin.page.locator("#content-main caption").all_inner_texts()
     rows = admin.page.locator("#content-main th[scope=row]").all_inner_texts()
     assert [caption.lower() for caption in captions[:2]] == ["serving", "accounts"]
-    assert rows == ["Served models", "Usage records", "API keys", "Users", "Groups"]
+    assert rows == [
+        *("Served models", "Usage records", "Refused requests", "API keys", "Limits"),
+        *("Token weights", "Users", "Memberships", "Organisations", "Projects", "Audit entries"),
+        "Groups",
+    ]
 
 
 def test_no_page_is_wider_than_a_small_screen(admin: Administrator) -> None:

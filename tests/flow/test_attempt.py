@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
@@ -54,7 +54,7 @@ class ScriptedEngine:
     async def next(self, timeout_s: float) -> list[Said]:
         return self._script.pop(0)
 
-    def cancel(self, member: int | None = None) -> None:
+    def cancel(self, num_used: Mapping[int, int]) -> None:
         pass
 
 

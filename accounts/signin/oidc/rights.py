@@ -4,10 +4,13 @@ both ways."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from accounts import changes
 from accounts.models import Membership, Organization, Role, User
 from accounts.people import first_project, join
 from accounts.signin.oidc.issuer import Issuer
@@ -43,8 +46,7 @@ def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool
 def _be_superuser(user: User, *, yes: bool) -> None:
     if user.is_superuser == yes or (not yes and _is_last_superuser(user)):
         return
-    user.is_superuser = user.is_staff = yes
-    user.save(update_fields=["is_superuser", "is_staff"])
+    changes.switch(user, "follow_groups", is_superuser=yes, is_staff=yes)
 
 
 def _is_last_superuser(user: User) -> bool:
@@ -54,10 +56,13 @@ def _is_last_superuser(user: User) -> bool:
 
 
 def _have_role(user: User, role: Role | None, organization: Organization) -> None:
-    if role is not None:
-        join(user, organization, role)
-    else:
-        Membership.objects.filter(user=user, organization=organization, project=None).delete()
+    # The last owner stays one: a group that is misspelt should not lock everybody out.
+    with suppress(ValidationError):
+        if role is not None:
+            join(user, organization, role)
+            return
+        for lost in Membership.objects.filter(user=user, organization=organization, project=None):
+            changes.remove(lost)
 
 
 def _organization(issuer: Issuer) -> Organization:

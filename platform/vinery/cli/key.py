@@ -163,35 +163,29 @@ def rotate(arguments: argparse.Namespace) -> int:
 
 
 def pause(arguments: argparse.Namespace) -> int:
-    """Pause the one key that is named. Raises `Failure` for none or several."""
-    start_django()
-    from accounts.keys import pause_key
-
-    key = _find_standing(arguments.key)
-    pause_key(key)
-    print(f"{key} is paused.")
-    return 0
+    """Pause the one key that is named. Raises `Failure` for none, several or a revoked one."""
+    return _act(arguments.key, "pause_key", "paused")
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Resume the one key that is named. Raises `Failure` for none or several."""
-    start_django()
-    from accounts.keys import resume_key
-
-    key = _find_standing(arguments.key)
-    resume_key(key)
-    print(f"{key} is resumed.")
-    return 0
+    """Resume the one key that is named. Raises `Failure` for none, several or a revoked one."""
+    return _act(arguments.key, "resume_key", "resumed")
 
 
 def revoke(arguments: argparse.Namespace) -> int:
     """Revoke the one key that is named. Raises `Failure` for none or several."""
-    start_django()
-    from accounts.keys import revoke_key
+    return _act(arguments.key, "revoke_key", "revoked")
 
-    key = _find(arguments.key)
-    revoke_key(key)
-    print(f"{key} is revoked.")
+
+def _act(id_or_hint: str, function: str, done: str) -> int:
+    start_django()
+    from accounts import keys
+
+    key = _find(id_or_hint)
+    if key.revoked_at is not None and done != "revoked":
+        raise Failure(f"{key} is revoked, for good. Make a new one.")
+    getattr(keys, function)(key)
+    print(f"{key} is {done}.")
     return 0
 
 
@@ -217,13 +211,6 @@ def _find(id_or_hint: str) -> ApiKey:
     from vinery.cli.find import key_named
 
     return key_named(id_or_hint)
-
-
-def _find_standing(id_or_hint: str) -> ApiKey:
-    key = _find(id_or_hint)
-    if key.revoked_at is not None:
-        raise Failure(f"{key} is revoked, for good. Make a new one.")
-    return key
 
 
 def _owner(username: str | None) -> User:

@@ -34,6 +34,7 @@ def add_to(commands: Commands) -> None:
         ("deactivate", deactivate, "let a user neither sign in nor use their keys"),
         ("activate", activate, "let a deactivated user in again"),
         ("password", password, "give a user a new random password, and print it once"),
+        ("second-factor-off", second_factor_off, "let a password alone suffice for now"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text}.".capitalize())
         action.add_argument("name", metavar="NAME", help="the user's name")
@@ -147,6 +148,19 @@ def password(arguments: argparse.Namespace) -> int:
     with refusals():
         changes.set_password(user, new)
     print(new)
+    return 0
+
+
+def second_factor_off(arguments: argparse.Namespace) -> int:
+    """For whoever lost their phone. Raises `Failure` for somebody without a second factor."""
+    start_django()
+    from accounts.signin.recovery import reset_second_factor
+    from vinery.cli.find import user_named
+
+    user = user_named(arguments.name)
+    if not reset_second_factor(user):
+        raise Failure(f"{user} has no second factor.")
+    print(f"{user} signs in by password alone, until they set up a new second factor.")
     return 0
 
 

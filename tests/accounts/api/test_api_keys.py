@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from api_client import Api, Place, with_key
-from django.test import Client
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from accounts import changes
@@ -268,3 +269,21 @@ def test_strangers_are_asked_to_come_in_properly(db: None) -> None:
         response = api.ask("GET", path)
         assert response.status_code == 401, path
         assert response.json()["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_log_knows_who_calls_an_asynchronous_server(ours: Place, key_in: Keys) -> None:
+    new = key_in(ours.one, scopes=["manage"])
+
+    async def rename() -> Any:
+        return await AsyncClient().patch(
+            f"/api/keys/{new.key.pk}",
+            '{"name": "renamed"}',
+            content_type="application/json",
+            headers={"authorization": f"Bearer {new.secret}"},
+        )
+
+    assert async_to_sync(rename)().status_code == 200
+    entry = AuditEntry.objects.latest("number")
+    assert (entry.action, entry.ip) == ("key.update", "127.0.0.1")
+    assert entry.actor.startswith(f"{new.key.owner}, key key")

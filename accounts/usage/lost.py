@@ -1,0 +1,47 @@
+"""What engines say of requests whose gateway died: how many tokens they had made for it.
+
+A file for each connection that broke, `lost-*.jsonl` beside the journals, a line for each
+generation: `[request_id, num_prompt_tokens, num_cached_tokens, num_output_tokens]`. Several
+generations of one request are its samples, which share the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Final
+
+from accounts.usage.entries import Progress
+
+logger = logging.getLogger(__name__)
+
+_KEPT_S: Final = 24 * 3600.0
+
+
+def read_lost(directory: Path) -> dict[str, Progress]:
+    """By request id. A file that cannot be read is told to the log and left out."""
+    found: dict[str, Progress] = {}
+    for path in sorted(directory.glob("lost-*.jsonl")):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for request_id, num_prompt, num_cached, num_output in map(json.loads, lines):
+                _, prompt, cached, output, _ = found.get(request_id, ("", 0, 0, 0, 0))
+                found[request_id] = (
+                    request_id,
+                    max(prompt, int(num_prompt)),
+                    max(cached, int(num_cached)),
+                    output + int(num_output),
+                    0,
+                )
+        except (OSError, ValueError, TypeError):
+            logger.exception("left out %s, which says what a lost gateway had used", path)
+    return found
+
+
+def sweep_lost(directory: Path) -> None:
+    """Remove the files of long ago, whose books have been closed."""
+    for path in directory.glob("lost-*.jsonl"):
+        if time.time() - path.stat().st_mtime > _KEPT_S:
+            path.unlink(missing_ok=True)
