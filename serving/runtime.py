@@ -21,7 +21,6 @@ from django.db import DatabaseError, close_old_connections
 
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
-from accounts.limits.current import read_levels_with
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import settle_heap
@@ -109,7 +108,6 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        read_levels_with(self.limits.limiter.levels)
         self.ledger.start()
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
