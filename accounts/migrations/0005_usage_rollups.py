@@ -1,20 +1,7 @@
-"""Usage added up by minute, hour and day, beginning with the rows that are there."""
+"""Usage added up by minute, hour and day."""
 
 import django.db.models.deletion
 from django.db import migrations, models
-
-from accounts.usage.rollups import add_rows
-
-_NUM_ROWS = 5000
-
-
-def add_up(apps, schema_editor):
-    """Give the roll-ups what the rows say so far."""
-    rows = apps.get_model("accounts", "UsageRecord").objects.order_by("id")
-    last_id = 0
-    while some := list(rows.filter(id__gt=last_id)[:_NUM_ROWS]):
-        add_rows(some)
-        last_id = some[-1].id
 
 
 class Migration(migrations.Migration):
@@ -226,5 +213,4 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunPython(add_up, migrations.RunPython.noop),
     ]

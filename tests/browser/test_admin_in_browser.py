@@ -45,8 +45,8 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
     assert [caption.lower() for caption in captions[:2]] == ["serving", "accounts"]
     assert rows == [
         *("Served models", "Usage records", "Refused requests", "API keys", "Limits"),
-        *("Token weights", "Users", "Memberships", "Organisations", "Projects", "Audit entries"),
-        "Groups",
+        *("Token weights", "Users", "Memberships", "Organisations", "Projects"),
+        *("Alerts", "Webhooks", "Audit entries", "Groups"),
     ]
 
 

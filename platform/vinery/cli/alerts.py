@@ -40,7 +40,7 @@ def add_to(commands: Commands) -> None:
         description="Add a webhook that is told of alerts of an organisation's limits, or of "
         "those of the platform and of models. Its secret is printed once.",
     )
-    add.add_argument("name", metavar="NAME")
+    add.add_argument("name", metavar="NAME", help="what it is for")
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
     add.set_defaults(run=add_webhook)
