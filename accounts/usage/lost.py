@@ -1,6 +1,6 @@
 """What engines say of requests whose gateway died: how many tokens they had made for it.
 
-A file for each connection that broke, `lost-*.jsonl` beside the journals, a line for each
+A file for each connection that broke, `*.lost` beside the journals, a line for each
 generation: `[request_id, num_prompt_tokens, num_cached_tokens, num_output_tokens]`. Several
 generations of one request are its samples, which share the prompt.
 """
@@ -23,7 +23,7 @@ _KEPT_S: Final = 24 * 3600.0
 def read_lost(directory: Path) -> dict[str, Progress]:
     """By request id. A file that cannot be read is told to the log and left out."""
     found: dict[str, Progress] = {}
-    for path in sorted(directory.glob("lost-*.jsonl")):
+    for path in sorted(directory.glob("*.lost")):
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             for request_id, num_prompt, num_cached, num_output in map(json.loads, lines):
@@ -42,6 +42,6 @@ def read_lost(directory: Path) -> dict[str, Progress]:
 
 def sweep_lost(directory: Path) -> None:
     """Remove the files of long ago, whose books have been closed."""
-    for path in directory.glob("lost-*.jsonl"):
+    for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _KEPT_S:
             path.unlink(missing_ok=True)

@@ -66,7 +66,7 @@ class Ended:
         if not lines or self._directory is None:
             return
         self._num_files += 1
-        path = self._directory / f"lost-{os.getpid()}-{self._num_files}.jsonl"
+        path = self._directory / f"{os.getpid()}-{self._num_files}.lost"
         try:
             path.write_text("".join(lines), encoding="utf-8")
         except OSError as error:

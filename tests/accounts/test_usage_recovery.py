@@ -50,6 +50,29 @@ def test_it_tells_what_it_found(orphan: Path, shelf: Shelf) -> None:
     assert not orphan.exists()
 
 
+def test_what_engines_made_for_the_dead_is_charged_and_stays_readable(
+    orphan: Path, shelf: Shelf
+) -> None:
+    told = orphan.parent / "77-1.lost"
+    told.write_text('["running", 9, 4, 30]\n["running", 9, 0, 12]\n["stranger", 1, 0, 1]\n')
+
+    recover_orphans(orphan.parent, shelf)
+
+    row = shelf.rows["running"]
+    assert (row.num_prompt_tokens, row.num_cached_tokens, row.num_output_tokens) == (9, 4, 42)
+    assert row.is_exact
+    assert told.exists()
+
+
+def test_a_damaged_word_of_an_engine_keeps_nobody_waiting(orphan: Path, shelf: Shelf) -> None:
+    (orphan.parent / "77-1.lost").write_text('["running", 9')
+
+    recover_orphans(orphan.parent, shelf)
+
+    assert shelf.outcomes == BOTH
+    assert not shelf.rows["running"].is_exact
+
+
 def test_it_finds_nothing_where_nobody_died(tmp_path: Path, shelf: Shelf) -> None:
     living = UsageLedger(tmp_path, store=shelf)
     living.admit(admission())
