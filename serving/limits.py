@@ -85,11 +85,6 @@ class Limits:
         return None if self._guard is None else self._guard.state
 
     @property
-    def num_leases(self) -> int:
-        """Requests that hold a reservation."""
-        return len(self._leases)
-
-    @property
     def limiter(self) -> Limiter:
         """Where all is counted."""
         return self._limiter
@@ -127,7 +122,8 @@ class Limits:
         its memory.
         """
         now = time.monotonic()
-        if self._guard is not None and now >= self._next_restore_at:
+        state = self.state
+        if state is not None and (state.is_degraded or now >= self._next_restore_at):
             self._next_restore_at = now + _RESTORE_ALL_S
             self._restored = set()
         snapshot = self.book.read()
@@ -136,11 +132,12 @@ class Limits:
         return News(snapshot, new, read_floors(new, time.time()) if new else [])
 
     async def follow(self, news: News) -> None:
-        """From now on these limits hold."""
-        if news.floors:
-            with contextlib.suppress(LimitsAway):
+        """From now on these limits hold. What a store that is away cannot be told now it is
+        told once it is back."""
+        with contextlib.suppress(LimitsAway):
+            if news.floors:
                 await self._limiter.restore(news.floors)
-        self._restored |= {rule.key for rule in news.new_quotas}
+            self._restored |= {rule.key for rule in news.new_quotas}
         self.book.follow(news.snapshot)
 
     async def tick(self) -> None:
