@@ -94,6 +94,15 @@ def test_a_bad_setting_is_one_line_that_names_it(
     assert told.stderr.count("\n") == 1
 
 
+def test_a_database_that_is_not_there_is_one_line(platform_home: Home) -> None:
+    told = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
+
+    assert told.returncode == 1
+    assert told.stderr.startswith("vinery: The database cannot be used: no such table")
+    assert "vinery prepare" in told.stderr
+    assert told.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "length"),
     [("12h", timedelta(hours=12)), ("30d", timedelta(days=30)), ("4w", timedelta(weeks=4))],

@@ -111,6 +111,15 @@ def run(argv: Sequence[str] | None) -> int:
         return _say(error, 2)
     except Failure as error:
         return _say(error, 1)
+    except Exception as error:
+        # Django is imported by the commands that need it, which are those that end here.
+        from django.db import Error as DatabaseError
+
+        if not isinstance(error, DatabaseError):
+            raise
+        reason = " ".join(str(error).split())
+        advice = "Is it prepared? See: vinery prepare --help"
+        return _say(Failure(f"The database cannot be used: {reason}. {advice}"), 1)
     return status
 
 
