@@ -29,9 +29,11 @@ Headers = list[tuple[bytes, bytes]]
 REQUEST_ID: Final = "vinery.request_id"
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
-    b"x-request-id, retry-after, x-should-retry, openai-processing-ms, "
-    b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
-    b"x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
+    b"x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
+    b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-limit-project-tokens, "
+    b"x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
+    b"x-ratelimit-remaining-project-tokens, x-ratelimit-reset-requests, "
+    b"x-ratelimit-reset-tokens, x-ratelimit-reset-project-tokens"
 )
 _USUAL_HEADERS: Final = b"authorization, content-type"
 # What a browser may ask to send: names only, so that nothing else can be reflected.
