@@ -143,10 +143,6 @@ class Access:
         """All of an organisation, or single ones."""
         return self.rows(Project)
 
-    def users_seen(self) -> QuerySet[User]:
-        """Oneself, and who shares an organisation or a project."""
-        return self.rows(User)
-
     def keys_seen(self) -> QuerySet[ApiKey]:
         """One's own, and those of projects that are seen."""
         return cast("QuerySet[ApiKey]", self.rows(ApiKey))

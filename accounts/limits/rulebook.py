@@ -86,10 +86,6 @@ class RuleBook:
         """From now on these rules bind."""
         self._snapshot = snapshot
 
-    def refresh(self) -> None:
-        """Both at once."""
-        self.follow(self.read())
-
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:
     """Everybody for whom a caller's requests are counted. What belongs to nobody has no

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from accounts.keytable import ANONYMOUS, Caller
 from accounts.limits.rulebook import RuleBook
 from accounts.limits.rules import EQUAL_WEIGHTS, Metric, Weights, Window
-from accounts.models import Limit, ModelWeight
+from accounts.models import Limit, LimitMetric, LimitWindow, ModelWeight
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +29,7 @@ def limit(scope: str, **changes: Any) -> Limit:
 
 def book() -> RuleBook:
     made = RuleBook()
-    made.refresh()
+    made.follow(made.read())
     return made
 
 
@@ -74,13 +74,13 @@ def test_changes_are_followed_and_nothing_is_read_without_one(
     row = limit("platform")
     following = book()
     with django_assert_num_queries(2):
-        following.refresh()
+        following.follow(following.read())
     row.amount = 5
     row.save()
-    following.refresh()
+    following.follow(following.read())
     assert [rule.amount for rule in following.rules] == [5]
     row.delete()
-    following.refresh()
+    following.follow(following.read())
     assert following.is_empty
     assert following.rules_for(CALLER, "small") == ()
 
@@ -89,7 +89,7 @@ def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
     first, second = limit("platform"), limit("key", scope_id=12)
     following = book()
     Limit.objects.filter(pk=first.pk).update(amount=7, updated_at=second.updated_at)
-    following.refresh()
+    following.follow(following.read())
     assert sorted(rule.amount for rule in following.rules) == [7, 1000]
 
 
@@ -115,6 +115,11 @@ def test_weights_are_in_thousandths() -> None:
 def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         limit(**wrong)
+
+
+def test_what_can_be_limited_is_what_can_be_counted() -> None:
+    assert set(LimitMetric.values) == {metric.value for metric in Metric}
+    assert set(LimitWindow.values) == {window.value for window in Window}
 
 
 def test_two_limits_of_one_kind_are_refused() -> None:
