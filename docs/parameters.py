@@ -37,6 +37,8 @@ Server's, and where they differ the row says so. A parameter is
 and limits are in the server's own OpenAPI document, at `/openapi.json`; wrong values and
 their errors are in [errors.md](errors.md).
 """
+# How the meaning of a member begins that its parser refuses.
+_REFUSED = "Refused: "
 _MARKS = {True: "✓", False: "~"}
 
 
@@ -77,8 +79,11 @@ def is_read(endpoint: Endpoint, name: str) -> bool:
 def _answer(endpoint: Endpoint, name: str) -> str:
     if name in REFUSED[endpoint]:
         return f"**refused**: {refusal(endpoint, name)}"
+    meaning = MEANINGS[name]
+    if meaning.startswith(_REFUSED):
+        return f"**refused**: {meaning.removeprefix(_REFUSED)}"
     state = "accepted" if name in ECHOED else "honoured"
-    return f"**{state}**: {MEANINGS[name]}"
+    return f"**{state}**: {meaning}"
 
 
 def _parts(parts: Iterable[Part]) -> str:
