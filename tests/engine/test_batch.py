@@ -3,69 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from serving.engine.batch import Batch, Broken
-from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
-from serving.transport.messages import GrammarSpec, SamplingParams, Submit
+from serving.transport.messages import GrammarSpec, SamplingParams
+from tests.engine import in_process
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import emptied, pipeline_of
 
 pytestmark = pytest.mark.live
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
 GOOD_GRAMMAR = GrammarSpec("regex", "[0-9]{20}x")
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    home = tmp_path_factory.mktemp("engine")
-    config = EngineConfig(
-        name="tiny-chat",
-        folder=TINY_CHAT,
-        device="CPU",
-        socket_path=home / "engine.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1),
-    )
-    return Pipeline(config)
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
 
 
 @pytest.fixture
 def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    batch = Batch(pipeline, capacity=16)
-    yield batch
-    for generation in [*batch._running, *batch._suspects]:
-        batch.remove(generation)
-    while pipeline.has_work:
-        pipeline.step()
+    yield from emptied(pipeline)
 
 
-def generation(
-    text: str,
-    *,
-    max_new_tokens: int = 60,
-    grammar: GrammarSpec | None = None,
-    sampling: SamplingParams | None = None,
-) -> Generation:
-    tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
-    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
-    submit = Submit(
-        id=1,
-        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=sampling or SamplingParams(),
-        max_new_tokens=max_new_tokens,
-        deadline_s=60,
-        grammar=grammar,
-    )
-    return Generation.of(None, submit)
+def generation(text: str, **values: Any) -> Generation:
+    return in_process.generation(text, **{"max_new_tokens": 60, **values})
 
 
 def step(batch: Batch) -> list[Broken]:

@@ -7,33 +7,20 @@ from pathlib import Path
 import pytest
 
 from serving.engine.batch import PipelineBroken
-from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.loop import _PROBE, EngineLoop
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import Pong
 from serving.transport.server import SocketServer
-
-from .conftest import TINY_CHAT
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import config_of, pipeline_of
 
 pytestmark = pytest.mark.live
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return Pipeline(config_of(tmp_path_factory.mktemp("engine")))
-
-
-def config_of(home: Path) -> EngineConfig:
-    return EngineConfig(
-        name="tiny-chat",
-        folder=TINY_CHAT,
-        device="CPU",
-        socket_path=home / "e.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1),
-    )
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
 
 
 class Full:
@@ -48,7 +35,7 @@ class Full:
 
 @pytest.fixture
 def loop(pipeline: Pipeline, tmp_path: Path) -> EngineLoop:
-    return EngineLoop(config_of(tmp_path), pipeline)
+    return EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline)
 
 
 @pytest.fixture

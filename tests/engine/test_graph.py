@@ -12,17 +12,9 @@ from openvino import opset13 as ops
 
 from serving.engine.batch import Batch
 from serving.engine.graph import MODEL_FILE, Twin, write_twin
-from tests.engine.test_watch import (
-    LONG_PROMPT,
-    SCORED,
-    TINY_CHAT,
-    emptied,
-    generation,
-    pipeline_of,
-    run,
-    scores,
-    tokens_of,
-)
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.test_watch import LONG_PROMPT, SCORED, scores
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 
 

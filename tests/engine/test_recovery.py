@@ -8,23 +8,21 @@ over each other's words. These tests look into the batch to know that it came to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from serving.engine.batch import Batch, Broken
-from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.engine.sharing import BLOCK
-from serving.transport.messages import GrammarSpec, SamplingParams, Submit
+from serving.transport.messages import GrammarSpec, SamplingParams
+from tests.engine import in_process
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
 
 pytestmark = pytest.mark.live
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 END = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 BEGINNING = "<|im_start|>user\nCount to"
 LIMITS = (30, 20, 25, 15)
@@ -40,57 +38,24 @@ Make = Callable[[str], Generation]
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(tmp_path_factory.mktemp("engine"), enable_prefix_caching=True)
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), enable_prefix_caching=True)
 
 
 @pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Nothing that others left can reach what this one writes."""
-    return pipeline_of(tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False)
-
-
-def pipeline_of(home: Path, **options: bool) -> Pipeline:
-    config = EngineConfig(
-        name="tiny-chat",
-        folder=TINY_CHAT,
-        device="CPU",
-        socket_path=home / "engine.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1, **options),  # type: ignore[arg-type]
-    )
-    return Pipeline(config)
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False)
 
 
 @pytest.fixture
 def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    batch = Batch(pipeline, capacity=16)
-    yield batch
-    for generation in [*batch._running, *batch._suspects]:
-        batch.remove(generation)
-    while pipeline.has_work:
-        pipeline.step()
+    yield from emptied(pipeline)
 
 
-def generation(
-    prompt: str | list[int],
-    *,
-    max_new_tokens: int = 120,
-    grammar: GrammarSpec | None = None,
-    sampling: SamplingParams | None = None,
-) -> Generation:
-    ids = prompt
-    if isinstance(prompt, str):
-        ids = TOKENIZER.encode(prompt, add_special_tokens=False).ids
-    submit = Submit(
-        id=1,
-        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=sampling or SamplingParams(),
-        max_new_tokens=max_new_tokens,
-        deadline_s=60,
-        grammar=grammar,
-    )
-    return Generation.of(None, submit)
+def generation(prompt: str | list[int], **values: Any) -> Generation:
+    """That goes on from the words as they are."""
+    ids = ids_of(prompt) if isinstance(prompt, str) else prompt
+    return in_process.generation(ids, **{"max_new_tokens": 120, **values})
 
 
 def step(batch: Batch) -> list[Broken]:

@@ -24,19 +24,9 @@ from serving.transport.messages import (
     LogprobsSpec,
     SamplingParams,
 )
-from tests.engine.conftest import StartEngine
-from tests.engine.test_watch import (
-    LONG_PROMPT,
-    TINY_CHAT,
-    config_of,
-    emptied,
-    generation,
-    pipeline_of,
-    run,
-    scores,
-    searched,
-    tokens_of,
-)
+from tests.engine.conftest import TINY_CHAT, StartEngine
+from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.test_watch import LONG_PROMPT, scores, searched
 
 TINY_DRAFT = TINY_CHAT.parent / "tiny-draft"
 VOCAB_SIZES = st.integers(2, 300_000)

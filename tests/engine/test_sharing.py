@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from tokenizers import Tokenizer
 
 from serving.engine.batch import Batch, PipelineBroken
-from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.engine.sharing import BLOCK, Reading, SharedBlocks, TokenIds
-from serving.transport.messages import GrammarSpec, SamplingParams, Submit
-
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
+from serving.transport.messages import GrammarSpec, SamplingParams
+from tests.engine import in_process
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
 
 
 def ids(*numbers: int) -> TokenIds:
@@ -116,46 +114,27 @@ def test_a_prompt_with_a_key_spoils_nothing_for_those_of_another() -> None:
     assert blocks.key_for(ids(1, 2, 3), b"alice's secret") != b"alice's secret"
 
 
+SLOW = {"max_num_batched_tokens": 24}  # of a prompt, in a step
+
+
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(tmp_path_factory.mktemp("engine"), EngineOptions(num_threads=1))
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
 
 
 @pytest.fixture(scope="module")
 def slow_reader(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Reads no more than 24 tokens in a step."""
-    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
-    return pipeline_of(tmp_path_factory.mktemp("engine"), options)
-
-
-def pipeline_of(home: Path, options: EngineOptions) -> Pipeline:
-    config = EngineConfig(
-        name="tiny-chat",
-        folder=TINY_CHAT,
-        device="CPU",
-        socket_path=home / "engine.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=options,
-    )
-    return Pipeline(config)
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), **SLOW)
 
 
 @pytest.fixture
 def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from batch_on(pipeline)
+    yield from emptied(pipeline)
 
 
 @pytest.fixture
 def slow_batch(slow_reader: Pipeline) -> Iterator[Batch]:
-    yield from batch_on(slow_reader)
-
-
-def batch_on(pipeline: Pipeline) -> Iterator[Batch]:
-    batch = Batch(pipeline, capacity=16)
-    yield batch
-    while pipeline.has_work:
-        pipeline.step()
+    yield from emptied(slow_reader)
 
 
 def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
@@ -177,10 +156,9 @@ def run(batch: Batch, *generations: Generation) -> None:
 def generation(
     prompt: str, max_new_tokens: int, sampling: SamplingParams | None = None
 ) -> Generation:
-    token_ids = np.array(TOKENIZER.encode(prompt, add_special_tokens=False).ids, dtype="<i4")
-    sampling = sampling or SamplingParams()
-    submit = Submit(1, token_ids.tobytes(), sampling, max_new_tokens, deadline_s=60)
-    return Generation.of(None, submit)
+    """That goes on from the words as they are."""
+    ids = ids_of(prompt)
+    return in_process.generation(ids, max_new_tokens=max_new_tokens, sampling=sampling)
 
 
 @pytest.mark.live
@@ -237,8 +215,7 @@ def test_a_prompt_given_up_half_read_spoils_no_later_one(slow_batch: Batch, numb
 
 @pytest.mark.live
 def test_where_prompts_cannot_be_told_apart_they_are_read_to_their_end(tmp_path: Path) -> None:
-    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
-    pipeline = pipeline_of(tmp_path, options)
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
     pipeline.forgo_salt()
     batch = Batch(pipeline, capacity=16)
     given_up, not_begun = (generation(LONG_QUESTION, 8) for _ in range(2))
@@ -257,8 +234,7 @@ def test_where_prompts_cannot_be_told_apart_they_are_read_to_their_end(tmp_path:
 
 @pytest.mark.live
 def test_a_failed_step_in_the_middle_of_such_a_prompt_needs_a_new_pipeline(tmp_path: Path) -> None:
-    options = EngineOptions(num_threads=1, max_num_batched_tokens=24)
-    pipeline = pipeline_of(tmp_path, options)
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
     pipeline.forgo_salt()
     batch = Batch(pipeline, capacity=16)
     bad = generation("Hi", 8)

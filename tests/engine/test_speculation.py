@@ -17,17 +17,9 @@ from serving.transport.messages import (
     SamplingParams,
     ThoughtBudget,
 )
-from tests.engine.test_watch import (
-    SCORED,
-    TINY_CHAT,
-    TOKENIZER,
-    chat,
-    emptied,
-    generation,
-    pipeline_of,
-    run,
-    scores,
-)
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
+from tests.engine.test_watch import SCORED, scores
 
 pytestmark = pytest.mark.live
 

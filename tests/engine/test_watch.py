@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from tokenizers import Tokenizer
 
-from serving.engine.batch import Batch, Broken, PipelineBroken
-from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.batch import Batch, PipelineBroken
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
 from serving.engine.watch import Watch
@@ -22,32 +20,23 @@ from serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     SamplingParams,
-    Submit,
     ThoughtBudget,
+)
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import (
+    TOKENIZER,
+    chat,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+    tokens_of,
 )
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 
 pytestmark = pytest.mark.live
 
-TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two steps of it
-
-
-def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
-    return Pipeline(config_of(folder, home, **options))
-
-
-def config_of(folder: Path, home: Path, **options: object) -> EngineConfig:
-    return EngineConfig(
-        name="model",
-        folder=folder,
-        device="CPU",
-        socket_path=home / "engine.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1, **options),  # type: ignore[arg-type]
-    )
 
 
 @pytest.fixture(scope="module")
@@ -58,66 +47,6 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 @pytest.fixture
 def batch(pipeline: Pipeline) -> Iterator[Batch]:
     yield from emptied(pipeline)
-
-
-def emptied(pipeline: Pipeline) -> Iterator[Batch]:
-    batch = Batch(pipeline, capacity=16)
-    yield batch
-    for generation in [*batch._running, *batch._suspects]:
-        batch.remove(generation)
-    while pipeline.has_work:
-        pipeline.step()
-
-
-def chat(text: str, *, thinks: bool = False) -> list[int]:
-    thought = "<think>\n" if thinks else "<think>\n\n</think>\n\n"
-    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{thought}"
-    return list(TOKENIZER.encode(prompt, add_special_tokens=False).ids)
-
-
-def generation(
-    prompt: str | list[int],
-    logits: LogitsSpec | None = None,
-    *,
-    max_new_tokens: int = 40,
-    grammar: GrammarSpec | None = None,
-    sampling: SamplingParams | None = None,
-    cache_key: bytes | None = None,
-) -> Generation:
-    ids = chat(prompt) if isinstance(prompt, str) else prompt
-    submit = Submit(
-        id=1,
-        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=sampling or SamplingParams(),
-        max_new_tokens=max_new_tokens,
-        deadline_s=60,
-        grammar=grammar,
-        logits=logits,
-        cache_key=cache_key,
-    )
-    made = Generation.of(None, submit)
-    if logits is not None:
-        made.watch = Watch(submit, made.prompt_ids, ())
-    return made
-
-
-def run(batch: Batch, *generations: Generation) -> list[Broken]:
-    for each in generations:
-        assert batch.add(each) is None
-    broken: list[Broken] = []
-    while len(batch):
-        step = batch.step()
-        broken += step.broken
-        for made in step.made:
-            made.generation.tokens += made.token_ids
-            made.generation.logprobs += made.logprobs
-    return broken
-
-
-def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:
-    each = generation(*args, **values)  # type: ignore[arg-type]
-    assert run(batch, each) == []
-    return each.tokens
 
 
 def test_a_bias_of_100_makes_a_token_appear_and_minus_100_makes_it_vanish(batch: Batch) -> None:

@@ -1,0 +1,100 @@
+"""A pipeline on a model in this process, and generations for it: what the tests of the batch
+and of what it sees have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from serving.engine.batch import Batch, Broken
+from serving.engine.config import EngineConfig, EngineOptions
+from serving.engine.generation import Generation
+from serving.engine.pipeline import Pipeline
+from serving.engine.watch import Watch
+from serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
+from tests.engine.conftest import TINY_CHAT
+
+TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
+
+
+def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
+    return Pipeline(config_of(folder, home, **options))
+
+
+def config_of(folder: Path, home: Path, **options: object) -> EngineConfig:
+    return EngineConfig(
+        name="model",
+        folder=folder,
+        device="CPU",
+        socket_path=home / "engine.sock",
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(num_threads=1, **options),  # type: ignore[arg-type]
+    )
+
+
+def emptied(pipeline: Pipeline) -> Iterator[Batch]:
+    batch = Batch(pipeline, capacity=16)
+    yield batch
+    for generation in [*batch._running, *batch._suspects]:
+        batch.remove(generation)
+    while pipeline.has_work:
+        pipeline.step()
+
+
+def ids_of(text: str) -> list[int]:
+    return list(TOKENIZER.encode(text, add_special_tokens=False).ids)
+
+
+def chat(text: str, *, thinks: bool = False) -> list[int]:
+    thought = "<think>\n" if thinks else "<think>\n\n</think>\n\n"
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{thought}"
+    return ids_of(prompt)
+
+
+def generation(
+    prompt: str | list[int],
+    logits: LogitsSpec | None = None,
+    *,
+    max_new_tokens: int = 40,
+    grammar: GrammarSpec | None = None,
+    sampling: SamplingParams | None = None,
+    cache_key: bytes | None = None,
+) -> Generation:
+    ids = chat(prompt) if isinstance(prompt, str) else prompt
+    submit = Submit(
+        id=1,
+        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
+        sampling=sampling or SamplingParams(),
+        max_new_tokens=max_new_tokens,
+        deadline_s=60,
+        grammar=grammar,
+        logits=logits,
+        cache_key=cache_key,
+    )
+    made = Generation.of(None, submit)
+    if logits is not None:
+        made.watch = Watch(submit, made.prompt_ids, ())
+    return made
+
+
+def run(batch: Batch, *generations: Generation) -> list[Broken]:
+    for each in generations:
+        assert batch.add(each) is None
+    broken: list[Broken] = []
+    while len(batch):
+        step = batch.step()
+        broken += step.broken
+        for made in step.made:
+            made.generation.tokens += made.token_ids
+            made.generation.logprobs += made.logprobs
+    return broken
+
+
+def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:
+    each = generation(*args, **values)  # type: ignore[arg-type]
+    assert run(batch, each) == []
+    return each.tokens
