@@ -30,11 +30,11 @@ def client_of(running: Running, key: str | None = None) -> openai.OpenAI:
 
 
 async def leave_in_the_middle(running: Running) -> None:
-    body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "stream": True}
+    body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "ignore_eos": True}
     headers = {"authorization": f"Bearer {running.api_key}"}
     async with (
         httpx.AsyncClient(base_url=running.base_url, headers=headers, timeout=60) as client,
-        client.stream("POST", "/v1/completions", json=body) as response,
+        client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response,
     ):
         async for _ in response.aiter_lines():
             return
