@@ -26,9 +26,15 @@ _MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
 class Connection:
     """One gateway. `send` never blocks; `is_open` turns false when the peer is gone."""
 
-    def __init__(self, peer: socket.socket, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self,
+        peer: socket.socket,
+        selector: selectors.BaseSelector,
+        on_close: Callable[[Connection], None],
+    ) -> None:
         self._socket = peer
         self._selector = selector
+        self._on_close = on_close
         self._frames = FrameReader()
         self._outbox = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
@@ -73,6 +79,7 @@ class Connection:
             self.is_open = False
             self._selector.unregister(self._socket)
             self._socket.close()
+            self._on_close(self)
 
     def _write(self, frame: bytes) -> int:
         try:
@@ -108,6 +115,7 @@ class SocketServer:
 
     def __init__(self, path: Path, greeting: Callable[[], msgspec.Struct]) -> None:
         self._greeting = greeting
+        self._closed: list[Connection] = []  # which nobody has been told
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(path)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -123,13 +131,16 @@ class SocketServer:
     def poll(self, timeout_s: float) -> list[Incoming]:
         """Everything that has arrived, after at most `timeout_s` of waiting for it."""
         incoming: list[Incoming] = []
-        for key, events in self._selector.select(timeout_s):
+        for key, events in self._selector.select(0 if self._closed else timeout_s):
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.data, Connection):
                 incoming += _serve(key.data, events)
             else:
                 key.data()
+        # Also those that were found out to be gone by sending to them.
+        incoming += [Incoming(connection, None) for connection in self._closed]
+        self._closed.clear()
         return incoming
 
     def close(self) -> None:
@@ -144,7 +155,7 @@ class SocketServer:
         with contextlib.suppress(OSError):
             peer, _ = self._listener.accept()
             peer.setblocking(False)
-            connection = Connection(peer, self._selector)
+            connection = Connection(peer, self._selector, self._closed.append)
             self._selector.register(peer, selectors.EVENT_READ, connection)
             connection.send(self._greeting())
 
@@ -152,11 +163,9 @@ class SocketServer:
 def _serve(connection: Connection, events: int) -> list[Incoming]:
     if events & selectors.EVENT_WRITE:
         connection.flush()
-    messages = connection.receive() if events & selectors.EVENT_READ else []
-    incoming = [Incoming(connection, message) for message in messages]
-    if not connection.is_open:
-        incoming.append(Incoming(connection, None))
-    return incoming
+    if not events & selectors.EVENT_READ:
+        return []
+    return [Incoming(connection, message) for message in connection.receive()]
 
 
 def _listen(path: Path) -> socket.socket:
