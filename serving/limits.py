@@ -35,9 +35,9 @@ from serving.flow.meter import Meter
 
 log = logging.getLogger(__name__)
 
-# So many tokens of each answer are reserved at a time. More would keep tokens from others
-# that may never be used; fewer would ask too often.
-_GRANT_PER_ANSWER: Final = 128
+# So many tokens of each answer are reserved at a time, beside those ahead. More would keep
+# tokens from others that may never be used; fewer would ask too often.
+_GRANT_PER_ANSWER: Final = 64
 _RESTORE_ALL_S: Final = 600.0
 _NEVER: Final = 1 << 62
 _WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
@@ -271,7 +271,8 @@ class Quota:
         # Nothing is known of a search before its end, so that it cannot be stopped in time.
         if _is_search(job):
             return self._num_wanted
-        return min(self._num_wanted, _GRANT_PER_ANSWER * self._num_answers)
+        each = AHEAD_PER_ANSWER + _GRANT_PER_ANSWER
+        return min(self._num_wanted, each * self._num_answers)
 
     def _grant(self, num_tokens: int) -> None:
         self._num_granted += num_tokens

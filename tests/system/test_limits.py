@@ -16,8 +16,8 @@ from tests import stores
 from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, rows
 from tests.system.limiting import (
-    LATE,
     MODEL,
+    ONE_STEP,
     SEEN_S,
     ask,
     ask_at_once,
@@ -130,7 +130,7 @@ def test_five_hundred_at_once_use_a_quota_up_and_no_more(platform: Running) -> N
     settled_rows(platform, before + 500)
     assert set(statuses) <= {200, 429, 503}
     used = num_tokens(platform, before)
-    assert 9_500 < used <= 10_000 + (LATE if stores.IS_SCALED else 0), used
+    assert 9_500 < used <= 10_000 + (ONE_STEP if stores.IS_SCALED else 0), used
 
 
 def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
