@@ -86,6 +86,7 @@ class EngineLoop:
         self._num_unused_tokens = 0
         self._ended = Ended(config.books_dir)
         self._is_stopping = False
+        self._is_orphan = False
         self._server: SocketServer | None = None
 
     def warm_up(self) -> None:
@@ -137,7 +138,8 @@ class EngineLoop:
         try:
             while not self._is_stopping:
                 self._turn(server)
-            self._reject_all()
+            if not self._is_orphan:
+                self._reject_all()
         finally:
             self._grammars.close()
             server.close()
@@ -147,9 +149,19 @@ class EngineLoop:
         self._is_stopping = True
 
     def watch_parent(self, fd: int) -> None:
-        """Stop when this descriptor, held open by the parent, reaches its end."""
+        """Stop when this descriptor, held open by the parent, reaches its end.
+
+        Whoever replaces the parent will start another engine: requests are not refused, but
+        lose this one, and so go to the next.
+        """
         assert self._server is not None
-        self._server.watch(fd, lambda: None if os.read(fd, 1024) else self.stop())
+
+        def listen() -> None:
+            if not os.read(fd, 1024):
+                self._is_orphan = True
+                self.stop()
+
+        self._server.watch(fd, listen)
 
     def _turn(self, server: SocketServer) -> None:
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_room)

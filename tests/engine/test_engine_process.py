@@ -10,7 +10,13 @@ import pytest
 
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient
-from serving.transport.messages import EngineStats, GrammarSpec, SamplingParams, TokenOutput
+from serving.transport.messages import (
+    EngineStats,
+    GrammarSpec,
+    Rejected,
+    SamplingParams,
+    TokenOutput,
+)
 from serving.transport.run import EngineGone
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
@@ -203,6 +209,23 @@ async def test_an_unloaded_engine_tells_its_running_generations(start_engine: St
 
         assert answer.rejection is not None
         assert answer.rejection.code == "model_not_ready"
+
+
+async def test_an_engine_that_loses_its_node_loses_its_generations_and_refuses_none(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine() as gateway:
+        run = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
+        await run.next(TIMEOUT_S)
+        node_end = gateway.process._process
+        assert node_end is not None and node_end.stdin is not None
+        node_end.stdin.close()
+
+        with pytest.raises(EngineGone):
+            while True:
+                said = await run.next(TIMEOUT_S)
+                assert said
+                assert not any(isinstance(each, Rejected) for each in said)
 
 
 async def test_a_killed_engine_is_told_to_whoever_waits(start_engine: StartEngine) -> None:
