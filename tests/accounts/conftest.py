@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
+from accounts import changes
+from accounts.actors import Actor, acting_as
 from accounts.keys import NewKey, create_key
-from accounts.models import User
+from accounts.keytable import KeyTable
+from accounts.models import AuditEntry, Organization, User
+from tests.accounts.key_tables import Clock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
 
@@ -50,3 +54,23 @@ def new_key(alice: User) -> Callable[..., NewKey]:
         return create_key(**{"owner": alice, "name": name, **changes})  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(clock: Clock) -> KeyTable:
+    return KeyTable(clock=clock)
+
+
+@pytest.fixture
+def chain(db: None) -> list[AuditEntry]:
+    """Five entries."""
+    with acting_as(Actor(1, "root", "192.0.2.1")):
+        organization = changes.add(Organization(name="acme"))
+        for number in range(4):
+            changes.change(organization, name=f"acme {number}")
+    return list(AuditEntry.objects.order_by("number"))

@@ -1,0 +1,246 @@
+"""What time does to limits: windows begin, leases end, and the books remember."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from accounts.limits.calendar import window_at
+from accounts.limits.leases import Floor
+from accounts.limits.limiter import LEASE_TTL_S, Limiter
+from accounts.limits.rules import NOTHING, Metric, Spent, Window
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.conftest import Clock
+
+MINUTE = Window.MINUTE
+
+
+# -- Windows ----------------------------------------------------------------------------------
+
+
+async def test_a_bucket_refills_in_a_line(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(tokens, num_input_tokens=599))
+
+    remaining = []
+    for _ in range(4):
+        (level,) = await limiter.levels([tokens])
+        remaining.append((level.num_remaining, level.reset_s))
+        clock.pass_s(24.0)
+
+    assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
+
+
+async def test_a_refused_claim_is_granted_after_its_wait_and_not_before(
+    limiter: Limiter, clock: Clock
+) -> None:
+    tokens = rule(window=MINUTE, amount=50_000)
+    await granted(limiter, claim(tokens, num_input_tokens=47_948))
+    asked = claim(tokens, num_input_tokens=3_005)
+
+    denial = await denied(limiter, asked)
+    assert denial.wait_s == pytest.approx(1.146)
+    clock.pass_s(1.145)
+    await denied(limiter, asked)
+    clock.pass_s(0.001)
+    await granted(limiter, asked)
+
+
+async def test_a_day_starts_anew_at_midnight_where_the_rule_lives(
+    limiter: Limiter, clock: Clock
+) -> None:
+    # 18:30 in India, of an offset of five hours and a half.
+    clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
+    tokens = rule(amount=100, time_zone="Asia/Kolkata")
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    denial = await denied(limiter, claim(tokens))
+    assert denial.wait_s == 5.5 * 3600
+    assert denial.is_quota
+    clock.pass_s(5.5 * 3600 - 0.001)
+    await denied(limiter, claim(tokens))
+    clock.pass_s(0.002)
+    await granted(limiter, claim(tokens))
+
+
+async def test_a_late_settlement_does_not_touch_the_next_window(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    late = await granted(limiter, claim(tokens, num_input_tokens=60))
+    too_dear = await granted(limiter, claim(tokens, num_input_tokens=10))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+
+    await limiter.settle(late, NOTHING)
+    await limiter.settle(too_dear, Spent(50))
+
+    assert await used(limiter, tokens) == [30]
+
+
+async def test_what_is_made_after_midnight_counts_after_midnight(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+
+    await limiter.extend(lease, 40)
+    assert await used(limiter, tokens) == [40]
+    # Of 40 that were granted 10 were made; the last grants are the ones not used.
+    await limiter.settle(lease, Spent(num_input_tokens=60, num_output_tokens=11))
+
+    assert await used(limiter, tokens) == [10]
+
+
+async def test_no_more_is_given_back_than_was_reserved_after_midnight(
+    limiter: Limiter, clock: Clock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+    await limiter.extend(lease, 10)
+
+    await limiter.settle(lease, Spent(num_input_tokens=20))
+
+    assert await used(limiter, tokens) == [30]
+
+
+async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: Clock) -> None:
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
+    lease = await granted(limiter, claim(budget, num_input_tokens=99))
+    await limiter.settle(lease, Spent(99, 1))
+
+    clock.pass_s(400 * 86_400)
+
+    denial = await denied(limiter, claim(budget))
+    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
+
+
+async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock: Clock) -> None:
+    rules = rule(window=MINUTE, amount=600), rule(amount=1000)
+    await granted(limiter, claim(*rules, num_input_tokens=299))
+
+    clock.pass_s(-86_400.0)
+    assert await used(limiter, *rules) == [300, 300]
+    await granted(limiter, claim(*rules, num_input_tokens=99))
+    clock.pass_s(10.0)
+
+    assert await used(limiter, *rules) == [300, 400]
+    clock.pass_s(86_400.0 - 10.0)
+    assert await used(limiter, *rules) == [0, 400]
+
+
+def go_to_midnight(clock: Clock) -> None:
+    """To the last second of the day, in UTC."""
+    _, midnight_ms = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    clock.now_s = midnight_ms / 1000 - 1
+
+
+# -- Places -----------------------------------------------------------------------------------
+
+
+async def test_a_place_is_held_until_settled(limiter: Limiter) -> None:
+    place = places(2)
+    first = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    denial = await denied(limiter, claim(place))
+    assert denial.wait_s == 1.0
+    assert not denial.is_quota
+    await limiter.settle(first, Spent())
+    await granted(limiter, claim(place))
+
+    assert await used(limiter, place) == [2]
+
+
+async def test_the_dead_lose_their_place_and_what_they_reserved(
+    limiter: Limiter, clock: Clock
+) -> None:
+    place, tokens = places(1), rule(amount=100)
+    dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
+
+    clock.pass_s(LEASE_TTL_S - 0.001)
+    await denied(limiter, claim(place))
+    clock.pass_s(0.001)
+    await granted(limiter, claim(place))
+    await limiter.settle(dead, NOTHING)
+
+    assert await used(limiter, place, tokens) == [1, 50]
+    assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    settled = await granted(limiter, claim(place))
+    await limiter.settle(settled, Spent())
+
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+
+    assert await used(limiter, place) == [1]
+    await limiter.settle(kept, Spent())
+    assert await used(limiter, place) == [0]
+
+
+async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S / 2)
+    await limiter.renew([kept])
+    clock.pass_s(LEASE_TTL_S / 2)
+
+    assert await used(limiter, place) == [1]
+
+
+async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:
+    place = places(1)
+    lease = await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([lease])
+
+    assert await used(limiter, place) == [0]
+
+
+# -- The books ----------------------------------------------------------------------------------
+
+
+async def test_the_books_raise_what_is_used_and_never_lower_it(
+    limiter: Limiter, clock: Clock
+) -> None:
+    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
+    bucket = rule(window=MINUTE)
+    await granted(limiter, claim(other_day, num_input_tokens=79))
+
+    await limiter.restore(
+        [
+            Floor(day, 70, since_ms=today_ms),
+            Floor(other_day, 70, since_ms=today_ms),
+            Floor(budget, 55),
+            Floor(bucket, 55),
+        ]
+    )
+
+    assert await used(limiter, day, other_day, budget, bucket) == [70, 80, 55, 0]
+
+
+async def test_the_books_of_another_day_say_nothing_about_this_one(
+    limiter: Limiter, clock: Clock
+) -> None:
+    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    day = rule(amount=100)
+
+    await limiter.restore([Floor(day, 70, since_ms=today_ms - 86_400_000)])
+
+    assert await used(limiter, day) == [0]

@@ -1,0 +1,219 @@
+"""The chain of the audit log: nothing in it is changed, taken out or put in unseen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts import audit, changes
+from accounts.audit import BEGINNING, Break, verify
+from accounts.errors import AppendOnly
+from accounts.models import (
+    AuditEntry,
+    Organization,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def forge(entry_number: int, /, **values: object) -> None:
+    """Change an entry behind the model's back, as someone with the database can."""
+    columns = ", ".join(f"{name} = %s" for name in values)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE accounts_auditentry SET {columns} WHERE number = %s",
+            [*values.values(), entry_number],
+        )
+
+
+def take_out(*numbers: int) -> None:
+    with connection.cursor() as cursor:
+        for number in numbers:
+            cursor.execute("DELETE FROM accounts_auditentry WHERE number = %s", [number])
+
+
+def test_entries_are_chained_from_a_beginning(chain: list[AuditEntry]) -> None:
+    hashes = [BEGINNING, *(entry.hash for entry in chain)]
+
+    assert [entry.previous_hash for entry in chain] == hashes[:-1]
+    assert [entry.number for entry in chain] == [1, 2, 3, 4, 5]
+    assert len(set(hashes)) == 6
+    verdict = verify()
+    assert (verdict.num_entries, verdict.newest_hash, verdict.broken) == (5, hashes[-1], None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("actor", "mallory"),
+        ("actor_id", 99),
+        ("ip", "203.0.113.9"),
+        ("action", "organization.delete"),
+        ("target", "other"),
+        ("target_id", "77"),
+        ("target_kind", "key"),
+        ("organization_id", None),
+        ("before", '{"name": "forged"}'),
+        ("after", "null"),
+        ("created_at", datetime(2020, 1, 1, tzinfo=UTC)),
+        ("previous_hash", "f" * 64),
+        ("hash", "f" * 64),
+    ],
+)
+def test_a_changed_entry_is_found(chain: list[AuditEntry], column: str, value: object) -> None:
+    forge(3, **{column: value})
+
+    verdict = verify()
+
+    assert (verdict.broken, verdict.number) == (Break.CHANGED, 3)
+    assert verdict.newest_hash == chain[1].hash
+
+
+def test_an_entry_that_was_taken_out_is_found(chain: list[AuditEntry]) -> None:
+    take_out(2, 3)
+    verdict = verify()
+    assert (verdict.broken, verdict.number) == (Break.MISSING, 2)
+    assert verdict.message == "Entries 2 to 3 are missing."
+
+
+def test_an_entry_that_was_taken_out_and_its_number_given_away_is_found(
+    chain: list[AuditEntry],
+) -> None:
+    take_out(2)
+    for number in (3, 4, 5):
+        forge(number, number=number - 1)
+    verdict = verify()
+    assert (verdict.broken, verdict.number) == (Break.CHANGED, 2)
+
+
+def test_an_entry_that_was_put_in_with_a_hash_of_its_own_is_found(
+    chain: list[AuditEntry],
+) -> None:
+    replaced = chain[2]
+    replaced.actor = "mallory"
+    forge(3, actor="mallory", hash=audit.hash_of(replaced))
+
+    verdict = verify()
+
+    assert (verdict.broken, verdict.number) == (Break.INSERTED, 4)
+    assert "does not follow entry 3" in verdict.message
+
+
+def test_an_entry_before_the_first_is_found(chain: list[AuditEntry]) -> None:
+    take_out(1)
+    forge(2, number=0)
+    assert verify().broken is Break.INSERTED
+
+
+def test_a_chain_without_its_end_looks_whole_unless_its_end_is_known(
+    chain: list[AuditEntry],
+) -> None:
+    kept = verify().newest_hash
+    take_out(4, 5)
+
+    assert verify().broken is None
+    verdict = verify(kept)
+    assert (verdict.broken, verdict.number) == (Break.CUT, 4)
+    assert kept in verdict.message
+
+
+def test_a_chain_that_has_grown_still_has_the_entry_that_was_the_newest(
+    chain: list[AuditEntry],
+) -> None:
+    assert verify(chain[2].hash).broken is None
+
+
+def test_the_model_lets_nobody_change_or_delete_entries(chain: list[AuditEntry]) -> None:
+    entry = chain[0]
+    ways: list[Callable[[], Any]] = [
+        entry.save,
+        entry.delete,
+        lambda: entry.save(update_fields=["actor"]),
+        lambda: AuditEntry.objects.filter(pk=entry.pk).update(actor="mallory"),
+        lambda: AuditEntry.objects.all().delete(),
+        lambda: AuditEntry.objects.bulk_update([entry], ["actor"]),
+        lambda: AuditEntry.objects.bulk_create([AuditEntry()]),
+    ]
+    entry.actor = "mallory"
+    for way in ways:
+        with pytest.raises(AppendOnly, match="only added to"):
+            way()
+    assert verify() == audit.Verdict(5, chain[-1].hash)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    | st.text(st.characters(codec="utf-8"), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    before=st.dictionaries(st.sampled_from("abc"), JSON), after=st.dictionaries(st.just("d"), JSON)
+)
+def test_whatever_is_told_gives_the_same_hash_when_it_is_read_again(
+    db: None, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    with transaction.atomic():
+        audit.record("change", Organization(pk=1, name="x"), before=before, after=after)
+        assert verify().broken is None
+        transaction.set_rollback(True)
+
+
+def test_no_database_is_asked_to_store_a_nul(db: None) -> None:
+    entry = audit.record("change", Organization(pk=1, name="x"), after={"a\0": {"b\0": "c\0"}})
+
+    assert entry.after == {"a": {"b": "c"}}
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[Callable[[int], None], int], list[BaseException]]]:
+    """Runs a function in many threads at once; returns what they raised."""
+
+    def run(work: Callable[[int], None], num_threads: int) -> list[BaseException]:
+        errors: list[BaseException] = []
+
+        def one(number: int) -> None:
+            try:
+                work(number)
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                connection.close()
+
+        workers = [threading.Thread(target=one, args=[n]) for n in range(num_threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return errors
+
+    yield run
+
+
+@pytest.mark.django_db(transaction=True)
+def test_writers_at_the_same_time_do_not_fork_the_chain(threads: Any) -> None:
+    rows = [Organization.objects.create(name=f"org {number}") for number in range(6)]
+
+    def rename(number: int) -> None:
+        for again in range(5):
+            changes.change(rows[number], name=f"org {number} {again}")
+
+    assert threads(rename, len(rows)) == []
+    verdict = verify()
+    assert (verdict.num_entries, verdict.broken) == (30, None)
