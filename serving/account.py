@@ -14,6 +14,7 @@ from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.live import LiveRequest
+from serving.quota import Quota
 from serving.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Account:
         self._runtime = runtime
         self._is_settled = False
         self.meter = Meter()
-        self.quota = runtime.limits.quota(caller, request_id)
+        self.quota = Quota(runtime.limits, caller, request_id)
         self.num_response_bytes = 0
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
