@@ -14,9 +14,6 @@ from tests.system.books import execute, rows
 MODEL = "tiny-chat"
 # Two refreshes of the snapshot and a little.
 SEEN_S = 1.2
-# Where limits are counted elsewhere, an engine may be told late to end an answer: by so much as
-# one step of it makes, of 64 answers at most.
-ONE_STEP = 64
 
 
 def limit(
