@@ -28,6 +28,7 @@ class Row(NamedTuple):
     username: str
     key_name: str
     queue_ms: float | None
+    prefill_ms: float | None
     first_token_ms: float | None
     total_ms: float | None
 
