@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -192,7 +193,15 @@ def looks_like_key(text: str | bytes) -> bool:
 
 def digest_of(secret: bytes, pepper: bytes) -> bytes:
     """What is stored of a key, 32 bytes."""
-    return hmac.digest(pepper, secret, "sha256")
+    # Not `hmac.digest`: it lets other threads run, and the event loop would wait for them.
+    keyed = _keyed(pepper).copy()
+    keyed.update(secret)
+    return keyed.digest()
+
+
+@lru_cache(maxsize=16)
+def _keyed(pepper: bytes) -> hmac.HMAC:
+    return hmac.new(pepper, digestmod="sha256")
 
 
 def new_secret(env: str = _ENV) -> str:

@@ -32,6 +32,7 @@ from accounts.stamps import Stamped
 # How late a row may become visible after its `updated_at`: the longest transaction that
 # writes keys or users, plus the difference between the clocks of two hosts.
 OVERLAP_S = 30.0
+_SCHEME = b"bearer"
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,9 @@ class KeyTable:
 
         `now` is Unix time in seconds. Raises `KeyRefused`.
         """
-        entry = self._find(_key_in(authorization))
+        if isinstance(authorization, str):
+            authorization = authorization.encode("utf-8", "replace")
+        entry = self._find(authorization or b"")
         if entry.refusal is not None:
             raise KeyRefused(entry.refusal)
         if entry.expires_at_s is not None:
@@ -159,27 +162,26 @@ class KeyTable:
             num_project_inactive=refusals[Refusal.PROJECT_INACTIVE],
         )
 
-    def _find(self, secret: bytes) -> _Entry:
-        # An ordinary look-up: it compares keyed digests, and nobody can steer a digest
-        # towards another one without the pepper, so its time tells nothing.
-        for pepper in self._peppers:
-            entry = self._entries.get(digest_of(secret, pepper))
-            if entry is not None:
-                return entry
-        raise KeyRefused(Refusal.UNKNOWN)
+    def _find(self, authorization: bytes) -> _Entry:
+        scheme, _, secret = authorization.partition(b" ")
+        if scheme.lower() == _SCHEME:
+            # An ordinary look-up: it compares keyed digests, and nobody can steer a digest
+            # towards another one without the pepper, so its time tells nothing.
+            for pepper in self._peppers:
+                entry = self._entries.get(digest_of(secret, pepper))
+                if entry is not None:
+                    return entry
+        raise KeyRefused(_reason(authorization))
 
 
-def _key_in(authorization: bytes | str | None) -> bytes:
-    """The key in `Bearer <key>`, if it is well formed."""
-    if isinstance(authorization, str):
-        authorization = authorization.encode("utf-8", "replace")
+def _reason(authorization: bytes) -> Refusal:
+    """Why there is no key of this header. Most have one: only the others are looked at."""
     # A client without a key often sends the scheme alone.
-    if not authorization or authorization.strip().lower() in (b"", b"bearer"):
-        raise KeyRefused(Refusal.MISSING)
+    if authorization.strip().lower() in (b"", _SCHEME):
+        return Refusal.MISSING
     scheme, _, secret = authorization.partition(b" ")
-    if scheme.lower() != b"bearer" or not looks_like_key(secret):
-        raise KeyRefused(Refusal.MALFORMED)
-    return secret
+    is_key = scheme.lower() == _SCHEME and looks_like_key(secret)
+    return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
 def _put(entries: dict[bytes, _Entry], open_ids: set[int], rows: Iterable[KeyRow]) -> None:

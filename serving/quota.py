@@ -33,8 +33,6 @@ class Quota:
         self._request_id = request_id
         self._lease: Lease | None = None
         self._weights = EQUAL_WEIGHTS
-        self._num_wanted = 0  # tokens of all answers at most
-        self._num_answers = 1
         self._bound: dict[int, BoundLimit] = {}
         self.num_granted = 0
         self.is_last = False
@@ -65,9 +63,14 @@ class Quota:
         rules = self._limits.book.rules_for(self._caller, model)
         if not rules:
             return
-        self._num_answers = max(1, len(job.submits))
-        self._num_wanted = _num_wanted(job)
-        wanted = self._first_grant(job)
+        is_search = _is_search(job)
+        num_each = job.request.n if is_search else 1
+        num_answers = max(1, len(job.submits))
+        # Tokens of all answers, if each takes as long as it may.
+        num_wanted = sum([submit.max_new_tokens for submit in job.submits]) * num_each
+        # Nothing is known of a search before its end, so that it cannot be stopped in time.
+        first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
+        wanted = min(num_wanted, first)
         claim = Claim(
             lease_id=self._request_id,
             rules=rules,
@@ -77,8 +80,8 @@ class Quota:
             owner=str(self._caller.key_id),
         )
         answer = await self._limits.reserve(claim)
-        least = min(self._num_answers, self._num_wanted)
-        if isinstance(answer, Denial) and not _is_search(job) and claim.num_output_tokens > least:
+        least = min(num_answers, num_wanted)
+        if isinstance(answer, Denial) and not is_search and claim.num_output_tokens > least:
             # Where few are left, they are for whoever comes.
             claim = structs.replace(claim, num_output_tokens=least)
             answer = await self._limits.reserve(claim)
@@ -120,12 +123,6 @@ class Quota:
         """What budgets are charged."""
         return _spent(meter).weighted_tokens(self._weights)
 
-    def _first_grant(self, job: Job) -> int:
-        # Nothing is known of a search before its end, so that it cannot be stopped in time.
-        if _is_search(job):
-            return self._num_wanted
-        return min(self._num_wanted, (NUM_AHEAD + NUM_EACH) * self._num_answers)
-
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:
             rule = denial.rule
@@ -144,12 +141,6 @@ class Quota:
 
 def _is_search(job: Job) -> bool:
     return any(submit.beams is not None for submit in job.submits)
-
-
-def _num_wanted(job: Job) -> int:
-    """Tokens of all answers, if each takes as long as it may."""
-    num_each = job.request.n if _is_search(job) else 1
-    return sum(submit.max_new_tokens * num_each for submit in job.submits)
 
 
 def _spent(meter: Meter) -> Spent:

@@ -35,28 +35,31 @@ _NUM_LOOKED_AT_PER_NEW_RULE = 2
 class _Tab:
     """How much of a rule is used (grains), and since or at what time (Unix ms)."""
 
-    __slots__ = ("at_ms", "end_ms", "rule", "used")
+    __slots__ = ("at_ms", "end_ms", "is_bucket", "rule", "used")
 
     def __init__(self, rule: Rule, now_ms: int) -> None:
         self.rule = rule
         self.used = 0
         self.at_ms = now_ms  # of a bucket: when `used` was so; of a quota: its window's start
-        self.end_ms = 0
+        self.end_ms = 0 if rule.kind is Kind.CALENDAR else None  # of the window
+        self.is_bucket = rule.kind is Kind.BUCKET
 
-    def move_to(self, now_ms: int) -> None:
-        """Let time pass."""
-        kind = self.rule.kind
-        if kind is Kind.BUCKET:
+    def at(self, rule: Rule, now_ms: int) -> _Tab:
+        """Let time pass, and take over the rule: its amount may have changed."""
+        if self.is_bucket:
             elapsed_ms = now_ms - self.at_ms
             if elapsed_ms:
                 # As `buckets.used_after`, whose call would cost as much as all the rest.
                 if self.used and elapsed_ms > 0:
-                    self.used = max(0, self.used - self.rule.amount * elapsed_ms)
+                    used = self.used - self.rule.amount * elapsed_ms
+                    self.used = used if used > 0 else 0
                 self.at_ms = now_ms
-        elif kind is Kind.CALENDAR and now_ms >= self.end_ms:
-            window = calendar.boundaries_at(self.rule.window, self.rule.time_zone, now_ms)
+        elif self.end_ms is not None and now_ms >= self.end_ms:
+            window = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
             _, self.at_ms, self.end_ms, _ = window
             self.used = 0
+        self.rule = rule
+        return self
 
 
 class _Part:
@@ -64,11 +67,16 @@ class _Part:
 
     __slots__ = ("has_left", "reserved", "reserved_here", "window_ms")
 
-    def __init__(self, window_ms: int, reserved: int, *, has_left: bool) -> None:
+    def __init__(self, window_ms: int, reserved: int) -> None:
         self.window_ms = window_ms
         self.reserved_here = reserved  # in that window
         self.reserved = reserved  # in all windows
-        self.has_left = has_left  # a shadow rule has refused it, so it does not count there
+        self.has_left = False  # a shadow rule has refused it, so it does not count there
+
+    def leave(self) -> None:
+        """It was refused by a shadow, and nothing of it is there."""
+        self.reserved_here = self.reserved = 0
+        self.has_left = True
 
 
 @dataclass(slots=True)
@@ -112,9 +120,9 @@ class MemoryLimiter:
         costs = claim.costs()
         tabs = self._tabs_of(claim.rules, now_ms)
         refusing = [
-            index
-            for index, tab in enumerate(tabs)
-            if (cost := costs[tab.rule.column]) and tab.used + cost > tab.rule.capacity
+            place
+            for place, (rule, tab) in enumerate(zip(claim.rules, tabs, strict=True))
+            if tab.used + costs[rule.column] > rule.capacity and costs[rule.column]
         ]
         denials: tuple[Denial, ...] = ()
         if refusing:
@@ -122,7 +130,7 @@ class MemoryLimiter:
             enforced = [denial for denial in denials if not denial.rule.is_shadow]
             if enforced:
                 return binding_denial(enforced)
-        parts = _reserve(tabs, costs, refusing)
+        parts = _reserve(claim.rules, tabs, costs, refusing)
         self._open[claim.lease_id] = _Open(claim, parts, now_ms + self._lease_ttl_ms)
         return Lease(claim, _reading(claim.rules, tabs, now_ms), denials)
 
@@ -158,8 +166,8 @@ class MemoryLimiter:
             return
         costs = spent.costs(held.claim.weights)
         tabs = self._tabs_of(held.claim.rules, now_ms)
-        for tab, part in zip(tabs, held.parts, strict=True):
-            _give_back(tab, part, costs[tab.rule.column])
+        for rule, tab, part in zip(held.claim.rules, tabs, held.parts, strict=True):
+            _give_back(tab, part, costs[rule.column])
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`."""
@@ -209,8 +217,7 @@ class MemoryLimiter:
         self._num_to_look_at = 0
         for _ in range(num):
             key, tab = self._tabs.popitem(last=False)
-            tab.move_to(now_ms)
-            if tab.used:
+            if tab.at(tab.rule, now_ms).used:
                 self._tabs[key] = tab
 
     def _tab(self, rule: Rule, now_ms: int) -> _Tab:
@@ -218,16 +225,16 @@ class MemoryLimiter:
         return tab
 
     def _tabs_of(self, rules: Sequence[Rule], now_ms: int) -> list[_Tab]:
-        tabs = []
-        for rule in rules:
-            tab = self._tabs.get(rule.key)
-            if tab is None:
-                tab = self._tabs[rule.key] = _Tab(rule, now_ms)
-                self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
-            tab.move_to(now_ms)
-            tab.rule = rule  # its amount may have changed
-            tabs.append(tab)
-        return tabs
+        return [
+            self._new_tab(rule, now_ms) if tab is None else tab.at(rule, now_ms)
+            for rule in rules
+            for tab in (self._tabs.get(rule.key),)
+        ]
+
+    def _new_tab(self, rule: Rule, now_ms: int) -> _Tab:
+        tab = self._tabs[rule.key] = _Tab(rule, now_ms)
+        self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
+        return tab.at(rule, now_ms)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._tab(rule, now_ms).used if rule.key in self._tabs else 0
@@ -237,14 +244,18 @@ def _reading(rules: tuple[Rule, ...], tabs: Sequence[_Tab], now_ms: int) -> Read
     return Reading(rules, [tab.used for tab in tabs], now_ms)
 
 
-def _reserve(tabs: Sequence[_Tab], costs: Costs, refusing: Sequence[int]) -> list[_Part]:
+def _reserve(
+    rules: Sequence[Rule], tabs: Sequence[_Tab], costs: Costs, refusing: Sequence[int]
+) -> list[_Part]:
     """Take what a claim costs. Those that refuse are shadows here, and keep out of it."""
     parts = []
-    for index, tab in enumerate(tabs):
-        has_left = index in refusing
-        cost = 0 if has_left else costs[tab.rule.column]
+    for rule, tab in zip(rules, tabs, strict=True):
+        cost = costs[rule.column]
         tab.used += cost
-        parts.append(_Part(tab.at_ms, cost, has_left=has_left))
+        parts.append(_Part(tab.at_ms, cost))
+    for place in refusing:
+        tabs[place].used -= parts[place].reserved
+        parts[place].leave()
     return parts
 
 
@@ -265,9 +276,11 @@ def _reserve_more(tab: _Tab, part: _Part, cost: int) -> None:
 def _give_back(tab: _Tab, part: _Part, spent: int) -> None:
     """Replace a reservation by what was spent of it, unless its window is over."""
     unused = part.reserved - spent
-    if tab.rule.is_shadow:
-        # It may have left early, and then the rest was never counted.
-        unused = max(0, unused)
-    if tab.at_ms != part.window_ms and tab.rule.kind is Kind.CALENDAR:
+    if not unused:
         return
-    tab.used = max(0, tab.used - min(unused, part.reserved_here))
+    if unused < 0 and tab.rule.is_shadow:
+        return  # it may have left early, and then the rest was never counted
+    if tab.at_ms != part.window_ms and tab.end_ms is not None:
+        return
+    used = tab.used - (unused if unused < part.reserved_here else part.reserved_here)
+    tab.used = used if used > 0 else 0
