@@ -14,7 +14,7 @@ from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import Limiter, LimitsAway
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
-from accounts.limits.rules import NOTHING, Claim, Rule, Spent
+from accounts.limits.rules import NOTHING, Claim, Metric, Rule, Spent, Window
 from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 from tests.accounts.limits.conftest import Clock
@@ -198,6 +198,25 @@ async def test_share_counts_a_share_in_this_process(store: Store, guard: Guard) 
     await guarded.settle(lease, Spent(19, 1))
 
     assert await used(guarded, tokens) == [20]
+
+
+@pytest.mark.parametrize("is_told_before", [True, False])
+async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
+    store: Store, guard: Guard, is_told_before: bool
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    if is_told_before:
+        await guarded.restore([Floor(quota, 80)])
+    store.is_away = True
+    if not is_told_before:
+        await guarded.levels([quota])
+        with pytest.raises(LimitsAway):
+            await guarded.restore([Floor(quota, 80)])
+
+    # Of four processes each has 25, and 20 of them were used.
+    await granted(guarded, claim(quota, num_input_tokens=4))
+    await denied(guarded, claim(quota))
 
 
 async def test_answers_that_are_half_done_go_on_within_the_share(
