@@ -42,8 +42,8 @@ BEGINNING: Final = "0" * 64  # the hash before the first
 _LOCK_ID: Final = 0x76696E796C6F67  # any number that nothing else in the database uses
 # Secrets, and what moves by itself: neither is anybody's act.
 _UNTOLD: Final = frozenset(
-    {"password", "digest", "pepper_id", "secret", "updated_at", "created_at", "last_login"}
-    | {"last_used_at", "last_used_ip", "last_used_model", "date_joined"}
+    {"password", "digest", "pepper_id", "secret", "previous_secret", "updated_at", "created_at"}
+    | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
 )
 _HASHED: Final = (
     *("number", "created_at", "actor_id", "actor", "ip", "action", "organization_id"),

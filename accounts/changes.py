@@ -6,7 +6,7 @@ Keys have more of a life and a module of their own, `accounts.keys`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from django.contrib.auth.password_validation import validate_password
@@ -78,16 +78,35 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row, and tell of every key and membership that goes with it."""
+    """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits."""
     with audit.writing():
         _check_leaves_an_owner(row)
-        if isinstance(row, User):
-            for key in row.api_keys.select_related("project"):
-                audit.record("delete", key, before=audit.snapshot(key))
-            for membership in row.memberships.select_related("user", "project", "organization"):
-                audit.record("delete", membership, before=audit.snapshot(membership))
-        audit.record("delete", row, before=audit.snapshot(row))
+        owned = list(_owned_by(row))
+        limits = list(_limits_of([row, *owned]))
+        for each in (*limits, *owned, row):
+            audit.record("delete", each, before=audit.snapshot(each))
+        for limit in limits:
+            limit.delete()
         row.delete()
+
+
+def _owned_by(row: Model) -> Iterator[Model]:
+    """What the database deletes with it."""
+    if isinstance(row, User):
+        yield from row.api_keys.select_related("project")
+    if isinstance(row, User | Organization | Project):
+        yield from row.memberships.select_related("user", "project", "organization")
+    if isinstance(row, Organization):
+        yield from row.webhooks.all()
+
+
+def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
+    """Limits have no foreign key: nothing else would take them away. Those of a model are for
+    its name, which may be served again, and stay."""
+    for row in rows:
+        for scope, model in _OWNERS_OF_LIMITS.items():
+            if isinstance(row, model):
+                yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
 
 
 # -- People

@@ -8,13 +8,13 @@ of this happens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Final
+
+from msgspec import structs
 
 from accounts.keytable import Caller
 from accounts.limits.leases import LOST, Denial, Lease
 from accounts.limits.limiter import LimitsAway
-from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Spent, Weights
+from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
 from accounts.limits.wording import headers_of, refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
@@ -22,8 +22,6 @@ from serving.flow.allowance import NUM_AHEAD, NUM_EACH
 from serving.flow.attempt import Job
 from serving.flow.meter import Meter
 from serving.limits import Limits
-
-_WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
 
 
 class Quota:
@@ -34,7 +32,7 @@ class Quota:
         self._caller = caller
         self._request_id = request_id
         self._lease: Lease | None = None
-        self._weights = Weights()
+        self._weights = EQUAL_WEIGHTS
         self._num_wanted = 0  # tokens of all answers at most
         self._num_answers = 1
         self._bound: dict[int, BoundLimit] = {}
@@ -82,7 +80,7 @@ class Quota:
         least = min(self._num_answers, self._num_wanted)
         if isinstance(answer, Denial) and not _is_search(job) and claim.num_output_tokens > least:
             # Where few are left, they are for whoever comes.
-            claim = replace(claim, num_output_tokens=least)
+            claim = structs.replace(claim, num_output_tokens=least)
             answer = await self._limits.reserve(claim)
         if isinstance(answer, Denial):
             self._note([answer])
@@ -120,7 +118,7 @@ class Quota:
 
     def weighted_tokens(self, meter: Meter) -> float:
         """What budgets are charged."""
-        return _spent(meter).costs(self._weights)[_WEIGHTED] / GRAINS
+        return _spent(meter).weighted_tokens(self._weights)
 
     def _first_grant(self, job: Job) -> int:
         # Nothing is known of a search before its end, so that it cannot be stopped in time.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin, messages
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from accounts.admin.scoped import ReadOnly, ScopedAdmin
@@ -23,10 +25,37 @@ class WebhookAdmin(ScopedAdmin[Webhook]):
     search_fields = ["name", "url"]
     ordering = ["name"]
     fields = ["organization", "name", "url", "is_active"]
+    actions = ["rotate_secrets", "rotate_secrets_at_once"]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """And whether the secret before the last rotation is still good."""
+        return self.fields if obj is None else [*self.fields, "previous_secret_until"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """A webhook stays in its organisation."""
-        return [] if obj is None else ["organization"]
+        return [] if obj is None else ["organization", "previous_secret_until"]
+
+    @admin.action(
+        description="Rotate selected secrets: the old ones sign, too, for a day",
+        permissions=["change"],
+    )
+    def rotate_secrets(self, request: HttpRequest, rows: QuerySet[Webhook]) -> None:
+        """So that receivers have time to be changed."""
+        self._rotate(request, rows, webhooks.USUAL_GRACE)
+
+    @admin.action(
+        description="Rotate selected secrets: the old ones end at once", permissions=["change"]
+    )
+    def rotate_secrets_at_once(self, request: HttpRequest, rows: QuerySet[Webhook]) -> None:
+        """For those that somebody else knows."""
+        self._rotate(request, rows, timedelta(0))
+
+    def _rotate(self, request: HttpRequest, rows: QuerySet[Webhook], grace: timedelta) -> None:
+        for webhook in rows:
+            if not self._may(request, webhook):
+                messages.error(request, f"{webhook}: your role does not allow this.")
+                continue
+            _show(request, webhooks.rotate(webhook, grace), webhook)
 
     def save_model(
         self,
@@ -42,7 +71,11 @@ class WebhookAdmin(ScopedAdmin[Webhook]):
         secret = webhooks.new_secret()
         obj.secret = webhooks.seal(secret)
         super().save_model(request, obj, form, change)
-        messages.warning(request, f"Copy the secret now, it is not shown again: {secret}")
+        _show(request, secret, obj)
+
+
+def _show(request: HttpRequest, secret: str, webhook: Webhook) -> None:
+    messages.warning(request, f"Copy the secret of {webhook} now, it is not shown again: {secret}")
 
 
 class DeliveryInline(admin.TabularInline):  # type: ignore[type-arg]

@@ -4,7 +4,8 @@ check them, openai-python's `client.webhooks` among them.
     POST <path>
     webhook-id         the event's id: the same in every try, so that doubles are seen
     webhook-timestamp  Unix seconds of this try: receivers refuse what is older than five minutes
-    webhook-signature  v1,<base64 of HMAC-SHA-256 over "id.timestamp.body">
+    webhook-signature  v1,<base64 of HMAC-SHA-256 over "id.timestamp.body">; while a secret that was
+                       rotated is still good there are two, with a blank between them
 
 The key of the HMAC is what follows `whsec_` in the secret, decoded from base64. Any 2xx is taken
 for an answer; redirects are not followed.
@@ -25,13 +26,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final
 
+from django.utils import timezone
+
+from accounts import audit
 from accounts.alerts.addresses import Refused, Target, check_url, resolve
 from accounts.models import Alert, Organization, Webhook
 from accounts.sealing import cipher
 
 TIMEOUT_S: Final = 10.0
+USUAL_GRACE: Final = timedelta(days=1)
+MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
 _PURPOSE: Final = b"vinery webhooks"
 
@@ -54,6 +61,25 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 def seal(secret: str) -> str:
     """For the database."""
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
+
+
+def rotate(webhook: Webhook, grace: timedelta) -> str:
+    """Give a stored webhook a new secret, which is returned now and never again.
+
+    For the time of `grace` the one before signs, too: its receivers take either, and so have
+    that time to be changed. One from before that signs no more.
+    """
+    secret, now = new_secret(), timezone.now()
+    with audit.writing():
+        stored = Webhook.objects.select_for_update().get(pk=webhook.pk)
+        until = {"previous_secret_until": stored.previous_secret_until}
+        webhook.previous_secret = stored.secret if grace else ""
+        webhook.previous_secret_until = now + grace if grace else None
+        webhook.secret = seal(secret)
+        webhook.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
+        after = {"previous_secret_until": webhook.previous_secret_until}
+        audit.record("rotate", webhook, before=until, after=after)
+    return secret
 
 
 def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
@@ -99,22 +125,15 @@ def test_event() -> dict[str, Any]:
 
 def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
     """Raises `NotDelivered`."""
-    from cryptography.fernet import InvalidToken
-
-    try:
-        secret = cipher(_PURPOSE).decrypt(webhook.secret.encode()).decode()
-    except InvalidToken:
-        raise NotDelivered(
-            "The secret cannot be read: Django's key has changed. Make the webhook anew."
-        ) from None
     body = json.dumps(event, separators=(",", ":")).encode()
     now_s = int(time.time())
+    signatures = [sign(secret, str(event["id"]), now_s, body) for secret in _secrets(webhook)]
     headers = {
         "content-type": "application/json",
         "user-agent": "Vinery",
         "webhook-id": str(event["id"]),
         "webhook-timestamp": str(now_s),
-        "webhook-signature": sign(secret, str(event["id"]), now_s, body),
+        "webhook-signature": " ".join(signatures),
     }
     try:
         target = check_url(webhook.url)
@@ -125,6 +144,26 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
         raise NotDelivered(f"No answer: {type(error).__name__}.") from None
     if not 200 <= status < 300:
         raise NotDelivered(f"The receiver answered {status}.")
+
+
+def _secrets(webhook: Webhook) -> Iterator[str]:
+    """Those that are good now, the newest first. Raises `NotDelivered`."""
+    yield _unsealed(webhook.secret)
+    until = webhook.previous_secret_until
+    if until is not None and until > timezone.now():
+        yield _unsealed(webhook.previous_secret)
+
+
+def _unsealed(sealed: str) -> str:
+    from cryptography.fernet import InvalidToken
+
+    try:
+        return cipher(_PURPOSE).decrypt(sealed.encode()).decode()
+    except InvalidToken:
+        raise NotDelivered(
+            "The secret cannot be read: Django's key has changed. Rotate it without a time of "
+            "grace, or make the webhook anew."
+        ) from None
 
 
 def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db.models import Prefetch, QuerySet
@@ -178,8 +179,11 @@ class WebhookBody(StrictModel):
 
     class Meta:
         model = Webhook
-        fields = ["id", "organization", "name", "url", "is_active", "created_at", "updated_at"]
-        read_only_fields = ["created_at", "updated_at"]
+        fields = [
+            *("id", "organization", "name", "url", "is_active", "previous_secret_until"),
+            *("created_at", "updated_at"),
+        ]
+        read_only_fields = ["previous_secret_until", "created_at", "updated_at"]
 
     def get_fields(self) -> Any:
         """A webhook stays in its organisation."""
@@ -197,6 +201,17 @@ class NewWebhookBody(WebhookBody):
     def get_secret(self, webhook: Webhook) -> str:
         """What was just drawn."""
         return str(self.context["secret"])
+
+
+class SecretRotationBody(Strict):
+    """How a secret is replaced."""
+
+    grace_s = serializers.IntegerField(
+        default=int(webhooks.USUAL_GRACE.total_seconds()),
+        min_value=0,
+        max_value=int(webhooks.MAX_GRACE.total_seconds()),
+        help_text="How many seconds the old secret signs, too; 0 for one that others know.",
+    )
 
 
 class TestedBody(Strict):
@@ -238,6 +253,19 @@ class Webhooks(Changes, Removes):
         changes.add(webhook)
         context = {**self.get_serializer_context(), "secret": secret}
         return Response(NewWebhookBody(webhook, context=context).data, status=201)
+
+    @extend_schema(request=SecretRotationBody, responses=NewWebhookBody)
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, pk: str) -> Response:
+        """Give a webhook a new secret, which is told now and never again. For a time messages
+        carry two signatures, with a blank between them: one with each secret."""
+        body = SecretRotationBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        webhook = self.get_object()
+        self.require(Action.MANAGE, webhook)
+        secret = webhooks.rotate(webhook, timedelta(seconds=body.validated_data["grace_s"]))
+        context = {**self.get_serializer_context(), "secret": secret}
+        return Response(NewWebhookBody(webhook, context=context).data)
 
     @extend_schema(request=Nothing, responses=TestedBody)
     @action(detail=True, methods=["post"])

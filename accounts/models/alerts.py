@@ -36,6 +36,15 @@ class Webhook(Stamped):
     name = models.CharField(max_length=100)
     url = models.CharField("URL", max_length=2000)
     secret = models.TextField(editable=False, help_text="Encrypted: it signs what is sent.")
+    previous_secret = models.TextField(
+        editable=False, blank=True, default="", help_text="Encrypted: it signs, too, for a time."
+    )
+    previous_secret_until = models.DateTimeField(
+        editable=False,
+        null=True,
+        blank=True,
+        help_text="Until then the previous secret signs, too.",
+    )
     is_active = models.BooleanField("active", default=True)
     created_at = models.DateTimeField("created", auto_now_add=True)
 

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
 from accounts.models import User
+from accounts.signin import journal
 from accounts.signin.home import home_of
 from accounts.signin.people import may_sign_in
 
@@ -29,10 +31,23 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def pre_login(self, request: HttpRequest, user: User, **hints: Any) -> HttpResponse | None:
         """The last question before a session, whatever way the person came."""
         if not may_sign_in(user):
+            journal.failed(request, user, "account that may not sign in")
             refusal: HttpResponse = self.respond_user_inactive(request, user)
             return refusal
         response: HttpResponse | None = super().pre_login(request, user, **hints)
         return response
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Raises `ValidationError` after too many wrong passwords."""
+        try:
+            super().pre_authenticate(request, **credentials)
+        except ValidationError:
+            journal.locked_out(request, journal.named(credentials.get("username", "")))
+            raise
+
+    def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
+        """A wrong password, also before something that a stolen session should not do."""
+        journal.failed(request, journal.named(credentials.get("username", "")), "password")
 
     def send_password_reset_mail(self, user: User, email: str, context: dict[str, Any]) -> None:
         """Only to people who have a password here: one who comes through the issuer would get a

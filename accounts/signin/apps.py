@@ -13,5 +13,7 @@ class AccountConfig(AllauthAccountConfig):  # type: ignore[misc]
     """
 
     def ready(self) -> None:
-        """Register allauth's checks of its settings."""
+        """Register allauth's checks of its settings, and listen to what it tells."""
         from allauth.account import checks  # noqa: F401
+
+        from accounts.signin import journal  # noqa: F401

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from allauth.core import context
 from allauth.mfa import app_settings
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
 from allauth.mfa.models import Authenticator
 from django.core.cache import cache
+from django.core.exceptions import ValidationError
 
 from accounts.models import User
 from accounts.sealing import cipher
+from accounts.signin import journal
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -45,7 +48,12 @@ class _OneUse:
 
     def clean_code(self) -> str:
         """The code. Raises `ValidationError` for one that is wrong or was used before."""
-        code: str = super().clean_code()  # type: ignore[misc]
+        try:
+            code: str = super().clean_code()  # type: ignore[misc]
+        except ValidationError as error:
+            if error.code == "too_many_login_attempts":
+                journal.locked_out(context.request, self.user)
+            raise
         # However it is typed: people part the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1
@@ -55,6 +63,7 @@ class _OneUse:
             timeout=num_periods * app_settings.TOTP_PERIOD,
         )
         if not is_new:
+            journal.failed(context.request, self.user, "second factor")
             raise FactorAdapter().validation_error("incorrect_code")
         return code
 

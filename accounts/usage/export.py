@@ -1,4 +1,5 @@
-"""Usage rows as CSV or JSON Lines, page after page: any number of them in little memory.
+"""Usage rows, and refusals, as CSV or JSON Lines, page after page: any number of them in little
+memory.
 
 The columns keep their names and order; new ones are added at the end.
 """
@@ -7,17 +8,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from django.db.models import Model, Q
+from django.db.models import Model, Q, QuerySet
 
-from accounts.models import ApiKey, Organization, Project, UsageRecord, User
+from accounts.models import (
+    ApiKey,
+    Organization,
+    Project,
+    RefusedRequest,
+    UsageRecord,
+    User,
+)
 from accounts.usage.filters import EVERYTHING, Filters, Visible, restriction
+
+_Row: TypeAlias = dict[str, Any]
 
 COLUMNS = (
     "request_id",
@@ -52,12 +62,19 @@ COLUMNS = (
     "num_reasoning_tokens",
     "weighted_tokens",
     "queue_ms",
+    "prefill_ms",
     "first_token_ms",
     "inter_token_ms",
     "total_ms",
     "num_request_bytes",
     "num_response_bytes",
     "is_exact",
+)
+
+REFUSAL_COLUMNS = (
+    *("request_id", "created_at", "organization_id", "organization_name", "project_id"),
+    *("project_name", "user_id", "username", "key_id", "key_name", "model", "limit_id", "scope"),
+    *("metric", "window", "amount", "level", "needed", "wait_s", "is_shadow"),
 )
 
 _PAGE_SIZE = 1000
@@ -96,24 +113,32 @@ class Selection:
 
 def export(selection: Selection, form: Format) -> Iterator[str]:
     """The text of all rows in order of time, a page at a time. Every line has its end."""
+    pages = _pages(UsageRecord.objects.filter(_wanted(selection)).values("id", *_STORED))
+    return _written(COLUMNS, map(_with_existence, pages), form)
+
+
+def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
+    """The same for refusals."""
+    return _written(REFUSAL_COLUMNS, _pages(rows.values("id", *REFUSAL_COLUMNS)), form)
+
+
+def _written(columns: Sequence[str], pages: Iterable[list[_Row]], form: Format) -> Iterator[str]:
     encode = _csv if form is Format.CSV else _jsonl
     if form is Format.CSV:
-        yield _csv([COLUMNS])
-    for page in _pages(selection):
-        yield encode(page)
+        yield _csv([dict(zip(columns, columns, strict=True))], columns)
+    for page in pages:
+        for row in page:
+            row["created_at"] = _moment(row["created_at"])
+        yield encode(page, columns)
 
 
-def _pages(selection: Selection) -> Iterator[list[tuple[Any, ...]]]:
+def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
     """By the place of the last row, so that no page is dearer than the one before."""
-    rows = (
-        UsageRecord.objects.filter(_wanted(selection))
-        .order_by("created_at", "id")
-        .values("id", *_STORED)
-    )
+    rows = rows.order_by("created_at", "id")
     page = list(rows[:_PAGE_SIZE])
     while page:
-        yield _with_existence(page)
         last_at, last_id = page[-1]["created_at"], page[-1]["id"]
+        yield page
         after = Q(created_at__gt=last_at) | Q(id__gt=last_id)
         page = list(rows.filter(after, created_at__gte=last_at)[:_PAGE_SIZE])
 
@@ -127,29 +152,27 @@ def _wanted(selection: Selection) -> Q:
     return wanted
 
 
-def _with_existence(page: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def _with_existence(page: list[_Row]) -> list[_Row]:
     for owner, table in _OWNERS.items():
         ids = {row[f"{owner}_id"] for row in page} - {None}
         existing = set(table._default_manager.filter(pk__in=ids).values_list("pk", flat=True))
         for row in page:
             row[f"{owner}_exists"] = row[f"{owner}_id"] in existing
-    for row in page:
-        row["created_at"] = _moment(row["created_at"])
-    return [tuple(row[column] for column in COLUMNS) for row in page]
+    return page
 
 
 def _moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _jsonl(rows: Sequence[Sequence[Any]]) -> str:
-    lines = (msgspec.json.encode(dict(zip(COLUMNS, row, strict=True))) for row in rows)
+def _jsonl(rows: Sequence[_Row], columns: Sequence[str]) -> str:
+    lines = (msgspec.json.encode({column: row[column] for column in columns}) for row in rows)
     return "".join(f"{line.decode()}\n" for line in lines)
 
 
-def _csv(rows: Sequence[Sequence[Any]]) -> str:
+def _csv(rows: Sequence[_Row], columns: Sequence[str]) -> str:
     text = io.StringIO()
-    csv.writer(text).writerows([_cell(value) for value in row] for row in rows)
+    csv.writer(text).writerows([_cell(row[column]) for column in columns] for row in rows)
     return text.getvalue()
 
 

@@ -133,6 +133,7 @@ class Generation:
             unsent,
             self.finish,
             queue_s=self.first_step_at - self.arrived_at,
+            prefill_s=time.monotonic() - self.first_step_at,
             num_cached_tokens=self.num_cached or 0,
             logprobs=logprobs,
             prompt_logprobs=self._prompt_logprobs,

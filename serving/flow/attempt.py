@@ -292,7 +292,8 @@ class _Reading:
         events: list[Event] = []
         if output.queue_s is not None:
             counts_cached = output.id in self._counts_cached
-            meter.begin(output.queue_s, (output.num_cached_tokens or 0) if counts_cached else 0)
+            num_cached_tokens = (output.num_cached_tokens or 0) if counts_cached else 0
+            meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
         if output.prompt_logprobs is not None:
             events += self._scored(self._choices[output.id], output.prompt_logprobs)
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens

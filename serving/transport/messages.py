@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 # A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -196,6 +196,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     token_ids: tuple[int, ...]
     finish: str | None = None  # FINISH_STOP, FINISH_LENGTH
     queue_s: float | None = None  # first output only: waiting before the first step
+    prefill_s: float | None = None  # first output only: from there to the first token
     num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
     logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, when they were asked for
     # First output only: of the prompt's tokens but the first, which follows nothing.

@@ -15,6 +15,7 @@ from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
 from accounts import changes
+from accounts.alerts import webhooks
 from accounts.models import Alert, AuditEntry, Delivery, Limit, Organization, User, Webhook
 from accounts.networks import read_networks
 from vinery.cli import main
@@ -95,12 +96,45 @@ def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> 
     assert [entry.action for entry in acts] == ["webhook.create", "webhook.delete"]
 
 
+def test_a_webhook_is_changed_in_what_is_named_alone(run: Run) -> None:
+    run("alerts", "add-webhook", "pager", "https://hooks.example.com/")
+    webhook = Webhook.objects.get()
+
+    assert run("alerts", "change-webhook", str(webhook.pk), "--no-active")[0] == 0
+    assert run("alerts", "change-webhook", str(webhook.pk), "--name", "phone")[0] == 0
+
+    webhook.refresh_from_db()
+    assert (webhook.name, webhook.url, webhook.is_active) == (
+        *("phone", "https://hooks.example.com/", False),
+    )
+    assert run("alerts", "change-webhook", str(webhook.pk), "--url", "https://10.0.0.1/")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "is_kept"), [((), True), (("--grace", "12h"), True), (("--grace", "none"), False)]
+)
+def test_a_secret_is_rotated_by_command(run: Run, words: tuple[str, ...], is_kept: bool) -> None:
+    old = run("alerts", "add-webhook", "pager", "https://hooks.example.com/")[1].splitlines()[-1]
+    webhook = Webhook.objects.get()
+
+    status, new, _ = run("alerts", "rotate-webhook", str(webhook.pk), *words)
+
+    assert status == 0
+    assert re.fullmatch(r"whsec_\S{44}\n", new)
+    assert new.strip() != old
+    webhook.refresh_from_db()
+    assert (webhook.previous_secret_until is not None) is is_kept
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("test",),
         ("test", "--webhook", "7"),
         ("remove-webhook", "7"),
+        ("change-webhook", "7", "--name", "x"),
+        ("rotate-webhook", "7"),
+        ("rotate-webhook", "7", "--grace", "90d"),
         ("add-webhook", "pager", "http://example.com/"),
         ("add-webhook", "pager", "https://example.com/", "--organization", "nobody"),
     ],
@@ -143,6 +177,26 @@ def test_the_admin_shows_a_secret_once(client: Client, root: User) -> None:
     assert "whsec_" not in again.content.decode()
     assert webhook.secret not in again.content.decode()
     assert AuditEntry.objects.filter(action="webhook.create").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "is_kept"), [("rotate_secrets", True), ("rotate_secrets_at_once", False)]
+)
+def test_the_admin_rotates_a_secret_and_shows_it_once(
+    client: Client, root: User, action: str, is_kept: bool
+) -> None:
+    webhook, old = webhooks.make("pager", "https://hooks.example.com/")
+    changes.add(webhook)
+    page = reverse("admin:accounts_webhook_changelist")
+
+    told = client.post(page, {"action": action, "_selected_action": webhook.pk}, follow=True)
+
+    [new] = re.findall(r"whsec_[A-Za-z0-9+/]{43}=", told.content.decode())
+    assert new != old
+    assert "whsec_" not in client.get(page).content.decode()
+    webhook.refresh_from_db()
+    assert (webhook.previous_secret_until is not None) is is_kept
+    assert AuditEntry.objects.filter(action="webhook.rotate", actor="root").count() == 1
 
 
 def test_the_admin_refuses_a_private_address(client: Client, root: User) -> None:

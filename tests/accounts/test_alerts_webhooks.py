@@ -7,11 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import openai
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
 from accounts import changes
@@ -101,6 +103,82 @@ def test_a_secret_under_another_key_is_told_of(receiver: Receiver, settings: Any
     with pytest.raises(NotDelivered, match="anew"):
         webhooks.send(webhook, webhooks.test_event())
     assert not receiver.requests
+
+
+# -- Rotation
+
+
+@pytest.fixture
+def rotated(receiver: Receiver, db: None) -> tuple[Webhook, str, str]:
+    """A webhook with its old secret, which is good for an hour more, and its new one."""
+    webhook, old = webhooks.make("ours", receiver.url)
+    changes.add(webhook)
+    return webhook, old, webhooks.rotate(webhook, timedelta(hours=1))
+
+
+def arrived(receiver: Receiver, webhook: Webhook) -> tuple[bytes, dict[str, str]]:
+    """Of a message that is sent now by a process that reads the webhook anew."""
+    receiver.requests.clear()
+    webhooks.send(Webhook.objects.get(pk=webhook.pk), webhooks.test_event())
+    [(_, headers, body)] = receiver.requests
+    return body, headers
+
+
+def test_receivers_with_either_secret_take_what_is_sent_after_a_rotation(
+    receiver: Receiver, rotated: tuple[Webhook, str, str]
+) -> None:
+    webhook, old, new = rotated
+
+    message = arrived(receiver, webhook)
+
+    assert len(message[1]["webhook-signature"].split(" ")) == 2
+    verify(*message, old)
+    verify(*message, new)
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        verify(*message, webhooks.new_secret())
+
+
+def test_the_old_secret_ends_with_its_grace(
+    receiver: Receiver, rotated: tuple[Webhook, str, str]
+) -> None:
+    webhook, old, new = rotated
+    Webhook.objects.update(previous_secret_until=timezone.now() - timedelta(seconds=1))
+
+    message = arrived(receiver, webhook)
+
+    verify(*message, new)
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        verify(*message, old)
+
+
+def test_a_secret_that_others_know_ends_at_once(
+    receiver: Receiver, rotated: tuple[Webhook, str, str]
+) -> None:
+    webhook, old, new = rotated
+
+    newest = webhooks.rotate(webhook, timedelta(0))
+    message = arrived(receiver, webhook)
+
+    verify(*message, newest)
+    for secret in (old, new):
+        with pytest.raises(openai.InvalidWebhookSignatureError):
+            verify(*message, secret)
+    assert Webhook.objects.get().previous_secret == ""
+
+
+def test_a_rotation_is_in_the_log_without_its_secrets(rotated: tuple[Webhook, str, str]) -> None:
+    _, old, new = rotated
+    entry = AuditEntry.objects.get(action="webhook.rotate")
+
+    assert set(entry.after or {}) == {"previous_secret_until"}
+    stored = json.dumps(
+        [*Webhook.objects.values(), *AuditEntry.objects.values("before", "after")], default=str
+    )
+    for secret in (old, new):
+        assert secret.removeprefix("whsec_") not in stored
+    webhooks.rotate(rotated[0], timedelta(0))
+    assert AuditEntry.objects.filter(action="webhook.rotate").count() == 2
+    assert 'previous_secret"' not in json.dumps([*AuditEntry.objects.values("before", "after")])
 
 
 # -- Where they go

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
+from usage_builders import admission, settlement
 
 import vinery.cli
 from accounts import changes
@@ -28,6 +29,7 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.usage.store import store_settlements
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,27 @@ def test_a_key_that_cannot_be_is_refused_in_a_line(
     assert not ApiKey.objects.exists()
 
 
+def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
+    words = ("--model", "small", "--network", "10.0.0.0/8", "--expires-in", "2h")
+    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice", *words).out.strip())
+
+    def changed(*more: str) -> ApiKey:
+        assert vinery_("key", "change", str(key.pk), *more).status == 0
+        return ApiKey.objects.get(pk=key.pk)
+
+    after = changed("--name", "nightly", "--endpoint", "completions", "--any-model")
+    assert (after.name, after.allowed_endpoints, after.allowed_models) == (
+        *("nightly", ["completions"], []),
+    )
+    assert (after.allowed_networks, after.expires_at) == (key.allowed_networks, key.expires_at)
+    assert changed("--expires-in", "never").expires_at is None
+    assert changed("--scope", "usage").scopes == ["usage"]
+    num_entries = AuditEntry.objects.count()
+    assert "stays as it is" in vinery_("key", "change", str(key.pk)).out
+    assert AuditEntry.objects.count() == num_entries
+    assert "10.0.0.0/8" in vinery_("key", "change", str(key.pk), "--network", "office").err
+
+
 # -- People
 
 
@@ -162,6 +185,18 @@ def test_a_user_is_stopped_with_their_keys_and_let_in_again(
     assert vinery_("user", "activate", "alice").status == 0
     new = vinery_("user", "password", "alice").out.strip()
     assert User.objects.get(username="alice").check_password(new)
+
+
+def test_a_user_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
+    assert vinery_("user", "change", "alice", "--email", "alice@example.com").status == 0
+    assert vinery_("user", "change", "alice", "--first-name", "Alice").status == 0
+
+    alice = User.objects.get(username="alice")
+    assert (alice.email, alice.first_name) == ("alice@example.com", "Alice")
+    assert "valid email" in vinery_("user", "change", "alice", "--email", "alice@").err
+    assert vinery_("user", "change", "alice", "--email", "").status == 0
+    alice.refresh_from_db()
+    assert alice.email == ""
 
 
 def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
@@ -281,6 +316,34 @@ def test_a_limit_is_set_and_set_anew(vinery_: Vinery, search: Project) -> None:
     assert vinery_("limit", "remove", str(rows["user"]["id"])).status == 0
     assert "There is no limit" in vinery_("limit", "remove", str(rows["user"]["id"])).err
     assert "Europe/Berlin" not in vinery_("limit", "list").out
+
+
+def test_a_limit_set_anew_keeps_what_is_not_named(vinery_: Vinery) -> None:
+    kind = ("limit", "set", "--platform", "--metric", "tokens", "--window", "day")
+    zone = ("--time-zone", "Europe/Berlin", "--shadow", "--alert-at", "90")
+
+    def kept(*words: str) -> tuple[Any, ...]:
+        assert vinery_(*kind, *words).status == 0
+        limit = Limit.objects.get()
+        return limit.amount, limit.time_zone, limit.is_shadow, limit.alert_at
+
+    assert kept("--amount", "9", *zone) == (9, "Europe/Berlin", True, [90])
+    assert kept("--amount", "8") == (8, "Europe/Berlin", True, [90])
+    assert kept("--amount", "8", "--no-shadow") == (8, "Europe/Berlin", False, [90])
+    assert kept("--amount", "8", "--alert-at", "platform") == (8, "Europe/Berlin", False, None)
+    assert kept("--amount", "8", "--time-zone", "UTC") == (8, "UTC", False, None)
+
+
+def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
+    words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
+    vinery_(*words, "tokens", "--window", "day")
+    vinery_(*words, "tokens", "--window", "minute")
+    usage = settlement(admission=admission(started_at=datetime.now(UTC), project_id=search.pk))
+    store_settlements([usage])
+
+    (row,) = vinery_("limit", "quotas", "--json").rows
+    assert (row["whose"], row["used"], row["left"]) == ("acme / search", 41, 959)
+    assert "959" in vinery_("limit", "quotas").out
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,7 @@ _NOBODY = "https://another.example"
         {"exp": None},
         {"iat": 4_000_000_000},
         {"sub": None},
+        {"sub": ""},
     ],
     ids=str,
 )

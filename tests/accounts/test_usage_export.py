@@ -126,7 +126,8 @@ def test_no_cell_of_a_spreadsheet_is_a_formula(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back_from_a_cell(text: str) -> None:
-    written = export_module._csv([[text, 5, None]])
+    row = {"text": text, "number": 5, "nothing": None}
+    written = export_module._csv([row], tuple(row))
 
     [[read, number, nothing]] = csv.reader(io.StringIO(written, newline=""))
     assert read.removeprefix("'") == text.removeprefix("'")

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from accounts.models import User
+from accounts.signin import journal
 from accounts.signin.oidc.issuer import Issuer
 from accounts.signin.oidc.rights import grant
 from accounts.signin.people import may_sign_in
@@ -77,6 +78,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             return
         may_link = _issuer().links_by_email and len(owners) == 1
         if not (may_link and may_sign_in(owners[0])):
+            journal.failed(request, None, "issuer")
             raise ImmediateHttpResponse(_taken(request))
         sociallogin.connect(request, owners[0])
         self._grant(sociallogin, is_new=False)
@@ -96,6 +98,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         extra_context: Any = None,
     ) -> None:
         """Say why in the log; the page that the person gets does not."""
+        journal.failed(request, None, "issuer")
         from accounts.signin.oidc.provider import IssuerFailed
 
         known = isinstance(exception, IssuerFailed)

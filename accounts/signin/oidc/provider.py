@@ -84,6 +84,8 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     ) -> SocialLogin:
         """Who this is, by the ID token, and what userinfo adds. Raises `IssuerFailed`."""
         claims = self._claims(str(kwargs["response"].get("id_token", "")))
+        if not claims["sub"]:
+            raise IssuerFailed("The ID token names nobody.")
         about = self._userinfo(token.token)
         if about and about.get("sub") != claims["sub"]:
             raise IssuerFailed("Userinfo tells of somebody else than the ID token.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from vinery.cli.key import period
 from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
 
 if TYPE_CHECKING:
@@ -44,6 +46,33 @@ def add_to(commands: Commands) -> None:
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
     add.set_defaults(run=add_webhook)
+    change = actions.add_parser(
+        "change-webhook",
+        help="change a webhook",
+        description="Change a webhook; what is not named stays.",
+    )
+    change.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
+    change.add_argument("--name", help="what it is for")
+    change.add_argument("--url", metavar="URL", help="https://...")
+    change.add_argument(
+        "--active", action=argparse.BooleanOptionalAction, help="whether it is told of anything"
+    )
+    change.set_defaults(run=change_webhook)
+    rotate = actions.add_parser(
+        "rotate-webhook",
+        help="give a webhook a new secret; prints it once",
+        description="Give a webhook a new secret, and print it once. For a time messages carry "
+        "two signatures, one with each secret.",
+    )
+    rotate.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
+    rotate.add_argument(
+        "--grace",
+        type=_grace,
+        metavar="PERIOD",
+        help="how long the old secret signs, too, like 12h or 7d, at most 30d; none for one "
+        "that others know (default: 1d)",
+    )
+    rotate.set_defaults(run=rotate_webhook)
     gone = actions.add_parser(
         "remove-webhook", help="remove a webhook", description="Remove a webhook."
     )
@@ -120,6 +149,7 @@ def list_webhooks(arguments: argparse.Namespace) -> int:
             "organization": str(webhook.organization or ""),
             "url": webhook.url,
             "active": webhook.is_active,
+            "previous_secret_until": webhook.previous_secret_until,
         }
         for webhook in Webhook.objects.select_related("organization")
     ]
@@ -142,6 +172,33 @@ def add_webhook(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def change_webhook(arguments: argparse.Namespace) -> int:
+    """Give a webhook other values. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+
+    named = {"name": arguments.name, "url": arguments.url, "is_active": arguments.active}
+    with refusals():
+        webhook = changes.change(
+            _webhook(arguments.id),
+            **{name: value for name, value in named.items() if value is not None},
+        )
+    print(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
+    return 0
+
+
+def rotate_webhook(arguments: argparse.Namespace) -> int:
+    """Give a webhook a new secret, and print that alone, for scripts. Raises `Failure`."""
+    start_django()
+    from accounts.alerts import webhooks
+
+    grace = webhooks.USUAL_GRACE if arguments.grace is None else arguments.grace
+    if grace > webhooks.MAX_GRACE:
+        raise Failure(f"The old secret may be good for {webhooks.MAX_GRACE.days} days at most.")
+    print(webhooks.rotate(_webhook(arguments.id), grace))
+    return 0
+
+
 def remove_webhook(arguments: argparse.Namespace) -> int:
     """Remove a webhook. Raises `Failure`."""
     start_django()
@@ -151,6 +208,10 @@ def remove_webhook(arguments: argparse.Namespace) -> int:
     changes.remove(webhook)
     print(f"Removed: {webhook}.")
     return 0
+
+
+def _grace(text: str) -> timedelta:
+    return timedelta(0) if text == "none" else period(text)
 
 
 def _webhook(webhook_id: int) -> Webhook:

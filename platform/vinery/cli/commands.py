@@ -27,6 +27,7 @@ from vinery.cli import (
     prepare,
     project,
     ready,
+    refusals,
     up,
     usage,
     user,
@@ -80,7 +81,21 @@ Those with secrets in them may also be files: add _FILE to the name.
 
 
 _FOR_PEOPLE = (
-    *(up, ready, model, key, usage, limit, weight, alerts, user, project, organization, audit),
+    *(
+        up,
+        ready,
+        model,
+        key,
+        usage,
+        refusals,
+        limit,
+        weight,
+        alerts,
+        user,
+        project,
+        organization,
+        audit,
+    ),
     admin,
 )
 _FOR_HOSTS = (prepare, web, node, jobs)

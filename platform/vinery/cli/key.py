@@ -1,4 +1,4 @@
-"""`vinery key`: make, list, pause, rotate and revoke API keys."""
+"""`vinery key`: make, list, change, pause, rotate and revoke API keys."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def add_to(commands: Commands) -> None:
     add_json(show)
     show.set_defaults(run=list_keys)
 
+    _add_change(actions)
     replace = actions.add_parser(
         "rotate",
         help="replace a key by a new one that may do the same",
@@ -99,6 +100,46 @@ def _add_create(actions: Commands) -> None:
     make.set_defaults(run=create)
 
 
+def _add_change(actions: Commands) -> None:
+    change = actions.add_parser(
+        "change",
+        help="change what a key may do",
+        description="Change what a key may do; what is not named stays. Servers follow within a "
+        "second.",
+    )
+    _add_key(change)
+    change.add_argument("--name", help="what the key is for")
+    change.add_argument(
+        "--scope",
+        action="append",
+        choices=("inference", "usage", "manage"),
+        help="what it may be used for; again: this, too",
+    )
+    for what, help_text in (
+        ("model", "a model that it may use"),
+        ("endpoint", "an endpoint that it may call, such as chat/completions"),
+        ("network", "a network that it may be used from, such as 10.0.0.0/8"),
+    ):
+        some = change.add_mutually_exclusive_group()
+        some.add_argument(
+            f"--{what}",
+            action="append",
+            metavar=what.upper(),
+            help=f"{help_text}; again: this, too",
+        )
+        some.add_argument(
+            f"--any-{what}", dest=what, action="store_const", const=[], help=f"allow each {what}"
+        )
+    change.add_argument(
+        "--expires-in",
+        type=_expiry,
+        default=argparse.SUPPRESS,
+        metavar="PERIOD",
+        help="from now, like 12h, 30d or 4w, or never",
+    )
+    change.set_defaults(run=change_key)
+
+
 def _add_key(action: argparse.ArgumentParser) -> None:
     action.add_argument("key", metavar="ID_OR_HINT", help="the id, or the hint, from `key list`")
 
@@ -109,6 +150,10 @@ def period(text: str) -> timedelta:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a period like 12h, 30d or 4w")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _expiry(text: str) -> timedelta | None:
+    return None if text == "never" else period(text)
 
 
 def create(arguments: argparse.Namespace) -> int:
@@ -131,6 +176,28 @@ def create(arguments: argparse.Namespace) -> int:
             networks=arguments.network,
         )
     print(new.secret)
+    return 0
+
+
+def change_key(arguments: argparse.Namespace) -> int:
+    """Give the key that is named other values. Raises `Failure`."""
+    start_django()
+    from accounts import keys
+
+    named = {
+        "name": arguments.name,
+        "scopes": arguments.scope,
+        "allowed_models": arguments.model,
+        "allowed_endpoints": arguments.endpoint,
+        "allowed_networks": arguments.network,
+    }
+    values = {name: value for name, value in named.items() if value is not None}
+    if "expires_in" in arguments:
+        lasts: timedelta | None = arguments.expires_in
+        values["expires_at"] = datetime.now(UTC) + lasts if lasts else None
+    with refusals():
+        key = keys.change_key(_find(arguments.key), **values)
+    print(f"{key} is changed." if values else f"{key} stays as it is.")
     return 0
 
 

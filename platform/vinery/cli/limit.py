@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 _METRICS = (
     *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
 )
+_VALUES = ("amount", "time_zone", "is_shadow", "alert_at")
+_QUOTAS = (
+    *("id", "scope", "whose", "metric", "window", "amount", "used", "left", "resets"),
+    *("runs_out", "shadow"),
+)
 _HEADS = ("id", "scope", "whose", "metric", "window", "amount", "time_zone", "shadow")
 
 
@@ -24,6 +29,14 @@ def add_to(commands: Commands) -> None:
     show = actions.add_parser("list", help="list all limits", description="List all limits.")
     add_json(show)
     show.set_defaults(run=list_limits)
+    quotas = actions.add_parser(
+        "quotas",
+        help="show what is left of quotas, and when they run out",
+        description="List limits of a day, of a month and for ever with what is used and left, "
+        "when they begin anew, and when they run out at the pace of late.",
+    )
+    add_json(quotas)
+    quotas.set_defaults(run=list_quotas)
     gone = actions.add_parser("remove", help="remove a limit", description="Remove a limit.")
     gone.add_argument("id", type=int, metavar="ID", help="from `limit list`")
     gone.set_defaults(run=remove)
@@ -33,8 +46,8 @@ def _add_set(actions: Commands) -> None:
     put = actions.add_parser(
         "set",
         help="set a limit, in place of one of the same kind",
-        description="Set a limit, in place of one for the same scope, metric and window. All "
-        "limits that concern a request hold together.",
+        description="Set a limit, in place of one for the same scope, metric and window, of which "
+        "what is not named stays. All limits that concern a request hold together.",
         epilog="for example:  vinery limit set --project search --metric tokens --window day "
         "--amount 1000000 --time-zone Europe/Berlin",
     )
@@ -58,17 +71,25 @@ def _add_set(actions: Commands) -> None:
     )
     put.add_argument("--amount", required=True, type=int, help="how much of it, at most")
     put.add_argument(
-        "--time-zone", default="UTC", help="in which days and months begin (default: %(default)s)"
+        "--time-zone",
+        default=argparse.SUPPRESS,
+        help="in which days and months begin (default: as it was; UTC for a new limit)",
     )
     put.add_argument(
-        "--shadow", action="store_true", help="refuse nothing, only count what would be refused"
+        "--shadow",
+        dest="is_shadow",
+        action=argparse.BooleanOptionalAction,
+        default=argparse.SUPPRESS,
+        help="refuse nothing, only count what would be refused (default: as it was; a new limit "
+        "refuses)",
     )
     put.add_argument(
         "--alert-at",
         metavar="PERCENTS",
         type=_percents,
-        help="percentages of a quota at which people are told, such as 50,80,100, or off "
-        "(default: those of the platform)",
+        default=argparse.SUPPRESS,
+        help="percentages of a quota at which people are told, such as 50,80,100; off, or "
+        "platform for those of the platform (default: as it was; a new limit has the platform's)",
     )
     put.set_defaults(run=set_limit)
 
@@ -80,12 +101,8 @@ def set_limit(arguments: argparse.Namespace) -> int:
     from accounts.models import Limit
 
     kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
-    values = {
-        "amount": arguments.amount,
-        "time_zone": arguments.time_zone,
-        "is_shadow": arguments.shadow,
-        "alert_at": arguments.alert_at,
-    }
+    named = vars(arguments)
+    values = {name: named[name] for name in _VALUES if name in named}
     with refusals(), audit.writing():
         known = Limit.objects.filter(**kind).first()
         if known is None:
@@ -108,7 +125,7 @@ def list_limits(arguments: argparse.Namespace) -> int:
             "id": limit.pk,
             "scope": limit.scope,
             "scope_id": limit.scope_id,
-            "whose": limit.model or names.get((limit.scope, limit.scope_id), ""),
+            "whose": _whose(limit, names),
             "metric": limit.metric,
             "window": limit.window,
             "amount": limit.amount,
@@ -119,6 +136,37 @@ def list_limits(arguments: argparse.Namespace) -> int:
         for limit in limits
     ]
     print_rows(rows, _HEADS, as_json=arguments.json)
+    return 0
+
+
+def list_quotas(arguments: argparse.Namespace) -> int:
+    """Print all quotas as they stand in the books."""
+    start_django()
+    from django.utils import timezone
+
+    from accounts.alerts.quotas import read_quotas
+    from accounts.models import Limit
+
+    quotas = read_quotas(Limit.objects.all(), timezone.now())
+    names = _names([quota.limit for quota in quotas])
+    rows = [
+        {
+            "id": quota.limit.pk,
+            "scope": quota.limit.scope,
+            "whose": _whose(quota.limit, names),
+            "metric": quota.limit.metric,
+            "window": quota.limit.window,
+            "amount": quota.limit.amount,
+            "used": quota.num_used,
+            "left": quota.num_left,
+            "since": quota.window_start,
+            "resets": quota.resets_at,
+            "runs_out": quota.runs_out_at,
+            "shadow": quota.limit.is_shadow,
+        }
+        for quota in quotas
+    ]
+    print_rows(rows, _QUOTAS, as_json=arguments.json)
     return 0
 
 
@@ -136,8 +184,10 @@ def remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _percents(text: str) -> list[int]:
+def _percents(text: str) -> list[int] | None:
     """Raises ValueError, which argparse turns into a line."""
+    if text == "platform":
+        return None
     return [] if text == "off" else sorted({int(word) for word in text.split(",")})
 
 
@@ -175,3 +225,7 @@ def _names(limits: list[Limit]) -> dict[tuple[str, int], str]:
         for row in rows.filter(pk__in=ids) if ids else ():
             names[scope, row.pk] = str(row)
     return names
+
+
+def _whose(limit: Limit, names: dict[tuple[str, int], str]) -> str:
+    return limit.model or names.get((limit.scope, limit.scope_id), "")

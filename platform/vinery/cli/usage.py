@@ -57,8 +57,7 @@ def add_to(commands: Commands) -> None:
         description="Write one line for each request.",
     )
     _add_selection(export)
-    export.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
-    export.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    add_file(export)
     export.set_defaults(run=export_usage)
 
     verify = actions.add_parser(
@@ -66,7 +65,7 @@ def add_to(commands: Commands) -> None:
         help="compare rows and sums",
         description="Add the rows up once more, day by day in UTC, and tell what differs.",
     )
-    _add_period(verify)
+    add_period(verify)
     verify.add_argument("--repair", action="store_true", help="write sums that differ anew")
     verify.set_defaults(run=verify_usage)
 
@@ -87,9 +86,9 @@ def export_usage(arguments: argparse.Namespace) -> int:
     start_django()
     from accounts.usage.export import Format, Selection, export
 
-    since, until = _period(arguments)
+    since, until = period_of(arguments)
     selection = Selection(since=since, until=until, filters=_filters(arguments), visible=None)
-    with _output(arguments.output) as file:
+    with output(arguments.output) as file:
         for text in export(selection, Format(arguments.format)):
             file.write(text)
     return 0
@@ -101,7 +100,7 @@ def verify_usage(arguments: argparse.Namespace) -> int:
     from accounts.usage.verify import verify
 
     is_balanced = True
-    for checked in verify(*_period(arguments), repair=arguments.repair):
+    for checked in verify(*period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:
             print(difference)
         found = f"{len(checked.differences)} differences" if checked.differences else "balanced"
@@ -111,7 +110,14 @@ def verify_usage(arguments: argparse.Namespace) -> int:
     return 0 if is_balanced else 1
 
 
-def _add_period(parser: argparse.ArgumentParser) -> None:
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Let rows be written to a file, in a format for programs."""
+    parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Let rows be of some time."""
     parser.add_argument(
         "--from", dest="since", type=_moment, metavar="TIME", help="such as 2026-03-01T12:00"
     )
@@ -125,7 +131,7 @@ def _add_period(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    _add_period(parser)
+    add_period(parser)
     for name in ("key", "user", "project", "organization"):
         parser.add_argument(
             f"--{name}", type=int, action="append", metavar="ID", help=f"only this {name}'s"
@@ -152,8 +158,8 @@ def _zone(name: str) -> ZoneInfo:
         raise argparse.ArgumentTypeError(f"{name!r} is no time zone like Europe/Berlin") from None
 
 
-def _period(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
-    """Times without a zone of their own are in that of --time-zone."""
+def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
+    """From a moment to before another. Those without a zone of their own are in --time-zone's."""
     until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
     return _in_zone(arguments.since, arguments) or until - arguments.last, until
 
@@ -182,7 +188,7 @@ def _question(arguments: argparse.Namespace) -> Question:
     from accounts.usage.periods import Granularity
     from accounts.usage.reports import Question
 
-    since, until = _period(arguments)
+    since, until = period_of(arguments)
     granularity = arguments.granularity
     return Question(
         since=since,
@@ -244,7 +250,8 @@ def _percentiles(found: Percentiles | None) -> str:
     return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
 
 
-def _output(path: str | None) -> AbstractContextManager[IO[str]]:
+def output(path: str | None) -> AbstractContextManager[IO[str]]:
+    """Where rows are written to. Raises `Failure`."""
     if path is None:
         return nullcontext(sys.stdout)
     try:

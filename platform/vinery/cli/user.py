@@ -39,6 +39,19 @@ def add_to(commands: Commands) -> None:
         action = actions.add_parser(name, help=help_text, description=f"{help_text}.".capitalize())
         action.add_argument("name", metavar="NAME", help="the user's name")
         action.set_defaults(run=run)
+    change = actions.add_parser(
+        "change",
+        help="change a user's e-mail address or names",
+        description="Change a user's e-mail address or names; what is not named stays.",
+    )
+    change.add_argument("name", metavar="NAME", help="the user's name")
+    for option, help_text in (
+        ("email", "their e-mail address; empty for none"),
+        ("first-name", "their first name"),
+        ("last-name", "their last name"),
+    ):
+        change.add_argument(f"--{option}", metavar="TEXT", help=help_text)
+    change.set_defaults(run=change_user)
     role = actions.add_parser(
         "role",
         help="give a user a role, or take it",
@@ -124,6 +137,21 @@ def list_users(arguments: argparse.Namespace) -> int:
         for user in User.objects.order_by("username")
     ]
     print_rows(rows, _HEADS, as_json=arguments.json)
+    return 0
+
+
+def change_user(arguments: argparse.Namespace) -> int:
+    """Give a user other values. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from vinery.cli.find import user_named
+
+    named = {name: getattr(arguments, name) for name in ("email", "first_name", "last_name")}
+    values = {name: value for name, value in named.items() if value is not None}
+    user = user_named(arguments.name)
+    with refusals():
+        changes.change(user, **values)
+    print(f"{user} is changed." if values else f"{user} stays as they are.")
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +192,28 @@ def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(ours: Place, k
 
     assert len(client.get("quotas/")["data"]) == 1
     assert client.refusal("GET", "webhooks/")[0] == 403
+
+
+def test_a_secret_is_rotated_and_told_once(
+    member: Api, admin: Api, ours: Place, receiver: Receiver
+) -> None:
+    body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
+    made = admin.post("webhooks/", body)
+    path = f"webhooks/{made['id']}"
+
+    told = admin.post(f"{path}/rotate/", {}, 200)
+
+    assert told["secret"].startswith("whsec_")
+    assert told["secret"] != made["secret"]
+    ends_at = datetime.fromisoformat(told["previous_secret_until"])
+    assert timedelta(hours=23) < ends_at - datetime.now(UTC) <= timedelta(days=1)
+    assert "secret" not in admin.get(f"{path}/")
+    admin.post(f"{path}/test/", {}, 200)
+    assert len(receiver.requests[0][1]["webhook-signature"].split(" ")) == 2
+
+    assert admin.post(f"{path}/rotate", {"grace_s": 0}, 200)["previous_secret_until"] is None
+    for wrong in (-1, 31 * 86_400, "soon"):
+        refusal = admin.refusal("POST", f"{path}/rotate/", {"grace_s": wrong})
+        assert refusal == (400, "invalid_value", "grace_s")
+    assert member.refusal("POST", f"{path}/rotate/", {})[0] == 404
+    assert admin.refusal("PATCH", f"{path}/", {"previous_secret_until": None})[0] == 400

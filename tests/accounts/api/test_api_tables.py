@@ -205,6 +205,17 @@ def test_limits_are_set_from_above(
     assert root.post("model-weights/", weights)["output"] == 1
 
 
+def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
+    body = {"scope": "model", "model": "tiny-chat", "metric": "tokens", "window": "day"}
+    more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
+    path = f"limits/{root.post('limits/', body | more)['id']}/"
+
+    told = root.patch(path, {"amount": 8})
+
+    assert {name: told[name] for name in body | more} == body | more | {"amount": 8}
+    assert root.patch(path, {"alert_at": None})["is_shadow"] is True
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

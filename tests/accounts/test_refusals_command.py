@@ -1,0 +1,131 @@
+"""`vinery refusals`: why limits refused requests, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.models import RefusedRequest, User
+from vinery.cli import main
+
+Run = Callable[..., str]
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `vinery refusals`, which has to succeed, and returns what it printed."""
+
+    def call(*words: str) -> str:
+        capsys.readouterr()
+        assert main(["refusals", *words]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def refused(request_id: str, **values: Any) -> RefusedRequest:
+    usual = {
+        "created_at": NOW - timedelta(hours=1),
+        "user_id": 7,
+        "username": "alice",
+        "key_id": 12,
+        "key_name": "laptop",
+        "project_id": 3,
+        "project_name": "search",
+        "organization_id": 2,
+        "organization_name": "acme",
+        "model": "tiny-chat",
+        "limit_id": 5,
+        "scope": "key:12",
+        "metric": "tokens",
+        "window": "minute",
+        "amount": 1000,
+        "level": 990.5,
+        "needed": 31.0,
+        "wait_s": 1.29,
+    }
+    return RefusedRequest.objects.create(request_id=request_id, **{**usual, **values})
+
+
+def ids(text: str) -> list[str]:
+    return [row["request_id"] for row in json.loads(text)]
+
+
+def test_a_refusal_is_listed_with_all_that_explains_it(run: Run) -> None:
+    alice = User.objects.create_user("alice")
+    refused("r1", scope=f"user:{alice.pk}")
+
+    heads, row = run("list").splitlines()
+
+    assert heads.split() == [
+        *("AT", "USER", "KEY", "SCOPE", "WHOSE", "METRIC", "WINDOW", "AMOUNT", "LEVEL", "NEEDED"),
+        *("WAIT", "S", "SHADOW"),
+    ]
+    for word in ("alice", "laptop", f"user:{alice.pk}", "the user alice", "tokens", "minute"):
+        assert word in row
+    assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "no"]
+
+
+def test_a_limit_that_is_gone_keeps_its_number(run: Run) -> None:
+    refused("r1")
+
+    [row] = json.loads(run("list", "--json"))
+    assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
+
+
+def test_the_newest_come_first_and_only_as_many_as_asked_for(run: Run) -> None:
+    for number in range(3):
+        refused(f"r{number}", created_at=NOW - timedelta(minutes=10 - number))
+
+    assert ids(run("list", "--json", "--num", "2")) == ["r2", "r1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "different"),
+    [
+        (("--key", "12"), {"key_id": 13}),
+        (("--key", "12", "--key", "14"), {"key_id": 13}),
+        (("--user", "7"), {"user_id": 8}),
+        (("--project", "3"), {"project_id": None}),
+        (("--organization", "2"), {"organization_id": 1}),
+        (("--limit", "5"), {"limit_id": 6}),
+        (("--request", "ours"), {}),
+        (("--model", "tiny-chat"), {"model": "large"}),
+        (("--scope", "key:12"), {"scope": "platform"}),
+        (("--metric", "tokens"), {"metric": "requests"}),
+        (("--window", "minute"), {"window": "day"}),
+        (("--no-shadow",), {"is_shadow": True}),
+        (("--last", "2h"), {"created_at": NOW - timedelta(hours=3)}),
+        (("--to", f"{NOW - timedelta(minutes=30):%Y-%m-%dT%H:%M}"), {"created_at": NOW}),
+    ],
+)
+def test_each_filter_leaves_the_others_out(
+    run: Run, words: tuple[str, ...], different: dict[str, Any]
+) -> None:
+    refused("ours")
+    refused("other", **different)
+
+    assert ids(run("list", "--json", *words)) == ["ours"]
+
+
+def test_they_are_exported_in_order_of_time_for_programs(run: Run, tmp_path: Path) -> None:
+    refused("later", key_name="=1+1")
+    refused("earlier", created_at=NOW - timedelta(hours=2), wait_s=None)
+
+    [first, second] = csv.DictReader(io.StringIO(run("export")))
+    assert (first["request_id"], second["request_id"]) == ("earlier", "later")
+    assert (first["wait_s"], second["key_name"], second["is_shadow"]) == ("", "'=1+1", "false")
+
+    file = tmp_path / "refusals.jsonl"
+    assert run("export", "--format", "jsonl", "-o", str(file), "--scope", "key:12") == ""
+    [first, second] = map(json.loads, file.read_text().splitlines())
+    assert (first["wait_s"], second["key_name"], second["needed"]) == (None, "=1+1", 31.0)

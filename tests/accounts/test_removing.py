@@ -1,0 +1,170 @@
+"""What goes when a person, a key or a place goes: nothing is left that counts for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api.api_client import Place, make_place
+from django.db.models import Model, ProtectedError
+from django.test import Client
+from django.urls import reverse
+
+from accounts import changes
+from accounts.alerts import webhooks
+from accounts.audit import verify
+from accounts.keys import NewKey, create_key
+from accounts.limits.rulebook import RuleBook
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    Limit,
+    Membership,
+    Organization,
+    Project,
+    Role,
+    User,
+    Webhook,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def limit(scope: str, scope_id: int = 0, **more: Any) -> Limit:
+    values = {"metric": "requests", "window": "day", "amount": 9} | more
+    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
+
+
+@pytest.fixture
+def acme() -> Place:
+    return make_place("acme")
+
+
+def deleted(since: int = 0) -> list[str]:
+    entries = AuditEntry.objects.filter(action__endswith=".delete", number__gt=since)
+    return list(entries.order_by("number").values_list("action", flat=True))
+
+
+def test_a_key_takes_its_limits_along_and_the_log_says_so(new_key: Callable[..., NewKey]) -> None:
+    key, other = new_key().key, new_key("other").key
+    gone, stays = limit("key", key.pk), limit("key", other.pk)
+    of_platform, key_id = limit("platform"), key.pk
+
+    changes.remove(key)
+
+    assert set(Limit.objects.all()) == {stays, of_platform}
+    assert deleted() == ["limit.delete", "key.delete"]
+    entry = AuditEntry.objects.get(action="limit.delete")
+    assert entry.target_id == str(gone.pk)
+    assert (entry.before or {})["scope_id"] == key_id
+    # Whoever leads the organisation sees both.
+    assert entry.organization_id == key.project.organization_id
+
+
+def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
+    alice: User, bob: User, acme: Place
+) -> None:
+    changes.set_role(alice, acme.organization, Role.MEMBER)
+    key = create_key(owner=alice, project=acme.one, name="laptop").key
+    limit("user", alice.pk)
+    limit("key", key.pk)
+    limit("key", key.pk, metric="tokens")
+    # The same numbers, of others.
+    stays = [limit("user", bob.pk), limit("project", acme.one.pk)]
+    since = AuditEntry.objects.count()
+
+    changes.remove(alice)
+
+    assert set(Limit.objects.all()) == set(stays)
+    assert sorted(deleted(since)) == sorted(
+        [*["limit.delete"] * 3, "key.delete", "membership.delete", "user.delete"]
+    )
+    assert deleted(since)[-1] == "user.delete"
+    assert verify().broken is None
+
+
+def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Place) -> None:
+    changes.set_role(alice, acme.one, Role.MEMBER)
+    limit("project", acme.one.pk)
+    since = AuditEntry.objects.count()
+
+    changes.remove(acme.one)
+
+    assert not Limit.objects.exists()
+    assert deleted(since) == ["limit.delete", "membership.delete", "project.delete"]
+
+
+def test_an_organisation_takes_its_limits_roles_and_webhooks_along(
+    alice: User, acme: Place
+) -> None:
+    changes.set_role(alice, acme.organization, Role.OWNER)
+    changes.add(webhooks.make("pager", "https://hooks.example.com/", acme.organization)[0])
+    limit("organization", acme.organization.pk)
+    for project in (acme.one, acme.two):
+        changes.remove(project)
+    since = AuditEntry.objects.count()
+
+    changes.remove(acme.organization)
+
+    assert not any(model.objects.exists() for model in (Limit, Membership, Webhook))
+    assert deleted(since) == [
+        *("limit.delete", "membership.delete", "webhook.delete", "organization.delete")
+    ]
+
+
+@pytest.mark.parametrize("kind", [Organization, Project])
+def test_a_place_that_has_to_stay_keeps_its_limits(
+    alice: User, acme: Place, kind: type[Model]
+) -> None:
+    create_key(owner=alice, project=acme.one, name="laptop")
+    limit("project", acme.one.pk)
+    limit("organization", acme.organization.pk)
+    since = AuditEntry.objects.count()
+
+    with pytest.raises(ProtectedError):
+        changes.remove(acme.organization if kind is Organization else acme.one)
+
+    assert Limit.objects.count() == 2
+    assert AuditEntry.objects.count() == since
+
+
+def test_limits_of_a_model_are_for_its_name_and_stay() -> None:
+    limit("model", model="tiny-chat")
+    key = limit("model", model="large")
+
+    changes.remove(key)
+
+    assert Limit.objects.get().model == "tiny-chat"
+
+
+def test_running_servers_forget_the_limits_of_who_is_gone(new_key: Callable[..., NewKey]) -> None:
+    key = new_key().key
+    limit("key", key.pk)
+    book = RuleBook()
+    book.follow(book.read())
+    assert len(list(book.rules)) == 1
+
+    changes.remove(key)
+    book.follow(book.read())
+
+    assert book.is_empty
+
+
+def test_the_admin_takes_the_limits_along_too(
+    client: Client, new_key: Callable[..., NewKey]
+) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    first, second = new_key("first").key, new_key("second").key
+    for key in (first, second):
+        limit("key", key.pk)
+
+    client.post(reverse("admin:accounts_apikey_delete", args=[first.pk]), {"post": "yes"})
+    assert Limit.objects.get().scope_id == second.pk
+    client.post(
+        reverse("admin:accounts_apikey_changelist"),
+        {"action": "delete_selected", "_selected_action": second.pk, "post": "yes"},
+    )
+
+    assert not ApiKey.objects.exists()
+    assert not Limit.objects.exists()
