@@ -369,6 +369,30 @@ async def test_a_redis_server_that_is_killed_and_started_again(
         await client.aclose()
 
 
+async def test_connections_from_before_its_restart_do_not_make_it_away_again(
+    tmp_path: Path, guard: Guard
+) -> None:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    tokens = rule(amount=100)
+    with OwnRedis(program, tmp_path) as server:
+        client = connect(server.url)
+        guarded = guard(RedisLimiter(client), WhenAway.REFUSE, deadline_s=1.0)
+        # As many connections as there are calls at once, all of which lie idle then.
+        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+        server.stop()
+        server.start()
+        with pytest.raises(LimitsAway):
+            await guarded.acquire(claim(tokens))
+        await until(lambda: not guarded.state.is_degraded)
+
+        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+
+        assert not guarded.state.is_degraded
+        await client.aclose()
+
+
 # -- Shares --------------------------------------------------------------------------------------
 
 
