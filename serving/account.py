@@ -119,6 +119,7 @@ class Account:
                 num_output_tokens=meter.num_output_tokens,
                 num_reasoning_tokens=meter.num_reasoning_tokens,
                 queue_ms=_ms(meter.queue_s),
+                prefill_ms=_ms(meter.prefill_s),
                 first_token_ms=_ms(meter.first_token_s),
                 total_ms=_ms(meter.total_s),
                 error_code=error_code,

@@ -45,6 +45,9 @@ from serving.runtime import Runtime
 
 # How long a client may be silent in the middle of its body.
 _BODY_TIMEOUT_S: Final = 60.0
+# The client's own name for its request, as OpenAI takes it.
+_CLIENT_REQUEST_ID: Final = b"x-client-request-id"
+_MAX_CLIENT_REQUEST_ID: Final = 512
 JSON: Final = [(b"content-type", b"application/json")]
 # No proxy may hold a stream back or pack it.
 _STREAM: Final = [
@@ -141,6 +144,7 @@ class GenerationConsumer(JsonConsumer):
         """Answer, and record exactly one usage row of it, whatever happens."""
         account = self._account(caller, len(body))
         try:
+            _check_client_request_id(self.scope)
             exchange = _parse(account, self._endpoint, body, self._tree)
             await self._run(account, caller, exchange)
         except asyncio.CancelledError:
@@ -166,7 +170,7 @@ class GenerationConsumer(JsonConsumer):
             endpoint=self._endpoint,
             dialect=self._tree,
             address=address_of(self.scope),
-            client_request_id=_text(header(self.scope, b"x-client-request-id")),
+            client_request_id=_text(header(self.scope, _CLIENT_REQUEST_ID)),
             num_request_bytes=num_request_bytes,
         )
 
@@ -266,6 +270,16 @@ def _refuse_other_media(content_type: bytes | None) -> None:
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
         raise UnsupportedMediaType(
             "The request body must be JSON. Send it with `Content-Type: application/json`."
+        )
+
+
+def _check_client_request_id(scope: Scope) -> None:
+    """Raises `InvalidRequest` for one that OpenAI would not take."""
+    given = header(scope, _CLIENT_REQUEST_ID)
+    if given is not None and not (given.isascii() and len(given) <= _MAX_CLIENT_REQUEST_ID):
+        raise InvalidRequest(
+            "The header `x-client-request-id` must be ASCII, and no longer than "
+            f"{_MAX_CLIENT_REQUEST_ID} characters."
         )
 
 

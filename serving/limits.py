@@ -51,9 +51,11 @@ class Limits:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        self._guard = _guard(settings)
+        self._memory = MemoryLimiter()
+        local = _local(self._memory, settings.num_processes)
+        self._guard = _guard(settings, local)
         self._queue: QueueingLimiter | None = None
-        self._limiter: Limiter = self._guard or _local(settings)
+        self._limiter: Limiter = self._guard or local
         if settings.queue_s:
             self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
             self._limiter = self._queue
@@ -87,8 +89,12 @@ class Limits:
         return answer
 
     def settle(self, lease: Lease, spent: Spent) -> None:
-        """Replace a reservation by what was used. Returns at once: the store may be far."""
+        """Replace a reservation by what was used. Returns at once: the store may be far, and
+        then a task waits for it."""
         self._leases.pop(lease.id, None)
+        if self._guard is None and self._queue is None:
+            self._memory.settle_now(lease, spent)
+            return
         task = asyncio.create_task(self._limiter.settle(lease, spent), name="settle")
         self._settling.add(task)
         task.add_done_callback(self._settled)
@@ -145,14 +151,12 @@ class Limits:
             log.error("a reservation was not settled", exc_info=task.exception())
 
 
-def _local(settings: LimitSettings) -> Limiter:
-    memory = MemoryLimiter()
-    is_alone = settings.num_processes == 1
-    return memory if is_alone else ShareLimiter(memory, settings.num_processes)
+def _local(memory: MemoryLimiter, num_processes: int) -> Limiter:
+    return memory if num_processes == 1 else ShareLimiter(memory, num_processes)
 
 
-def _guard(settings: LimitSettings) -> GuardedLimiter | None:
+def _guard(settings: LimitSettings, local: Limiter) -> GuardedLimiter | None:
     if not settings.redis_url:
         return None
     store = RedisLimiter(connect(settings.redis_url))
-    return GuardedLimiter(store, _local(settings), settings.when_away)
+    return GuardedLimiter(store, local, settings.when_away)

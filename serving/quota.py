@@ -8,26 +8,20 @@ of this happens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Final
+
+from msgspec import structs
 
 from accounts.keytable import Caller
 from accounts.limits.leases import LOST, Denial, Lease
 from accounts.limits.limiter import LimitsAway
-from accounts.limits.rules import GRAINS, NOTHING, Claim, Metric, Spent, Weights
+from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
 from accounts.limits.wording import headers_of, refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
-from serving.flow.allowance import AHEAD_PER_ANSWER
+from serving.flow.allowance import NUM_AHEAD, NUM_EACH
 from serving.flow.attempt import Job
 from serving.flow.meter import Meter
 from serving.limits import Limits
-
-# So many tokens of each answer are reserved at a time, beside those ahead. More would keep
-# tokens from others that may never be used; fewer would ask too often.
-_GRANT_PER_ANSWER: Final = 64
-_NEVER: Final = 1 << 62
-_WEIGHTED: Final = list(Metric).index(Metric.WEIGHTED_TOKENS)
 
 
 class Quota:
@@ -38,13 +32,12 @@ class Quota:
         self._caller = caller
         self._request_id = request_id
         self._lease: Lease | None = None
-        self._weights = Weights()
+        self._weights = EQUAL_WEIGHTS
         self._num_wanted = 0  # tokens of all answers at most
-        self._num_granted = 0
         self._num_answers = 1
         self._bound: dict[int, BoundLimit] = {}
-        self.ask_at = _NEVER
-        self.ends_at: int | None = None
+        self.num_granted = 0
+        self.is_last = False
 
     @property
     def is_counted(self) -> bool:
@@ -87,7 +80,7 @@ class Quota:
         least = min(self._num_answers, self._num_wanted)
         if isinstance(answer, Denial) and not _is_search(job) and claim.num_output_tokens > least:
             # Where few are left, they are for whoever comes.
-            claim = replace(claim, num_output_tokens=least)
+            claim = structs.replace(claim, num_output_tokens=least)
             answer = await self._limits.reserve(claim)
         if isinstance(answer, Denial):
             self._note([answer])
@@ -97,27 +90,22 @@ class Quota:
             )
         self._lease = answer
         self._note(answer.shadow_denials)
-        self._grant(claim.num_output_tokens)
+        self.num_granted = claim.num_output_tokens
         if claim.num_output_tokens < wanted:
             # Whoever gets all of this is as well off as everybody else.
-            await self._extend(wanted - claim.num_output_tokens)
+            await self.extend(wanted - claim.num_output_tokens)
 
-    async def extend(self) -> None:
+    async def extend(self, num_tokens: int) -> None:
         """See `Allowance`."""
-        left = self._num_wanted - self._num_granted
-        await self._extend(min(left, _GRANT_PER_ANSWER * self._num_answers))
-
-    async def _extend(self, num_tokens: int) -> None:
-        if self._lease is None or self.ends_at is not None:
+        if self._lease is None or self.is_last:
             return
         try:
             grant = await self._limits.limiter.extend(self._lease, num_tokens)
         except LimitsAway:
             grant = LOST
         self._note(grant.shadow_denials)
-        self._grant(grant.num_output_tokens)
-        if grant.num_output_tokens < num_tokens:
-            self.ends_at = self._num_granted
+        self.num_granted += grant.num_output_tokens
+        self.is_last = grant.num_output_tokens < num_tokens
         if grant.denial is not None:
             self._note([grant.denial])
 
@@ -130,20 +118,13 @@ class Quota:
 
     def weighted_tokens(self, meter: Meter) -> float:
         """What budgets are charged."""
-        return _spent(meter).costs(self._weights)[_WEIGHTED] / GRAINS
+        return _spent(meter).weighted_tokens(self._weights)
 
     def _first_grant(self, job: Job) -> int:
         # Nothing is known of a search before its end, so that it cannot be stopped in time.
         if _is_search(job):
             return self._num_wanted
-        each = AHEAD_PER_ANSWER + _GRANT_PER_ANSWER
-        return min(self._num_wanted, each * self._num_answers)
-
-    def _grant(self, num_tokens: int) -> None:
-        self._num_granted += num_tokens
-        ahead = AHEAD_PER_ANSWER * self._num_answers
-        has_all = self._num_granted >= self._num_wanted
-        self.ask_at = _NEVER if has_all else max(0, self._num_granted - ahead)
+        return min(self._num_wanted, (NUM_AHEAD + NUM_EACH) * self._num_answers)
 
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:

@@ -14,9 +14,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar, assert_never
+
+from msgspec import structs
 
 from accounts.limits.leases import LOST, NOT_READ, Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import STORE_DEADLINE_S, Limiter, LimitsAway
@@ -182,7 +184,9 @@ class GuardedLimiter:
                 return Lease(claim, NOT_READ, is_uncounted=True)
             case WhenAway.SHARE:
                 answer = await self._local.acquire(claim)
-                return replace(answer, is_local=True) if isinstance(answer, Lease) else answer
+                if isinstance(answer, Denial):
+                    return answer
+                return structs.replace(answer, is_local=True)
             case _:
                 assert_never(self._when_away)
 

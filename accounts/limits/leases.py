@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from accounts.limits import buckets, calendar
 from accounts.limits.rules import GRAINS, Claim, Costs, Kind, Rule
@@ -12,8 +13,7 @@ from accounts.limits.rules import GRAINS, Claim, Costs, Kind, Rule
 PLACE_WAIT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """How much of a rule is used.
 
     `num_remaining` is negative when more was used than reserved. `reset_s` is the time until
@@ -30,11 +30,10 @@ class Level:
         return self.rule.amount - self.num_used
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """All levels of a claim at one moment, worked out only for whoever looks."""
 
-    rules: Sequence[Rule]
+    rules: tuple[Rule, ...]
     used: Sequence[int]  # grains
     now_ms: int
 
@@ -48,8 +47,7 @@ class Reading:
 NOT_READ = Reading((), (), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(msgspec.Struct, frozen=True):
     """A refusal, by the rule that would refuse longest.
 
     `num_needed` is what was asked of that rule. `wait_s` None: waiting does not help.
@@ -73,8 +71,7 @@ class Denial:
         return not self.is_too_large and (self.rule.is_quota or self.wait_s is None)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A request may run, and its reservation stands until it is settled.
 
     `shadow_denials`: what shadow rules would have refused. `is_local`: the shared store was
@@ -93,8 +90,7 @@ class Lease:
         return self.claim.lease_id
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """How many more tokens of an answer may be made: from none to all that were asked for.
 
     `denial` says what is used up, when it is fewer than asked. `is_lost`: nobody knows the
@@ -110,8 +106,7 @@ class Grant:
 LOST = Grant(0, is_lost=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(msgspec.Struct, frozen=True):
     """At least this much of a rule is used, according to the books.
 
     `since_ms` is the start of the window that was counted, in Unix milliseconds; it says
@@ -125,8 +120,23 @@ class Floor:
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:
     """The level of a rule of which so many grains are used."""
-    # Upwards: a part of a token is not there to be used.
-    return Level(rule, -(-used // GRAINS), _reset_s(rule, used, now_ms))
+    return Level(rule, num_used(used), reset_s(rule, used, now_ms))
+
+
+def num_used(used: int) -> int:
+    """Grains in units, upwards: a part of a token is not there to be used."""
+    return -(-used // GRAINS)
+
+
+def reset_s(rule: Rule, used: int, now_ms: int) -> float | None:
+    """Until nothing of a rule is used any more; None when time alone does not bring it about."""
+    match rule.kind:
+        case Kind.BUCKET:
+            return buckets.full_after_s(used, rule.amount)
+        case Kind.CALENDAR:
+            return _until_next_window_s(rule, now_ms)
+        case Kind.PLACES | Kind.TOTAL:
+            return None
 
 
 def binding_denial(denials: Iterable[Denial]) -> Denial:
@@ -185,16 +195,6 @@ def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
         case Kind.PLACES:
             return PLACE_WAIT_S
         case Kind.TOTAL:
-            return None
-
-
-def _reset_s(rule: Rule, used: int, now_ms: int) -> float | None:
-    match rule.kind:
-        case Kind.BUCKET:
-            return buckets.full_after_s(used, rule.amount)
-        case Kind.CALENDAR:
-            return _until_next_window_s(rule, now_ms)
-        case Kind.PLACES | Kind.TOTAL:
             return None
 
 

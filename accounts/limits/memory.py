@@ -110,7 +110,7 @@ class MemoryLimiter:
         if claim.lease_id in self._open:
             raise LeaseExists(claim.lease_id)
         costs = claim.costs()
-        tabs = [self._tab(rule, now_ms) for rule in claim.rules]
+        tabs = self._tabs_of(claim.rules, now_ms)
         refusing = [
             index
             for index, tab in enumerate(tabs)
@@ -134,7 +134,7 @@ class MemoryLimiter:
             return LOST
         rules = held.claim.rules
         costs = held.claim.costs_per_output_token()
-        tabs = [self._tab(rule, now_ms) for rule in rules]
+        tabs = self._tabs_of(rules, now_ms)
         fitting = {
             index: (tab.rule.capacity - tab.used) // cost
             for index, (tab, part) in enumerate(zip(tabs, held.parts, strict=True))
@@ -148,13 +148,18 @@ class MemoryLimiter:
 
     async def settle(self, lease: Lease, spent: Spent) -> None:
         """See `Limiter`."""
+        self.settle_now(lease, spent)
+
+    def settle_now(self, lease: Lease, spent: Spent) -> None:
+        """The same for those who cannot await it, or need not: a task costs as much again."""
         now_ms = self._now_ms()
         held = self._open.pop(lease.id, None)
         if held is None:
             return
         costs = spent.costs(held.claim.weights)
-        for rule, part in zip(held.claim.rules, held.parts, strict=True):
-            _give_back(self._tab(rule, now_ms), part, costs[rule.column])
+        tabs = self._tabs_of(held.claim.rules, now_ms)
+        for tab, part in zip(tabs, held.parts, strict=True):
+            _give_back(tab, part, costs[tab.rule.column])
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`."""
@@ -209,19 +214,26 @@ class MemoryLimiter:
                 self._tabs[key] = tab
 
     def _tab(self, rule: Rule, now_ms: int) -> _Tab:
-        tab = self._tabs.get(rule.key)
-        if tab is None:
-            tab = self._tabs[rule.key] = _Tab(rule, now_ms)
-            self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
-        tab.move_to(now_ms)
-        tab.rule = rule  # its amount may have changed
+        [tab] = self._tabs_of((rule,), now_ms)
         return tab
+
+    def _tabs_of(self, rules: Sequence[Rule], now_ms: int) -> list[_Tab]:
+        tabs = []
+        for rule in rules:
+            tab = self._tabs.get(rule.key)
+            if tab is None:
+                tab = self._tabs[rule.key] = _Tab(rule, now_ms)
+                self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
+            tab.move_to(now_ms)
+            tab.rule = rule  # its amount may have changed
+            tabs.append(tab)
+        return tabs
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._tab(rule, now_ms).used if rule.key in self._tabs else 0
 
 
-def _reading(rules: Sequence[Rule], tabs: Sequence[_Tab], now_ms: int) -> Reading:
+def _reading(rules: tuple[Rule, ...], tabs: Sequence[_Tab], now_ms: int) -> Reading:
     return Reading(rules, [tab.used for tab in tabs], now_ms)
 
 

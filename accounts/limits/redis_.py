@@ -137,7 +137,7 @@ class RedisLimiter:
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """See `Limiter`."""
         now_ms, used = await self._run("levels", tabs=self._tabs(rules, _FREE))
-        return Reading(rules, used, now_ms).levels
+        return Reading(tuple(rules), used, now_ms).levels
 
     async def restore(self, floors: Sequence[Floor]) -> None:
         """See `Limiter`."""

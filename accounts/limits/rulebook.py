@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 PLATFORM = "platform"
 _NONE: tuple[Rule, ...] = ()
+# Of pairs of a caller and a model, whose rules are remembered.
+_MAX_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._snapshot = Snapshot()
+        self._known: dict[object, tuple[Rule, ...]] = {}
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -56,14 +59,26 @@ class RuleBook:
 
     def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
         """All that bind a request of this caller to this model, the widest first."""
-        by_scope = self._snapshot.rules
-        if not by_scope:
+        if not self._snapshot.rules:
             return _NONE
-        return tuple(
-            rule
-            for scope in (*scopes_of(caller), f"model:{model}")
-            for rule in by_scope.get(scope, _NONE)
+        # Of a caller, what `scopes_of` looks at.
+        place = (
+            caller.organization_id,
+            caller.project_id,
+            caller.user_id,
+            caller.key_id,
+            model,
         )
+        found = self._known.get(place)
+        if found is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            found = self._known[place] = tuple(
+                rule
+                for scope in (*scopes_of(caller), f"model:{model}")
+                for rule in self.rules_in(scope)
+            )
+        return found
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
         """Those of one scope."""
@@ -84,6 +99,8 @@ class RuleBook:
 
     def follow(self, snapshot: Snapshot) -> None:
         """From now on these rules bind."""
+        if snapshot is not self._snapshot:
+            self._known.clear()
         self._snapshot = snapshot
 
 

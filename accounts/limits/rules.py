@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 GRAINS = 60_000
 _GRAINS_PER_THOUSANDTH = GRAINS // 1000
 
@@ -105,6 +107,9 @@ class Rule:
         _derive(self, "column", _COLUMN[self.metric])
         _derive(self, "capacity", self.amount * GRAINS)
 
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     @property
     def is_quota(self) -> bool:
         """Whether waiting a little does not help once it is used up."""
@@ -136,8 +141,7 @@ EQUAL_WEIGHTS = Weights()
 Costs = tuple[int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """What one request wants before it runs: its input, and the first tokens of its answer.
 
     `lease_id` is the request's id, unique for ever. No rule may stand in `rules` twice.
@@ -179,8 +183,7 @@ class Claim:
         return (0, GRAINS, 0, GRAINS, 0, self.weights.output_milli * _GRAINS_PER_THOUSANDTH)
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """What a request has used in the end.
 
     `num_requests` 0: it never ran, for a reason that is not the client's, and is not counted.
@@ -212,6 +215,10 @@ class Spent:
         )
         return requests, tokens, inputs, outputs, 0, weighted
 
+    def weighted_tokens(self, weights: Weights) -> float:
+        """What budgets are charged."""
+        return self.costs(weights)[_COLUMN[Metric.WEIGHTED_TOKENS]] / GRAINS
+
 
 def _costs(
     num_requests: int,
@@ -238,7 +245,7 @@ def _costs(
 
 
 def _check_counts(num_inputs: int, num_cached: int, num_images: int, num_outputs: int) -> None:
-    if min(num_cached, num_images, num_outputs) < 0:
+    if num_cached < 0 or num_images < 0 or num_outputs < 0:
         raise ValueError("a number of tokens cannot be negative")
     if num_cached + num_images > num_inputs:
         raise ValueError("cached and image tokens are part of the input")

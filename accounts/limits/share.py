@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from msgspec import structs
+
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import Limiter
 from accounts.limits.rules import Claim, Rule, Spent
@@ -28,7 +30,7 @@ class ShareLimiter:
 
     async def acquire(self, claim: Claim) -> Lease | Denial:
         """See `Limiter`."""
-        return await self._limiter.acquire(replace(claim, rules=self._shares(claim.rules)))
+        return await self._limiter.acquire(structs.replace(claim, rules=self._shares(claim.rules)))
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter`."""
@@ -50,7 +52,7 @@ class ShareLimiter:
         """See `Limiter`: everybody takes over a share of what is used."""
         await self._limiter.restore(
             [
-                replace(
+                structs.replace(
                     floor,
                     rule=share_of(floor.rule, self._num_processes),
                     num_used=-(-floor.num_used // self._num_processes),

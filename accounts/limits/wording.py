@@ -6,9 +6,12 @@ waits for `retry-after-ms`, and many more read "Please try again in 1.146s".
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from accounts.limits.leases import Denial, Level, Reading, level_of
+from accounts.limits.leases import Denial, Reading, num_used, reset_s
 from accounts.limits.rules import Metric, Rule, Window
 
 _US_PER_MS = 1000
@@ -50,17 +53,41 @@ def headers_of(reading: Reading) -> dict[str, str]:
     Of several rules on requests, or on tokens, the one with the least share left is told.
     A rule on a project's tokens is told under its own names as well. Shadow rules are not.
     """
-    # Whole levels are made of those that are told only: every answer comes through here.
-    least: dict[str, tuple[float, Rule, int]] = {}
-    for rule, used in zip(reading.rules, reading.used, strict=True):
-        for name in _names(rule):
-            share_used = used / rule.capacity if rule.capacity else 1.0
-            if name not in least or share_used > least[name][0]:
-                least[name] = share_used, rule, used
     headers: dict[str, str] = {}
-    for name, (_, rule, used) in least.items():
-        headers |= _headers(name, level_of(rule, used, reading.now_ms))
+    for told in _told(reading.rules):
+        rule, used = _least_left(reading, told.places)
+        headers[told.limit] = str(rule.amount)
+        headers[told.remaining] = str(max(0, rule.amount - num_used(used)))
+        wait_s = reset_s(rule, used, reading.now_ms)
+        if wait_s is not None:
+            headers[told.reset] = duration(wait_s)
     return headers
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Three names of headers, and the places of the rules that may be told under them."""
+
+    limit: str
+    remaining: str
+    reset: str
+    places: tuple[int, ...]
+
+
+# Every answer comes through here, and most callers have the same rules as a moment before.
+@lru_cache(maxsize=4096)
+def _told(rules: tuple[Rule, ...]) -> tuple[_Told, ...]:
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, rule in enumerate(rules):
+        for name in _names(rule):
+            places[name].append(place)
+    start = "x-ratelimit"
+    return tuple(
+        _Told(
+            f"{start}-limit-{name}", f"{start}-remaining-{name}", f"{start}-reset-{name}", tuple(of)
+        )
+        for name, of in places.items()
+    )
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
@@ -169,14 +196,17 @@ def _names(rule: Rule) -> tuple[str, ...]:
     return ("tokens", "project-tokens") if rule.scope.startswith("project:") else ("tokens",)
 
 
-def _headers(name: str, level: Level) -> dict[str, str]:
-    headers = {
-        f"x-ratelimit-limit-{name}": str(level.rule.amount),
-        f"x-ratelimit-remaining-{name}": str(max(0, level.num_remaining)),
-    }
-    if level.reset_s is not None:
-        headers[f"x-ratelimit-reset-{name}"] = duration(level.reset_s)
-    return headers
+def _least_left(reading: Reading, places: Sequence[int]) -> tuple[Rule, int]:
+    """The rule of the largest share used, and what is used of it."""
+    rules, used = reading.rules, reading.used
+    fullest, most = places[0], -1.0
+    if len(places) > 1:
+        for place in places:
+            capacity = rules[place].capacity
+            share_used = used[place] / capacity if capacity else 1.0
+            if share_used > most:
+                fullest, most = place, share_used
+    return rules[fullest], used[fullest]
 
 
 def _whole_us(seconds: float) -> int:

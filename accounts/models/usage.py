@@ -16,7 +16,7 @@ class UsageRecord(models.Model):
 
     request_id = models.CharField(max_length=64, unique=True)
     client_request_id = models.CharField(
-        max_length=128, blank=True, default="", help_text="The client's `x-client-request-id`."
+        max_length=512, blank=True, default="", help_text="The client's `x-client-request-id`."
     )
     created_at = models.DateTimeField("arrived")
     user_id = models.BigIntegerField(null=True)
@@ -48,6 +48,9 @@ class UsageRecord(models.Model):
     )
     weighted_tokens = models.FloatField(default=0, help_text="What budgets were charged.")
     queue_ms = models.FloatField(null=True)
+    prefill_ms = models.FloatField(
+        null=True, help_text="From the engine's first step with it to the first token."
+    )
     first_token_ms = models.FloatField(null=True)
     inter_token_ms = models.FloatField(null=True, help_text="Mean time between two tokens.")
     total_ms = models.FloatField(null=True)

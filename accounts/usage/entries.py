@@ -105,6 +105,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     error_code: str = ""
     finish_reason: str = ""
     inter_token_ms: float | None = None
+    prefill_ms: float | None = None
     num_image_tokens: int = 0
     num_response_bytes: int = 0
     weighted_tokens: float = 0.0

@@ -62,6 +62,7 @@ COLUMNS = (
     "num_reasoning_tokens",
     "weighted_tokens",
     "queue_ms",
+    "prefill_ms",
     "first_token_ms",
     "inter_token_ms",
     "total_ms",

@@ -111,12 +111,12 @@ def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
     The p-th percentile is the smallest duration that at least p % are not above (nearest
     rank), up to `RELATIVE_ERROR`.
     """
-    cumulated = np.cumsum(counts[latency])
+    cumulated = counts[latency].cumsum()
     num = int(cumulated[-1])
     if not num:
         return None
     ranks = [max(1, -(-num * percent // 100)) for percent in (50, 95, 99)]
-    p50, p95, p99 = (_middle_ms(int(at)) for at in np.searchsorted(cumulated, ranks))
+    p50, p95, p99 = (_MIDDLES_MS[at] for at in cumulated.searchsorted(ranks).tolist())
     return Percentiles(num, p50, p95, p99)
 
 
@@ -125,3 +125,6 @@ def _middle_ms(bucket: int) -> float:
     if bucket == 0:
         return _SMALLEST_MS
     return 2 * _SMALLEST_MS * GROWTH**bucket / (1 + GROWTH)
+
+
+_MIDDLES_MS = [_middle_ms(bucket) for bucket in range(NUM_BUCKETS)]

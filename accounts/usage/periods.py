@@ -1,4 +1,8 @@
-"""Stretches of time, and which roll-ups tell about them. Arithmetic on seconds since 1970."""
+"""Stretches of time, and which roll-ups tell about them. Arithmetic on seconds since 1970.
+
+Days elsewhere do not begin at midnight in UTC, where roll-ups do. But a day from 22:00 on is
+the day from the next midnight on, less its last two hours, and with the two before it. So only
+the hours between the two midnights are read, not all: a tenth of the rows in Berlin."""
 
 from __future__ import annotations
 
@@ -58,6 +62,11 @@ class Part:
     start_s: int
     end_s: int
 
+    @property
+    def starts(self) -> range:
+        """Of its roll-ups."""
+        return range(self.start_s, self.end_s, self.unit_s)
+
 
 def usual_granularity(since: datetime, until: datetime) -> Granularity:
     """What gives a chart some dozens to some hundreds of points."""
@@ -107,6 +116,58 @@ def runs(borders: Sequence[int]) -> Iterator[Run]:
         yield Run(first, start_s, point_s, (start_s, *(end_s for _, (_, end_s) in found)))
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Roll-ups to read, and to which points of a series they are added.
+
+    They are grouped in pieces: piece p has those from `start_s + p * piece_s` on. It is added
+    to point `added_to + p` and taken from point `taken_from + p`, if those are among `points`.
+    """
+
+    unit_s: int
+    parts: tuple[Part, ...]
+    start_s: int
+    piece_s: int
+    points: range
+    added_to: int
+    taken_from: int | None = None
+
+    def targets(self, piece: int) -> Iterator[tuple[int, int]]:
+        """The points that a piece belongs to: their numbers, with 1, or with -1 for those that
+        it is taken from."""
+        if self.added_to + piece in self.points:
+            yield self.added_to + piece, 1
+        if self.taken_from is not None and self.taken_from + piece in self.points:
+            yield self.taken_from + piece, -1
+
+
+def readings(run: Run) -> list[Reading]:
+    """What tells the points of a run.
+
+    Fine units come before coarse ones, so that what is taken from a day was in it, also when
+    more is added between the two queries.
+    """
+    midnight_s = floor(run.start_s + DAY_S // 2, DAY_S)
+    points = range(run.first, run.first + len(run.borders) - 1)
+    if run.point_s != DAY_S or run.start_s == midnight_s or len(points) == 1:
+        return _by_unit(parts(run.borders), run.start_s, run.point_s, points, run.first)
+    days = Part(DAY_S, midnight_s, midnight_s + len(points) * DAY_S)
+    first, last = sorted((run.start_s, midnight_s))
+    between = [
+        Part(part.unit_s, part.start_s + number * DAY_S, part.end_s + number * DAY_S)
+        for number in range(len(run.borders))
+        for part in _cover(first, last, (HOUR_S, MINUTE_S))
+    ]
+    # The point that begins here has what is before midnight, and lacks what is after it.
+    added_to, taken_from = run.first, run.first - 1
+    if midnight_s < run.start_s:
+        added_to, taken_from = taken_from, added_to
+    return [
+        *_by_unit(between, first, DAY_S, points, added_to, taken_from),
+        Reading(DAY_S, (days,), midnight_s, DAY_S, points, run.first),
+    ]
+
+
 def parts(borders: Sequence[int]) -> list[Part]:
     """The coarsest roll-ups that have all of these borders; in order, neighbours joined."""
     joined: list[Part] = []
@@ -128,6 +189,21 @@ def floor(at_s: int, unit_s: int) -> int:
 def ceil(at_s: int, unit_s: int) -> int:
     """The first multiple of `unit_s` that is not before `at_s`."""
     return -(-at_s // unit_s) * unit_s
+
+
+def _by_unit(
+    found: Sequence[Part],
+    start_s: int,
+    piece_s: int,
+    points: range,
+    added_to: int,
+    taken_from: int | None = None,
+) -> list[Reading]:
+    return [
+        Reading(unit_s, of_unit, start_s, piece_s, points, added_to, taken_from)
+        for unit_s in (MINUTE_S, HOUR_S, DAY_S)
+        if (of_unit := tuple(part for part in found if part.unit_s == unit_s))
+    ]
 
 
 def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:

@@ -1,10 +1,9 @@
 """How much was used: totals, series over time and the largest groups, with percentiles.
 
 Everything is read from roll-ups, of the coarsest grain that tells what is asked for, and each
-stretch of time from the coarsest that has its borders: a month in Berlin's days is told by
-hours, its total by days and a few hours at the ends. The
-period is widened to whole minutes, and where the minutes or hours are deleted already, to
-what is left; the answers say which borders they have.
+stretch of time from the coarsest that has its borders (`periods` says how). The period is
+widened to whole minutes, and where the minutes or hours are deleted already, to what is left;
+the answers say which borders they have.
 
 Every function takes what the reader may see: `accounts.access` knows that.
 """
@@ -31,7 +30,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
-from accounts.models import HourRollup, MinuteRollup, Rollup, UsageSlice
+from accounts.models import HourRollup, MinuteRollup, UsageSlice
 from accounts.usage import histogram, horizons, periods
 from accounts.usage.filters import (
     ANY,
@@ -46,7 +45,7 @@ from accounts.usage.filters import (
 )
 from accounts.usage.grains import Grain, coarsest
 from accounts.usage.histogram import Latency, Percentiles
-from accounts.usage.periods import Granularity, Kept, Part, Run
+from accounts.usage.periods import Granularity, Kept, Reading
 from accounts.usage.rollups import GRAINS, LEVELS, SUMS
 
 Key = int | str | None
@@ -247,12 +246,14 @@ class _Cell:
     """What is read so far of one group in one point."""
 
     sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
-    histograms: list[bytes] = field(default_factory=list)
+    added: list[bytes] = field(default_factory=list)  # histograms
+    taken: list[bytes] = field(default_factory=list)
 
-    def add(self, sums: Sequence[float], histograms: bytes | None) -> None:
-        self.sums = [mine + more for mine, more in zip(self.sums, sums, strict=True)]
+    def add(self, sums: Sequence[float], histograms: bytes | None, sign: int) -> None:
+        """Add what was read, or with a `sign` of -1 take it away."""
+        self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
         if histograms:
-            self.histograms.append(histograms)
+            (self.added if sign > 0 else self.taken).append(histograms)
 
     def size(self, column: str) -> float:
         sums = dict(zip(SUMS, self.sums, strict=True))
@@ -261,8 +262,12 @@ class _Cell:
         return sums[column]
 
     def figures(self) -> Figures:
-        counts = histogram.counts_of(self.histograms)
+        counts = histogram.counts_of(self.added)
+        if self.taken:
+            counts = counts - histogram.counts_of(self.taken)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
+        # They are counted in thousandths. What is left beyond is the error of the sums.
+        numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
         return Figures(
             **numbers,
             first_token_ms=histogram.percentiles(counts, Latency.FIRST_TOKEN),
@@ -304,15 +309,13 @@ class _Reader:
         cells: _Cells = defaultdict(_Cell)
         columns = [dimension.column for dimension in by]
         for run in periods.runs(borders):
-            for unit_s, model in LEVELS.items():
-                parts = [part for part in periods.parts(run.borders) if part.unit_s == unit_s]
-                if not parts:
-                    continue
-                grain = coarsest(GRAINS[unit_s], self._columns.union(columns))
+            for reading in periods.readings(run):
+                grain = coarsest(GRAINS[reading.unit_s], self._columns.union(columns))
                 slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
-                for row in _rows(model, run, parts, slices, columns, with_latencies):
-                    *values, point, joined = row[: len(by) + 2]
-                    cells[tuple(values), run.first + point].add(row[len(by) + 2 :], joined)
+                for row in _rows(reading, slices, columns, with_latencies):
+                    *values, piece, joined = row[: len(by) + 2]
+                    for point, sign in reading.targets(piece):
+                        cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
         return cells
 
     def points(
@@ -330,31 +333,36 @@ class _Reader:
 
 
 def _rows(
-    model: type[Rollup],
-    run: Run,
-    parts: Sequence[Part],
+    reading: Reading,
     slices: QuerySet[UsageSlice],
     columns: Sequence[str],
     with_latencies: bool,  # noqa: FBT001
 ) -> QuerySet[Any, tuple[Any, ...]]:
-    """Values of columns, the number of a point in its run, histograms, then the sums."""
-    times = Q()
-    for part in parts:
-        times |= Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
-    grouped = [*(f"slice__{column}" for column in columns), "point"]
+    """Values of columns, the number of a piece, histograms, then the sums."""
+    grouped = [*(f"slice__{column}" for column in columns), "piece"]
     sums = {f"sum_{column}": _sum(column) for column in SUMS}
     joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
     # Both databases divide integers without a rest.
-    point = (F("start_s") - run.start_s) / run.point_s
+    piece = (F("start_s") - reading.start_s) / reading.piece_s
     rows: QuerySet[Any, tuple[Any, ...]] = (
-        model._default_manager.filter(times, slice__in=slices)
-        .annotate(point=point)
+        LEVELS[reading.unit_s]
+        ._default_manager.filter(_times(reading), slice__in=slices)
+        .annotate(piece=piece)
         .values(*grouped)
         .annotate(**sums, joined=joined)
         .values_list(*grouped, "joined", *sums)
         .order_by()
     )
     return rows
+
+
+def _times(reading: Reading) -> Q:
+    """A list of moments is looked up in an index, where several stretches would be read from
+    the first to the last."""
+    if len(reading.parts) == 1:
+        [part] = reading.parts
+        return Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
+    return Q(start_s__in=[start_s for part in reading.parts for start_s in part.starts])
 
 
 def _sum(column: str) -> Cast | Sum:

@@ -99,6 +99,7 @@ def _record(settlement: Settlement) -> UsageRecord:
         num_reasoning_tokens=_count(settlement.num_reasoning_tokens),
         weighted_tokens=settlement.weighted_tokens,
         queue_ms=settlement.queue_ms,
+        prefill_ms=settlement.prefill_ms,
         first_token_ms=settlement.first_token_ms,
         inter_token_ms=settlement.inter_token_ms,
         total_ms=settlement.total_ms,

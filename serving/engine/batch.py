@@ -141,6 +141,11 @@ class Batch:
         if generation.watch is not None:
             generation.watch.owns_penalty = owns_penalty
 
+    def resume(self, generation: Generation) -> None:
+        """Prepare one that has paused to be added again."""
+        generation.is_paused = False
+        _rewind(generation)
+
     def remove(self, generation: Generation) -> None:
         """Free the place of a generation that nobody wants any more: at once, or where half a
         prompt would do harm, when the whole has been read."""
@@ -234,11 +239,12 @@ class Batch:
                     result.broken.append(made)
                     ended.append(generation)
                 elif made is not None:
-                    if made.finish is None and _reaches_cap(made):
-                        made = _capped(made)
+                    if _uses_up_grant(made):
+                        made = _within_grant(made)
                         self._cancel(generation)
+                        generation.is_paused = made.finish is None
                     result.made.append(made)
-                    if made.finish is not None:
+                    if made.finish is not None or generation.is_paused:
                         ended.append(generation)
             elif generation.handle.is_dropped:
                 dropped.append(generation)
@@ -460,18 +466,22 @@ def _advance(
     return Made(generation, token_ids, finish, logprobs)
 
 
-def _reaches_cap(made: Made) -> bool:
+def _uses_up_grant(made: Made) -> bool:
+    """Whether it may not go on, or has proposed itself more than it may make."""
     generation = made.generation
-    if generation.cap is None:
+    if generation.num_granted is None:
         return False
-    return len(generation.tokens) + len(made.token_ids) >= generation.cap
+    num_left = generation.num_granted - len(generation.tokens) - len(made.token_ids)
+    return num_left < 0 or (num_left == 0 and made.finish is None)
 
 
-def _capped(made: Made) -> Made:
-    """The same, but the last of its generation and without what was made beyond the cap."""
-    assert made.generation.cap is not None
-    room = max(0, made.generation.cap - len(made.generation.tokens))
-    return Made(made.generation, made.token_ids[:room], FINISH_LENGTH, made.logprobs[:room])
+def _within_grant(made: Made) -> Made:
+    """The same without what was made beyond the grant; the end, if it was the last one."""
+    generation = made.generation
+    assert generation.num_granted is not None
+    room = max(0, generation.num_granted - len(generation.tokens))
+    finish = FINISH_LENGTH if generation.is_last_grant else None
+    return Made(generation, made.token_ids[:room], finish, made.logprobs[:room])
 
 
 def _guilty(generation: Generation, reason: str) -> Broken:

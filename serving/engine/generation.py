@@ -50,7 +50,9 @@ class Generation:
     others: list[Generation] = field(default_factory=list)
     watch: Watch | None = None  # set exactly when the request has to do with logits
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `tokens`, if asked for
-    cap: int | None = None  # tokens after which it ends, whatever it was submitted with
+    num_granted: int | None = None  # tokens that it may make for now; None: all it asked for
+    is_last_grant: bool = False  # it ends with them, and does not wait for more
+    is_paused: bool = False  # it has made them, and has left the batch
     max_ahead: int = 0  # tokens that may be proposed ahead of it in one step
     num_ahead: int = 0  # that are proposed in the step that is under way
     num_proposed: int = 0  # of these all so far, and how many were taken
@@ -64,6 +66,8 @@ class Generation:
         """Raises ValueError when the prompt is not a whole number of token ids."""
         ids = np.frombuffer(submit.prompt_ids, dtype="<i4").astype(np.int64)
         generation = cls(connection, submit, ids)
+        if submit.beams is None:
+            generation.num_granted = submit.num_granted
         for id_ in submit.ids[1:]:
             other = structs.replace(submit, id=id_, beams=None)
             # They share its prompt, which counts once.
@@ -129,6 +133,7 @@ class Generation:
             unsent,
             self.finish,
             queue_s=self.first_step_at - self.arrived_at,
+            prefill_s=time.monotonic() - self.first_step_at,
             num_cached_tokens=self.num_cached or 0,
             logprobs=logprobs,
             prompt_logprobs=self._prompt_logprobs,

@@ -37,8 +37,8 @@ from serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
-    Cap,
     EngineStats,
+    Grant,
     Hello,
     LogitsSpec,
     Ping,
@@ -187,8 +187,8 @@ class EngineLoop:
                 self._submit(incoming.connection, incoming.message)
             case Cancel(id=id_, num_used=num_used):
                 self._cancel(incoming.connection, id_, num_used)
-            case Cap(id=id_, max_tokens=max_tokens):
-                self._cap(self._alive.get((id(incoming.connection), id_)), max_tokens)
+            case Grant():
+                self._grant(incoming.connection, incoming.message)
             case Ping(nonce=nonce):
                 incoming.connection.send(Pong(nonce, self._stats()))
             case _:
@@ -329,11 +329,16 @@ class EngineLoop:
         self._outbox.forget(generation)
         self._end(generation)
 
-    def _cap(self, generation: Generation | None, max_tokens: int) -> None:
+    def _grant(self, connection: Connection, grant: Grant) -> None:
+        generation = self._alive.get((id(connection), grant.id))
         if generation is None or generation.submit.beams is not None:
             return
-        generation.cap = max_tokens
-        if len(generation.tokens) >= max_tokens:
+        generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
+        if len(generation.tokens) < grant.num_tokens:
+            if generation.is_paused:
+                self._batch.resume(generation)
+                self._waiting.put_back(generation)
+        elif grant.is_last:
             self._waiting.discard(generation)
             self._checking.discard(generation)
             self._batch.remove(generation)

@@ -44,7 +44,7 @@ class Outbox:
         generation.tokens += made.token_ids
         generation.logprobs += made.logprobs
         generation.finish = made.finish
-        if made.finish is not None or not generation.has_spoken:
+        if made.finish is not None or generation.is_paused or not generation.has_spoken:
             self._urgent[generation] = None
         else:
             self._waiting[generation] = None

@@ -10,6 +10,7 @@ priority either: whoever has one keeps it.
 from __future__ import annotations
 
 from bisect import insort
+from collections import OrderedDict
 
 from serving.engine.generation import Generation
 
@@ -19,7 +20,7 @@ class Queue:
 
     def __init__(self) -> None:
         # The lanes are sets that keep the order of arrival, none of them empty.
-        self._lanes: dict[int, dict[Generation, None]] = {}
+        self._lanes: dict[int, OrderedDict[Generation, None]] = {}
         self._priorities: list[int] = []  # sorted, of the lanes
 
     def __len__(self) -> int:
@@ -33,9 +34,14 @@ class Queue:
         priority = generation.submit.priority
         lane = self._lanes.get(priority)
         if lane is None:
-            lane = self._lanes[priority] = {}
+            lane = self._lanes[priority] = OrderedDict()
             insort(self._priorities, priority)
         lane[generation] = None
+
+    def put_back(self, generation: Generation) -> None:
+        """It has run before: it waits in front of all of its own priority."""
+        self.add(generation)
+        self._lanes[generation.submit.priority].move_to_end(generation, last=False)
 
     @property
     def first(self) -> Generation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, assert_never, cast
 
@@ -24,7 +24,7 @@ from serving.core.events import (
 )
 from serving.core.ids import tool_call_id
 from serving.core.request import GenerationRequest, RawPrompts, ToolMode
-from serving.flow.allowance import Allowance, shares
+from serving.flow.allowance import Allowance, Shares
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
@@ -133,16 +133,19 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     if not hello.has_tap:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
+    shares = _shares(job, submits)
+    if shares is not None:
+        submits = [structs.replace(s, num_granted=shares.num_shared[s.id]) for s in submits]
     run = client.submit(submits)
     reading = _Reading(job, run, [id_ for submit in submits for id_ in submit.ids])
     try:
-        if job.allowance is not None:
-            reading.end_within(job.allowance)
+        if shares is not None and shares.is_last:
+            reading.grant(shares, shares.num_shared)
         told_at = time.monotonic()
         while not reading.is_complete:
             events = reading.take(await run.next(SILENCE_S))
-            if job.allowance is not None:
-                await reading.stay_within(job.allowance)
+            if shares is not None and job.meter.num_output_tokens >= shares.look_at:
+                await reading.extend(shares)
             now = time.monotonic()
             # Tokens that tell a client nothing, such as hidden thoughts, are silence too.
             if events or now - told_at >= SILENCE_S:
@@ -152,6 +155,13 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
                 raise reading.failure
     finally:
         run.cancel(reading.num_used)
+
+
+def _shares(job: Job, submits: Iterable[Submit]) -> Shares | None:
+    """None: nobody counts. What a search may use is reserved as a whole."""
+    if job.allowance is None or any(submit.beams is not None for submit in submits):
+        return None
+    return Shares(job.allowance, {submit.id: submit.max_new_tokens for submit in submits})
 
 
 def _continues_text(request: GenerationRequest) -> bool:
@@ -227,22 +237,17 @@ class _Reading:
         """Of the choices that have not ended, how many tokens were read."""
         return {id_: self._readers[id_].num_output_tokens for id_ in self._open}
 
-    async def stay_within(self, allowance: Allowance) -> None:
-        """Ask for more tokens ahead of need; when there are none, let the answers end where
-        their last ones are."""
-        is_due = self._job.meter.num_output_tokens >= allowance.ask_at
-        if is_due and self._open and not self._is_capped:
-            await allowance.extend()
-            self.end_within(allowance)
+    async def extend(self, shares: Shares) -> None:
+        """Ask for more tokens ahead of need."""
+        if self._open:
+            news = await shares.follow(self.num_used, self._job.meter.num_output_tokens)
+            self.grant(shares, news)
 
-    def end_within(self, allowance: Allowance) -> None:
-        """Where no more tokens can be had, tell the engine so."""
-        if allowance.ends_at is None:
-            return
-        self._is_capped = True
-        num_left = allowance.ends_at - self._job.meter.num_output_tokens
-        for id_, cap in shares(num_left, self.num_used).items():
-            self._run.cap(id_, cap)
+    def grant(self, shares: Shares, ids: Iterable[int]) -> None:
+        """Tell the engine what these may make."""
+        self._is_capped = shares.is_last
+        for id_ in ids:
+            self._run.grant(id_, shares.num_shared[id_], is_last=shares.is_last)
 
     def take(self, said: list[Said]) -> list[Event]:
         """The events that this causes.
@@ -287,7 +292,8 @@ class _Reading:
         events: list[Event] = []
         if output.queue_s is not None:
             counts_cached = output.id in self._counts_cached
-            meter.begin(output.queue_s, (output.num_cached_tokens or 0) if counts_cached else 0)
+            num_cached_tokens = (output.num_cached_tokens or 0) if counts_cached else 0
+            meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
         if output.prompt_logprobs is not None:
             events += self._scored(self._choices[output.id], output.prompt_logprobs)
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens

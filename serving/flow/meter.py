@@ -20,6 +20,7 @@ class Meter:
     num_proposed_tokens: int = 0
     num_accepted_tokens: int = 0
     queue_s: float | None = None
+    prefill_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
     num_answers: int = 1  # that are written side by side
@@ -56,15 +57,15 @@ class Meter:
         """How long it has taken until now."""
         return time.monotonic() - self.started_at
 
-    def begin(self, queue_s: float, num_cached_tokens: int) -> None:
+    def begin(self, queue_s: float, prefill_s: float | None, num_cached_tokens: int) -> None:
         """A choice has made its first tokens. The first choice's times count."""
         self.num_cached_tokens += num_cached_tokens
         if self.first_token_s is None:
             self.first_token_s = self.total_s
-            self.queue_s = queue_s
+            self.queue_s, self.prefill_s = queue_s, prefill_s
 
     def restart(self) -> None:
         """What a lost engine has made is not the client's to pay."""
         self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
         self.num_proposed_tokens = self.num_accepted_tokens = 0
-        self.queue_s = self.first_token_s = None
+        self.queue_s = self.prefill_s = self.first_token_s = None

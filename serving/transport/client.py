@@ -21,9 +21,9 @@ from serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
     Cancel,
-    Cap,
     EngineStats,
     FromEngine,
+    Grant,
     Hello,
     Ping,
     Pong,
@@ -82,7 +82,7 @@ class _Link(asyncio.Protocol):
 
     def open_run(self, submits: Sequence[Submit]) -> Run:
         ids = [id_ for submit in submits for id_ in submit.ids]
-        run = Run(ids, self.forget, self.cap)
+        run = Run(ids, self.forget, self.grant)
         for id_ in ids:
             self._runs[id_] = run
         for submit in submits:
@@ -94,9 +94,9 @@ class _Link(asyncio.Protocol):
         with contextlib.suppress(EngineGone):
             self.send(Cancel(id_, num_used))
 
-    def cap(self, id_: int, max_tokens: int) -> None:
+    def grant(self, grant: Grant) -> None:
         with contextlib.suppress(EngineGone):
-            self.send(Cap(id_, max_tokens))
+            self.send(grant)
 
     async def ping(self, nonce: int) -> EngineStats:
         answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()

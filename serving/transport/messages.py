@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 5
 
 # A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -122,6 +122,9 @@ class Submit(_Message, frozen=True):
     # The prompt shares cached work only with prompts of the same key; None: of no key.
     cache_key: bytes | None = None
     request_id: str = ""  # under which the gateway keeps its books
+    # It pauses at so many tokens until a `Grant` lets it go on; None: it never does. Searches
+    # by beams do not either.
+    num_granted: int | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -139,12 +142,14 @@ class Cancel(_Message, frozen=True):
     num_used: int
 
 
-class Cap(_Message, frozen=True):
-    """End this generation, with FINISH_LENGTH, as soon as it has made so many tokens in all:
-    now, if it has. Unknown ids are ignored, and so are searches by beams."""
+class Grant(_Message, frozen=True):
+    """This generation may make so many tokens in all. It pauses there; or where there will be
+    no more, it ends there with FINISH_LENGTH: now, if it has made them. Unknown ids are
+    ignored, and so are searches by beams."""
 
     id: int
-    max_tokens: int
+    num_tokens: int
+    is_last: bool = False
 
 
 class Ping(_Message, frozen=True):
@@ -191,6 +196,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     token_ids: tuple[int, ...]
     finish: str | None = None  # FINISH_STOP, FINISH_LENGTH
     queue_s: float | None = None  # first output only: waiting before the first step
+    prefill_s: float | None = None  # first output only: from there to the first token
     num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
     logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, when they were asked for
     # First output only: of the prompt's tokens but the first, which follows nothing.
@@ -238,5 +244,5 @@ class Pong(_Message, frozen=True):
     stats: EngineStats
 
 
-ToEngine = Submit | Cancel | Cap | Ping
+ToEngine = Submit | Cancel | Grant | Ping
 FromEngine = Hello | Accepted | StepOutputs | Rejected | Pong

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from serving.transport.messages import Accepted, Rejected, TokenOutput
+from serving.transport.messages import Accepted, Grant, Rejected, TokenOutput
 
 
 class EngineGone(Exception):
@@ -27,12 +27,12 @@ class Run:
         self,
         members: Sequence[int],
         forget: Callable[[int, int], None],
-        send_cap: Callable[[int, int], None],
+        send: Callable[[Grant], None],
     ) -> None:
         """`forget` tells the engine that a member is not wanted any more, and how many of its
-        tokens were used; `send_cap` after how many it must end."""
+        tokens were used; `send` how many it may make."""
         self._forget = forget
-        self._send_cap = send_cap
+        self._send = send
         self._open = set(members)
         self._inbox: list[Said] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -65,10 +65,11 @@ class Run:
         if not self._open and self._timer is not None:
             self._timer.cancel()
 
-    def cap(self, member: int, max_tokens: int) -> None:
-        """Let a member end, as if by its limit, when it has so many tokens in all."""
+    def grant(self, member: int, num_tokens: int, *, is_last: bool) -> None:
+        """Let a member make so many tokens in all, and pause there; or end, as if by its
+        limit."""
         if member in self._open:
-            self._send_cap(member, max_tokens)
+            self._send(Grant(member, num_tokens, is_last))
 
     def put(self, said: Said) -> None:
         """Called by the connection."""

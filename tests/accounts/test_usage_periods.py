@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -52,24 +53,21 @@ def test_every_second_is_told_once_by_roll_ups_that_are_kept(
     assert borders == sorted(set(borders))
     assert borders[0] <= since.timestamp()
     assert borders[-1] >= until.timestamp()
-    parts = [part for run in periods.runs(borders) for part in periods.parts(run.borders)]
-    assert parts[0].start_s == borders[0]
-    assert parts[-1].end_s == borders[-1]
-    for part, following in itertools.pairwise(parts):
-        assert part.end_s == following.start_s
-    for part in parts:
-        assert part.start_s % part.unit_s == part.end_s % part.unit_s == 0
-        if part.unit_s < DAY_S:
-            assert part.start_s >= kept.hours_since_s
-        if part.unit_s < HOUR_S:
-            assert part.start_s >= kept.minutes_since_s
-    # No unit lies on both sides of a border.
-    for border in borders:
-        assert all(
-            (border - part.start_s) % part.unit_s == 0
-            for part in parts
-            if part.start_s < border < part.end_s
-        )
+    told = [Counter[int]() for _ in itertools.pairwise(borders)]
+    for reading in itertools.chain(*map(periods.readings, periods.runs(borders))):
+        for start_s in itertools.chain(*(part.starts for part in reading.parts)):
+            assert start_s % reading.unit_s == 0
+            if reading.unit_s < DAY_S:
+                assert start_s >= kept.hours_since_s
+            if reading.unit_s < HOUR_S:
+                assert start_s >= kept.minutes_since_s
+            piece = (start_s - reading.start_s) // reading.piece_s
+            for point, sign in reading.targets(piece):
+                told[point][start_s] += sign
+                told[point][start_s + reading.unit_s] -= sign
+    # What is left of all that begins and ends is the point.
+    for found, (begin_s, end_s) in zip(told, itertools.pairwise(borders), strict=True):
+        assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 
 
 def test_the_runs_of_a_series_are_its_points() -> None:
@@ -104,6 +102,29 @@ def test_a_long_period_is_told_by_days_and_its_ends_by_less() -> None:
         Part(DAY_S, 21 * DAY_S, 24 * DAY_S),
         Part(MINUTE_S, 24 * DAY_S, 24 * DAY_S + MINUTE_S),
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours", "sign"),
+    [
+        ("Europe/Berlin", 2, 1),  # before midnight in UTC: added to the day that begins
+        ("America/New_York", 4, -1),
+    ],
+)
+def test_days_elsewhere_are_told_by_days_and_the_hours_between_two_midnights(
+    zone: str, hours: int, sign: int
+) -> None:
+    since = datetime(2026, 7, 1, tzinfo=ZoneInfo(zone))
+    until = since + timedelta(days=30)
+    borders = periods.borders(since, until, Granularity.DAY, ZoneInfo(zone), ALL_KEPT)
+
+    [run] = periods.runs(borders)
+    of_hours, of_days = periods.readings(run)
+
+    assert (of_hours.unit_s, of_days.unit_s) == (HOUR_S, DAY_S)
+    assert sum(len(part.starts) for part in of_hours.parts) == 31 * hours
+    assert [len(part.starts) for part in of_days.parts] == [30]
+    assert dict(of_hours.targets(7)) == {7: sign, 6: -sign}
 
 
 @pytest.mark.parametrize(

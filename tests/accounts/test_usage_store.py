@@ -31,6 +31,7 @@ def test_a_settlement_becomes_a_row() -> None:
     }
     used = {
         "num_image_tokens": 5,
+        "prefill_ms": 10.5,
         "weighted_tokens": 12.5,
         "inter_token_ms": 7.5,
         "num_response_bytes": 4000,

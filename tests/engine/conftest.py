@@ -86,6 +86,14 @@ class Gateway:
                 answers[each.id].take(each)
         return list(answers.values())
 
+    async def hear(self, run: Run, answer: Answer, num_tokens: int) -> None:
+        """Read until there are so many tokens, or no more."""
+        while len(answer.tokens) < num_tokens and not answer.is_over:
+            said = await run.next(TIMEOUT_S)
+            assert said, "the engine fell silent"
+            for each in said:
+                answer.take(each)
+
     async def ask(self, *submits: Submit) -> list[Answer]:
         return await self.finish(self.start(*submits), *submits)
 

@@ -19,9 +19,16 @@ def waiting(priority: int) -> Generation:
     return Generation.of(None, structs.replace(SUBMIT, priority=priority))
 
 
-@given(st.lists(st.integers(0, 3) | st.just("pop") | st.tuples(st.just("leave"), st.integers(0))))
+@given(
+    st.lists(
+        st.integers(0, 3)
+        | st.just("pop")
+        | st.tuples(st.just("leave"), st.integers(0))
+        | st.tuples(st.just("back"), st.integers(0, 3))
+    )
+)
 def test_the_lowest_number_goes_first_and_among_equals_the_first_to_come(steps: list[Any]) -> None:
-    queue, expected = Queue(), []  # the latter in order of arrival
+    queue, expected = Queue(), []  # the latter in order of arrival, whoever was put back first
     for step in steps:
         match step:
             case "pop" if expected:
@@ -32,6 +39,9 @@ def test_the_lowest_number_goes_first_and_among_equals_the_first_to_come(steps: 
                 gone = expected.pop(at % len(expected))
                 queue.discard(gone)
                 queue.discard(gone)  # nothing happens: it is no longer there
+            case "back", priority:
+                expected.insert(0, waiting(priority))
+                queue.put_back(expected[0])
             case int():
                 expected.append(waiting(step))
                 queue.add(expected[-1])

@@ -57,15 +57,15 @@ async def test_without_a_limit_nothing_is_counted() -> None:
     assert quota.headers == []
 
 
-async def test_the_prompt_and_the_first_tokens_are_reserved_and_more_is_asked_for_in_time() -> None:
+async def test_the_prompt_and_the_first_tokens_are_reserved_and_more_can_be_asked_for() -> None:
     limits = limits_of(rule(10_000))
     quota = quota_of(limits)
     await quota.reserve(job(1000))
+    assert await num_used(limits) == NUM_PROMPT_TOKENS + 128
+    assert (quota.num_granted, quota.is_last) == (128, False)
+    await quota.extend(64)
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 192
-    assert (quota.ask_at, quota.ends_at) == (64, None)
-    await quota.extend()
-    assert await num_used(limits) == NUM_PROMPT_TOKENS + 256
-    assert (quota.ask_at, quota.ends_at) == (128, None)
+    assert (quota.num_granted, quota.is_last) == (192, False)
 
 
 async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
@@ -73,7 +73,7 @@ async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     quota = quota_of(limits)
     await quota.reserve(job(30, num_answers=3))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 90
-    assert quota.ask_at > 90
+    assert quota.num_granted == 90
 
 
 async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_once() -> None:
@@ -81,7 +81,7 @@ async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_o
     quota = quota_of(limits)
     await quota.reserve(job(1000))
     assert await num_used(limits) == 50
-    assert quota.ends_at == 40
+    assert (quota.num_granted, quota.is_last) == (40, True)
     assert [bound.limit_id for bound in quota.bound_limits] == [1]
     with pytest.raises(LimitReached) as refused:
         await quota_of(limits, "next").reserve(job(1000))
@@ -90,13 +90,13 @@ async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_o
 
 
 async def test_a_quota_that_runs_out_on_the_way_ends_the_answer_there() -> None:
-    limits = limits_of(rule(250))
+    limits = limits_of(rule(170))
     quota = quota_of(limits)
     await quota.reserve(job(1000))
-    await quota.extend()
-    assert quota.ends_at == 240
-    await quota.extend()
-    assert (quota.ends_at, await num_used(limits)) == (240, 250)
+    for _ in range(2):
+        await quota.extend(64)
+        assert (quota.num_granted, quota.is_last) == (160, True)
+        assert await num_used(limits) == 170
 
 
 async def test_a_search_is_reserved_whole_or_refused() -> None:

@@ -1,0 +1,55 @@
+"""What a row of the books says of a request, beside what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from tests.conftest import Running, until
+from tests.system.books import Row, execute, rows
+
+pytestmark = pytest.mark.system
+
+
+def ask(running: Running, headers: Mapping[str, str | bytes]) -> httpx.Response:
+    return httpx.post(
+        f"{running.base_url}/v1/completions",
+        headers=httpx.Headers({"authorization": f"Bearer {running.api_key}", **headers}),
+        json={"model": "tiny-chat", "prompt": "one two", "max_tokens": 3},
+        timeout=60,
+    )
+
+
+def row_of(running: Running, answer: httpx.Response) -> Row:
+    request_id = answer.headers["x-request-id"]
+    (row,) = until(lambda: [row for row in rows(running) if row.request_id == request_id])
+    return row
+
+
+def test_a_request_is_found_by_the_name_that_its_client_gave_it(running: Running) -> None:
+    name = "mine-" + 507 * "x"
+    answer = ask(running, {"x-client-request-id": name})
+    assert answer.status_code == 200
+    row = row_of(running, answer)
+    sql = "SELECT request_id FROM accounts_usagerecord WHERE client_request_id = ?"
+    assert [found[0] for found in execute(running, sql, name)] == [row.request_id]
+
+
+@pytest.mark.parametrize("name", [513 * "x", "größer"], ids=["too long", "not ASCII"])
+def test_a_name_that_openai_would_not_take_is_refused(running: Running, name: str) -> None:
+    answer = ask(running, {"x-client-request-id": name.encode()})
+    assert answer.status_code == 400
+    assert "x-client-request-id" in answer.json()["error"]["message"]
+    assert row_of(running, answer).outcome == "rejected"
+
+
+def test_its_time_is_told_in_parts_that_are_no_more_than_the_whole(running: Running) -> None:
+    row = row_of(running, ask(running, {}))
+    assert row.queue_ms is not None
+    assert row.prefill_ms is not None
+    assert row.first_token_ms is not None
+    assert row.queue_ms >= 0
+    assert row.prefill_ms > 0
+    assert row.queue_ms + row.prefill_ms <= row.first_token_ms
