@@ -6,10 +6,11 @@ import time
 from datetime import UTC, datetime
 
 from accounts.keytable import Caller
+from accounts.limits.calendar import window_at
 from accounts.limits.leases import Level
 from accounts.limits.limiter import LimitsAway
 from accounts.limits.rulebook import scopes_of
-from accounts.limits.rules import Rule
+from accounts.limits.rules import Kind, Rule
 from accounts.models import Scope as KeyScope
 from serving.callers import address_of, as_errors, authenticate
 from serving.consumers import JSON, header
@@ -62,7 +63,7 @@ class UsageOfKey:
 def _limit(level: Level, now_s: float) -> dict[str, object]:
     rule, reset_s = level.rule, level.reset_s
     kind, _, owner = rule.scope.partition(":")
-    resets_at = None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)
+    resets_at = _resets_at(rule, reset_s, now_s)
     return {
         "id": rule.id,
         "scope": kind,
@@ -77,3 +78,11 @@ def _limit(level: Level, now_s: float) -> dict[str, object]:
         "time_zone": rule.time_zone,
         "is_shadow": rule.is_shadow,
     }
+
+
+def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
+    if rule.kind is Kind.CALENDAR:
+        # Midnight itself, and not what a sum of two clocks makes of it.
+        _, ends_ms = window_at(rule.window, rule.time_zone, round(now_s * 1000))
+        return datetime.fromtimestamp(ends_ms / 1000, UTC)
+    return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -13,6 +15,8 @@ from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
 from accounts.errors import KeyRefused, NotAllowed
+
+log = logging.getLogger(__name__)
 
 _CODES: Final = {
     400: "invalid_value",
@@ -23,6 +27,7 @@ _CODES: Final = {
     406: "not_acceptable",
     409: "conflict",
     415: "unsupported_media_type",
+    503: "unavailable",
 }
 _NO_FIELD: Final = ("non_field_errors", "__all__", "detail")
 
@@ -53,6 +58,9 @@ def _response(error: Exception) -> Response | None:
             return _invalid(as_serializer_error(error))
         case exceptions.ValidationError():
             return _invalid(error.detail)
+        case OperationalError() | InterfaceError():
+            log.warning("the database is away: %s", str(error).partition("\n")[0])
+            return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.ParseError():
             return _answer(400, str(error.detail), code="invalid_json")
         case exceptions.APIException():

@@ -10,6 +10,8 @@ from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from accounts.usage.periods import check_moment
+
 MAX_ID: Final = 2**63 - 1
 MAX_PAGE: Final = 200
 USUAL_PAGE: Final = 50
@@ -92,7 +94,7 @@ def period_filters() -> dict[str, serializers.DateTimeField]:
     """Rows from a moment to before another."""
     words = {"from": "From this moment on, such as 2026-03-01T12:00Z.", "to": "Before this moment."}
     return {
-        name: serializers.DateTimeField(required=False, help_text=what)
+        name: serializers.DateTimeField(required=False, help_text=what, validators=[check_moment])
         for name, what in words.items()
     }
 

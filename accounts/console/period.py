@@ -11,7 +11,7 @@ from django import forms
 from django.utils import timezone
 
 from accounts.models.limits import check_time_zone
-from accounts.usage.periods import MAX_POINTS, Granularity
+from accounts.usage.periods import MAX_POINTS, Granularity, check_moment
 
 OWN: Final = "own"
 _USUAL: Final = "24h"
@@ -50,11 +50,13 @@ class PeriodForm(forms.Form):
     since = forms.DateTimeField(
         label="From",
         required=False,
+        validators=[check_moment],
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     until = forms.DateTimeField(
         label="To",
         required=False,
+        validators=[check_moment],
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     granularity = forms.ChoiceField(

@@ -92,7 +92,8 @@ def _told(rules: tuple[Rule, ...]) -> tuple[_Told, ...]:
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
     """What a client is told whose request to a model was denied."""
-    headers = headers_of(denial.reading)
+    # Another limit may have less left, but this one is what the client has to do with.
+    headers = headers_of(denial.reading) | headers_of(_only(denial.rule, denial.reading))
     if denial.is_too_large:
         return Refusal(
             _too_large(denial, model),
@@ -109,6 +110,13 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
         "rate_limit_exceeded",
         headers | retry_after(denial.wait_s),
     )
+
+
+def _only(rule: Rule, reading: Reading) -> Reading:
+    """What is read of one rule, if it is."""
+    read = zip(reading.rules, reading.used, strict=True)
+    used = [used for each, used in read if each == rule]
+    return Reading((rule,) * len(used), used, reading.now_ms)
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from itertools import groupby, pairwise, takewhile
 
+from django.core.exceptions import ValidationError
+
 from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
 
 MAX_POINTS = 1500
@@ -25,6 +27,16 @@ class Granularity(StrEnum):
     MINUTE = "minute"
     HOUR = "hour"
     DAY = "day"
+
+
+_YEARS = range(1970, 9001)
+
+
+def check_moment(moment: datetime) -> None:
+    """Raises ValidationError for a time that is so far away that there is none a day before it,
+    or in another time zone."""
+    if moment.year not in _YEARS:
+        raise ValidationError(f"Choose a year from {_YEARS[0]} to {_YEARS[-1]}.")
 
 
 class TooManyPoints(ValueError):

@@ -158,6 +158,8 @@ def test_a_filter_holds_and_can_be_taken_away(alice: User) -> None:
     [
         ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
         ("period=90d&granularity=minute", "makes more than 1500"),
+        ("period=own&until=0001-01-01T00:00", "Choose a year from 1970 to 9000"),
+        ("since=0001-01-01T00:00&zone=Asia/Tokyo", "Choose a year from 1970 to 9000"),
         ("zone=Mars/Olympus", "There is no time zone Mars/Olympus"),
         ("period=century", "Select a valid choice"),
     ],

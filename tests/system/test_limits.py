@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -190,6 +191,8 @@ def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     assert by_window["minute"]["limit"] == 6000
     assert by_window["minute"]["used"] + by_window["minute"]["remaining"] == 6000
     assert by_window["month"]["resets_in_s"] > 0
+    resets_at = datetime.fromisoformat(by_window["month"]["resets_at"])
+    assert resets_at == resets_at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     assert told["project"]["name"] == "default"
 
 

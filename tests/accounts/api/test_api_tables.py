@@ -9,7 +9,7 @@ import pytest
 import yaml
 from api_client import Api, Place, make_place
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -331,3 +331,13 @@ def test_the_last_slash_may_be_left_out(root: Api) -> None:
     made = root.post("organizations", {"name": "acme"})
     assert root.get(f"organizations/{made['id']}") == made
     assert root.post(f"organizations/{made['id']}/deactivate", status=200)["is_active"] is False
+
+
+def test_a_database_that_is_away_is_told_as_such(viewer: Api) -> None:
+    def away(*args: object) -> None:
+        raise OperationalError("connection refused")
+
+    with connection.execute_wrapper(away):
+        refused = viewer.refusal("GET", "keys")
+
+    assert refused == (503, "unavailable", None)

@@ -112,6 +112,9 @@ def test_usage_is_told_over_time(viewer: Api, books: None) -> None:
     [
         ({"group_by": "colour"}, "group_by"),
         ({"group_by": "key,colour"}, "group_by"),
+        ({"from": "0001-01-01T00:00Z"}, "from"),
+        ({"to": "0001-01-01T00:00+14:00"}, "to"),
+        ({"to": "9999-12-31T23:59-14:00"}, "to"),
         ({"key": "nine"}, "key"),
         ({"key": "1,,2"}, "key"),
         ({"outcome": "fine"}, "outcome"),

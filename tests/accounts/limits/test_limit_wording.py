@@ -192,6 +192,18 @@ def test_a_request_that_can_never_fit() -> None:
     assert "retry-after" not in told.headers
 
 
+def test_a_refusal_tells_of_the_limit_that_refused_even_where_another_has_less_left() -> None:
+    minute = rule(window=Window.MINUTE, amount=1000)
+    month = rule(window=Window.MONTH, amount=100_000)
+
+    refused = refusal_of(denial(minute, 600, 500, (month, 99_000)), "m")
+
+    assert refused.headers["x-ratelimit-limit-tokens"] == "1000"
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "400"
+    assert refused.headers["x-ratelimit-reset-tokens"] == "36s"
+    assert refused.headers["retry-after-ms"] == "6000"
+
+
 def test_a_quota_that_is_used_up_until_midnight() -> None:
     told = refusal_of(denial(rule(window=Window.DAY, amount=100), 99, 5), "tiny-chat")
 
