@@ -34,8 +34,6 @@ pytestmark = pytest.mark.system
 SEED = int(os.environ.get("VINERY_TEST_SEED", random.randrange(1_000_000)))
 NUM_CLIENTS = 24
 KILLS = (("engine",), ("web",), ("engine", "web"), ("web", "engine"))
-# A gateway may still read for a moment what an engine sent before it died.
-AFTERGLOW_S = 0.1
 
 
 @dataclass
@@ -90,7 +88,8 @@ def check_phase(platform: Running, draw: random.Random, kills: tuple[str, ...]) 
     until(lambda: is_at_rest(platform), timeout_s=60)
     new = {id_: row for id_, row in rows(platform).items() if id_ not in known}
     check_clients(phase, new)
-    least, most = of_this_engine(phase, new.values())
+    (engine,) = platform.processes("engine")
+    least, most = of_this_engine(phase, engine.create_time(), new.values())
     # An engine hears a little later what a gateway had no use for.
     with contextlib.suppress(AssertionError):
         until(lambda: least <= engine_tokens(platform) - num_before <= most, timeout_s=5)
@@ -109,28 +108,26 @@ def check_clients(phase: Phase, now: dict[str, Row]) -> None:
             assert in_books >= asked.num_read, (asked, now[asked.request_id])
 
 
-def of_this_engine(phase: Phase, new: Collection[Row]) -> tuple[int, int]:
+def of_this_engine(phase: Phase, born_at: float, new: Collection[Row]) -> tuple[int, int]:
     """How many tokens of these rows the engine that lives now has made: at least, and at most."""
-    told = [(made_by_it(row, phase), row.num_output_tokens) for row in new]
+    told = [(made_by_it(row, phase, born_at), row.num_output_tokens) for row in new]
     least = sum(num for is_its, num in told if is_its)
     return least, sum(num for is_its, num in told if is_its is not False)
 
 
-def made_by_it(row: Row, phase: Phase) -> bool | None:
-    """Whether the engine that lives now made what the row counts. None: perhaps."""
-    died_at = phase.killed_at.get("engine")
-    if died_at is None:
+def made_by_it(row: Row, phase: Phase, born_at: float) -> bool | None:
+    """Whether the engine that lives since `born_at` made what the row counts. None: perhaps."""
+    if "engine" not in phase.killed_at:
         return True
     if row.error_code == "engine_lost":
         return False
-    if row.total_s is None:
-        if phase.killed_at["web"] < died_at:
-            return False
-        return True if row.is_exact else None
-    ended_at = row.arrived_at + row.total_s
-    if ended_at < died_at:
+    # A gateway may read for a moment what an engine sent before it died: the next one is not
+    # there yet then.
+    if row.total_s is not None:
+        return row.arrived_at + row.total_s > born_at
+    if phase.killed_at["web"] < born_at:
         return False
-    return True if ended_at > died_at + AFTERGLOW_S else None
+    return True if row.is_exact else None
 
 
 # -- A phase ------------------------------------------------------------------------------------
