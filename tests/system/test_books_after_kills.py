@@ -12,9 +12,11 @@ A killed engine takes its counters with it, so two things have to agree instead 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
+import signal
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -31,9 +33,10 @@ pytestmark = pytest.mark.system
 # Another one each time; one that failed is tried again with VINERY_TEST_SEED.
 SEED = int(os.environ.get("VINERY_TEST_SEED", random.randrange(1_000_000)))
 NUM_CLIENTS = 24
+# A gateway may read for a moment what an engine sent before it died. The next one takes longer
+# to load its model than this.
+AFTERGLOW_S = 0.7
 KILLS = (("engine",), ("web",), ("engine", "web"), ("web", "engine"))
-# A gateway may still read for a moment what an engine sent before it died.
-AFTERGLOW_S = 0.1
 
 
 @dataclass
@@ -81,14 +84,19 @@ def test_what_was_made_and_read_is_in_the_books_whatever_is_killed(
 
 def check_phase(platform: Running, draw: random.Random, kills: tuple[str, ...]) -> None:
     known = set(rows(platform))
-    num_before = engine_tokens(platform)
+    num_before = 0 if "engine" in kills else engine_tokens(platform)
 
     phase = asyncio.run(mistreat(platform, draw, kills))
 
     until(lambda: is_at_rest(platform), timeout_s=60)
-    now = {id_: row for id_, row in rows(platform).items() if id_ not in known}
-    check_clients(phase, now)
-    check_engine(phase, now.values(), engine_tokens(platform), num_before)
+    new = {id_: row for id_, row in rows(platform).items() if id_ not in known}
+    check_clients(phase, new)
+    least, most = of_this_engine(phase, new.values())
+    # An engine hears a little later what a gateway had no use for.
+    with contextlib.suppress(AssertionError):
+        until(lambda: least <= engine_tokens(platform) - num_before <= most, timeout_s=5)
+    num_made = engine_tokens(platform) - num_before
+    assert least <= num_made <= most, (phase.killed_at, new)
 
 
 def check_clients(phase: Phase, now: dict[str, Row]) -> None:
@@ -102,29 +110,25 @@ def check_clients(phase: Phase, now: dict[str, Row]) -> None:
             assert in_books >= asked.num_read, (asked, now[asked.request_id])
 
 
-def check_engine(phase: Phase, new: Collection[Row], num_after: int, num_before: int) -> None:
-    if "engine" not in phase.killed_at:
-        assert sum(row.num_output_tokens for row in new) == num_after - num_before
-        return
-    told = [(made_by_the_next(row, phase), row) for row in new if row.num_output_tokens]
-    least = sum(row.num_output_tokens for is_next, row in told if is_next)
-    most = sum(row.num_output_tokens for is_next, row in told if is_next is not False)
-    assert least <= num_after <= most, (phase.killed_at, told)
+def of_this_engine(phase: Phase, new: Collection[Row]) -> tuple[int, int]:
+    """How many tokens of these rows the engine that lives now has made: at least, and at most."""
+    told = [(made_by_it(row, phase), row.num_output_tokens) for row in new]
+    least = sum(num for is_its, num in told if is_its)
+    return least, sum(num for is_its, num in told if is_its is not False)
 
 
-def made_by_the_next(row: Row, phase: Phase) -> bool | None:
+def made_by_it(row: Row, phase: Phase) -> bool | None:
     """Whether the engine that lives now made what the row counts. None: perhaps."""
-    died_at = phase.killed_at["engine"]
+    if "engine" not in phase.killed_at:
+        return True
     if row.error_code == "engine_lost":
         return False
-    if row.total_s is None:
-        if phase.killed_at["web"] < died_at:
-            return False
-        return True if row.is_exact else None
-    ended_at = row.arrived_at + row.total_s
-    if ended_at < died_at:
+    born_at = phase.killed_at["engine"] + AFTERGLOW_S
+    if row.total_s is not None:
+        return row.arrived_at + row.total_s > born_at
+    if phase.killed_at["web"] < born_at:
         return False
-    return True if ended_at > died_at + AFTERGLOW_S else None
+    return True if row.is_exact else None
 
 
 # -- A phase ------------------------------------------------------------------------------------
@@ -144,8 +148,10 @@ async def mistreat(platform: Running, draw: random.Random, kills: tuple[str, ...
         ]
         for role in kills:
             await asyncio.sleep(draw.uniform(0.3, 1.5))
+            pids = await asyncio.to_thread(platform.pids, role)
             phase.killed_at[role] = time.time()
-            await asyncio.to_thread(platform.kill, role)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
         await asyncio.gather(*clients)
     return phase
 

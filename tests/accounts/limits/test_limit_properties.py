@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounts.limits.leases import Denial, Grant, Lease, Level
+from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import LEASE_TTL_S, Limiter
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rules import Claim, Metric, Rule, Spent, Weights, Window
 from tests.accounts.limits.conftest import START_S, Clock, Fresh
 
@@ -74,7 +75,12 @@ class Pass:
     seconds: float
 
 
-Step = Acquire | Extend | Settle | Renew | Pass
+@dataclass(frozen=True)
+class Restart:
+    """Whoever counts has lost its memory. The books have not."""
+
+
+Step = Acquire | Extend | Settle | Renew | Pass | Restart
 
 few_tokens = st.integers(0, 40)
 weight = st.sampled_from([0, 1, 125, 333, 1000, 4000])
@@ -92,10 +98,12 @@ steps = st.lists(
     st.one_of(
         acquires,
         acquires,
-        st.builds(Extend, which, few_tokens),
+        # More than any limit of output here, too.
+        st.builds(Extend, which, st.integers(0, 120)),
         st.builds(Settle, which, share, share, st.integers(0, 1)),
         st.builds(Renew, st.integers(1, 3)),
         st.builds(Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, 29.999, 3600.0, 90_000.0])),
+        st.just(Restart()),
     ),
     max_size=40,
 )
@@ -122,11 +130,15 @@ class Held:
 class World:
     """Some limiters on one store, and our own books."""
 
-    limiters: list[Limiter]
+    make: Callable[[], list[Limiter]]
     clock: Clock
+    limiters: list[Limiter] = field(init=False)
     held: list[Held] = field(default_factory=list)
     bucket_moves: list[tuple[float, int]] = field(default_factory=list)
     num_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.limiters = self.make()
 
     @property
     def limiter(self) -> Limiter:
@@ -151,6 +163,8 @@ class World:
                         held.renewed_at_s = self.clock()
             case Pass():
                 self.clock.pass_s(step.seconds)
+            case Restart():
+                await self.restart()
         return None
 
     async def acquire(self, step: Acquire) -> Lease | Denial:
@@ -195,6 +209,18 @@ class World:
         await self.limiter.settle(held.lease, Spent())
         assert await self.levels() == levels
 
+    async def restart(self) -> None:
+        """All that ran has ended with it. Places are free and buckets full; quotas are not."""
+        self.limiters = self.make()
+        self.bucket_moves.clear()
+        for held in self.held:
+            if held.spent is None:
+                held.spent = Spent(held.lease.claim.num_input_tokens, held.num_output_tokens)
+        await self.limiter.restore([Floor(TOTAL, self.num_tokens_of(TOTAL))])
+
+    def num_tokens_of(self, rule: Rule) -> int:
+        return sum(held.num_tokens for held in self.held if rule in held.lease.claim.rules)
+
     async def levels(self) -> tuple[Level, ...]:
         return await self.limiter.levels(RULES)
 
@@ -211,8 +237,7 @@ class World:
         level = {told.rule: told for told in await self.levels()}
         assert all(told.num_used >= 0 for told in level.values())
         assert all(told.num_remaining >= 0 for told in level.values() if not self.can_owe(told))
-        num_tokens = sum(h.num_tokens for h in self.held if TOTAL in h.lease.claim.rules)
-        assert num_tokens == level[TOTAL].num_used <= TOTAL.amount
+        assert self.num_tokens_of(TOTAL) == level[TOTAL].num_used <= TOTAL.amount
         num_places = sum(self.is_open(h) and PLACES in h.lease.claim.rules for h in self.held)
         assert num_places == level[PLACES].num_used <= PLACES.amount
         assert_never_faster_than(BUCKET.amount, self.bucket_moves)
@@ -249,7 +274,7 @@ async def test_limits_hold_in_any_order(
     fresh: Fresh, clock: Clock, start_s: float, steps: list[Step]
 ) -> None:
     clock.now_s = start_s
-    world = World(fresh(2), clock)
+    world = World(lambda: fresh(2), clock)
 
     for step in steps:
         await world.take(step)
@@ -259,14 +284,16 @@ async def test_limits_hold_in_any_order(
 @any_order
 @given(start_s=starts, steps=steps)
 async def test_both_limiters_say_the_same(
-    memory_fresh: Fresh, redis_fresh: Fresh, clock: Clock, start_s: float, steps: list[Step]
+    redis_fresh: Fresh, clock: Clock, start_s: float, steps: list[Step]
 ) -> None:
     clock.now_s = start_s
     memory_clock = Clock(start_s)
-    # Two clocks, because each world turns its own.
-    (memory,) = memory_fresh(1)
-    memory._clock = memory_clock  # type: ignore[attr-defined]
-    worlds = World([memory], memory_clock), World(redis_fresh(3), clock)
+
+    def memory() -> list[Limiter]:
+        # Two clocks, because each world turns its own.
+        return [MemoryLimiter(clock=memory_clock)]
+
+    worlds = World(memory, memory_clock), World(lambda: redis_fresh(3), clock)
 
     for step in steps:
         said, said_on_redis = [comparable(await world.take(step)) for world in worlds]
