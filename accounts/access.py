@@ -155,6 +155,30 @@ class Access:
         limits = self.rows(Limit).filter(is_quota)
         return limits if self.is_superuser else limits.exclude(_BIND_EVERYBODY)
 
+    def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
+        """The rows of a table of owners for which one may set limits: what `may` says of each
+        limit, as a query."""
+        rows = self.rows(model)
+        if self.is_superuser:
+            return rows
+        led_projects = {
+            place for place, role in self.projects.items() if _RANKS[role] >= _RANKS["admin"]
+        }
+        is_led = Q(organization_id__in=self._led)
+        if model is Project:
+            return rows.filter(is_led)
+        if model is ApiKey:
+            of_led = Q(project__organization_id__in=self._led)
+            return rows.filter(of_led | Q(project_id__in=led_projects))
+        if model is User:
+            places = Membership.objects.order_by()
+            is_led |= Q(project_id__in=led_projects)
+            inside, outside = places.filter(is_led), places.exclude(is_led)
+            return rows.filter(
+                pk__in=inside.values("user_id"), is_superuser=False, is_staff=False
+            ).exclude(Q(pk__in=outside.values("user_id")) | Q(pk=self.user_id))
+        return rows.none()
+
     def _condition(self, model: type[Model]) -> Q:
         by_project = Q(project_id__in=self.projects)
         if model is Organization:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connection, models
 from django.db.models.functions import Cast
 
 from accounts.models import ApiKey, Organization, Project, User
+from accounts.stamps import Stamped
 
 
 class KeyRow(NamedTuple):
@@ -58,6 +59,9 @@ class Fingerprint:
     counts: Counts
     marks: tuple[object, ...]
 
+
+Stamps = Mapping[type[Stamped], Mapping[int, datetime]]
+"""When rows were last changed, by their ids."""
 
 # Scalar subqueries, because each one alone is answered from an index, which several
 # aggregates over one table are not.
@@ -110,6 +114,14 @@ _COLUMNS = (
 )
 _CHUNK_ROWS = 2000
 
+# What is read with a key, and how a key is found by it.
+_LEADS_TO_KEYS: Final[Mapping[type[Stamped], str]] = {
+    ApiKey: "pk",
+    User: "owner",
+    Project: "project",
+    Organization: "project__organization",
+}
+
 
 def read_fingerprint() -> Fingerprint:
     """The state of both tables, in one query."""
@@ -125,19 +137,24 @@ def all_rows() -> Iterator[KeyRow]:
     return _rows(ApiKey.objects.all())
 
 
-def rows_since(moment: datetime) -> Iterator[KeyRow]:
-    """The keys that were stamped at `moment` or later, or whose owners, projects or
-    organisations were.
+def stamps_since(moment: datetime) -> Stamps:
+    """What was stamped at `moment` or later, of all that a row is made of."""
+    stamps = {}
+    for table in _LEADS_TO_KEYS:
+        changed = table._default_manager.filter(updated_at__gte=moment).order_by()
+        stamps[table] = dict(changed.values_list("pk", "updated_at"))
+    return stamps
 
-    A query for each, because an OR over the tables would read every key.
+
+def rows_of(ids: Mapping[type[Stamped], Sequence[int]]) -> Iterator[KeyRow]:
+    """The keys with these ids, and those whose owners, projects or organisations have them.
+
+    A query for each table, because an OR over the tables would read every key.
     """
-    yield from _rows(ApiKey.objects.filter(updated_at__gte=moment))
-    owners = User.objects.filter(updated_at__gte=moment)
-    yield from _rows(ApiKey.objects.filter(owner__in=owners))
-    projects = Project.objects.filter(updated_at__gte=moment)
-    yield from _rows(ApiKey.objects.filter(project__in=projects))
-    organizations = Organization.objects.filter(updated_at__gte=moment)
-    yield from _rows(ApiKey.objects.filter(project__organization__in=organizations))
+    for table, wanted in ids.items():
+        for first in range(0, len(wanted), _CHUNK_ROWS):
+            chunk = {f"{_LEADS_TO_KEYS[table]}__in": wanted[first : first + _CHUNK_ROWS]}
+            yield from _rows(ApiKey.objects.filter(**chunk))
 
 
 def _rows(keys: models.QuerySet[ApiKey]) -> Iterator[KeyRow]:

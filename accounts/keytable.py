@@ -20,11 +20,14 @@ from accounts.keyrows import (
     Counts,
     Fingerprint,
     KeyRow,
+    Stamps,
     all_rows,
     read_fingerprint,
-    rows_since,
+    rows_of,
+    stamps_since,
 )
 from accounts.keys import digest_of, key_peppers, looks_like_key
+from accounts.stamps import Stamped
 
 # How late a row may become visible after its `updated_at`: the longest transaction that
 # writes keys or users, plus the difference between the clocks of two hosts.
@@ -72,6 +75,7 @@ class KeyTable:
         self._entries: dict[bytes, _Entry] = {}
         self._open_ids: set[int] = set()
         self._fingerprint: Fingerprint | None = None
+        self._stamps: Stamps = {}  # of what changed lately and is read already
         self._changed_at_s = 0.0
         self._read_at_s = 0.0
 
@@ -121,15 +125,26 @@ class KeyTable:
         self._read_at_s = now_s
 
     def _follow(self, fingerprint: Fingerprint, now_s: float) -> None:
+        # `min`, because the clock may have been set back since.
+        since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
+        # Read before the rows, too. An owner of thousands of keys who signs in has them read
+        # once, and not at each refresh until the overlap is over.
+        stamps = stamps_since(datetime.fromtimestamp(since_s, UTC))
         if self._fingerprint is None:
             self._load()
-            return
-        # `min`, because the clock may have been set back since.
-        since_s = min(self._read_at_s, now_s) - OVERLAP_S
-        _put(self._entries, self._open_ids, rows_since(datetime.fromtimestamp(since_s, UTC)))
-        # Rows that vanished, or were changed behind Django's back, left no stamp.
-        if self._counts() != fingerprint.counts:
-            self._load()
+        else:
+            _put(self._entries, self._open_ids, rows_of(self._news(stamps)))
+            # Rows that vanished, or were changed behind Django's back, left no stamp.
+            if self._counts() != fingerprint.counts:
+                self._load()
+        self._stamps = stamps
+
+    def _news(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
+        return {
+            table: [id_ for id_, stamp in found.items() if known.get(id_) != stamp]
+            for table, found in stamps.items()
+            for known in [self._stamps.get(table, {})]
+        }
 
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}

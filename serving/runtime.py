@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -74,6 +75,9 @@ class Runtime:
             )
         )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
+        # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
+        self.accounts_read_at_s = 0.0  # keys, their owners and limits
+        self.models_read_at_s = 0.0
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -123,10 +127,12 @@ class Runtime:
         ]
 
     async def _refresh_keys(self) -> None:
+        begun_at_s = time.time()
         news = await self._in_database_thread(self._read_accounts)
         await self.limits.follow(news)
         if self.is_auth_on:
             self.live.end_of_keys(self.keys.is_open)
+        self.accounts_read_at_s = begun_at_s
 
     def _read_accounts(self) -> News:
         self.keys.refresh()
@@ -140,8 +146,10 @@ class Runtime:
             log.warning("the books of dead processes wait: %s", error)
 
     async def _refresh_models(self) -> None:
+        begun_at_s = time.time()
         entries, failing = await self._in_database_thread(read_models)
         await self.directory.update(entries, failing)
+        self.models_read_at_s = begun_at_s
 
     async def _tick(self) -> None:
         self.live.tick()

@@ -7,8 +7,10 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
 from django.http import HttpRequest
+from django.utils import timezone
 
-from accounts.admin.scoped import ScopedAdmin
+from accounts.admin.scoped import ScopedAdmin, access_of
+from accounts.alerts.quotas import read_quotas
 from accounts.models import (
     ApiKey,
     Limit,
@@ -60,9 +62,25 @@ class LimitAdmin(ScopedAdmin[Limit]):
         return limit.whose or (f"{limit.scope_id}, which is gone" if limit.scope_id else "-")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Another count is another limit."""
+        """Another count is another limit. How full a quota is, is for whom it concerns."""
+        if obj is None:
+            return []
+        is_known = access_of(request).quotas_seen().filter(pk=obj.pk).exists()
         kind = ["scope", "scope_id", "model", "metric", "window"]
-        return [] if obj is None else [*kind, "created_at", "updated_at"]
+        return [*kind, *(["standing"] if is_known else []), "created_at", "updated_at"]
+
+    @admin.display(description="as it stands")
+    def standing(self, limit: Limit) -> str:
+        """What is left of a quota, and how long it lasts."""
+        quota = next(iter(read_quotas([limit], timezone.now())), None)
+        if quota is None:
+            return "-"
+        told = [f"{quota.num_used:,} used, {quota.num_left:,} left."]
+        if quota.resets_at is not None:
+            told.append(f"Begins anew at {quota.resets_at:%Y-%m-%d %H:%M} UTC.")
+        if quota.runs_out_at is not None:
+            told.append(f"Runs out at {quota.runs_out_at:%Y-%m-%d %H:%M} UTC at the pace of late.")
+        return " ".join(told)
 
 
 @admin.register(ModelWeight)

@@ -136,10 +136,12 @@ class Keys(KeysPage):
         now = timezone.now()
         rows = self.access.keys_seen().select_related("owner", "project__organization")
         found = list(rows.order_by("-created_at", "-id")[: _MAX_KEYS + 1])
+        shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in found])
         return super().get_context_data(**kwargs) | {
             "rows": [self._row(key, now) for key in found[:_MAX_KEYS]],
             "has_more": len(found) > _MAX_KEYS,
             "max_keys": _MAX_KEYS,
+            "limitable": set(shown.order_by().values_list("pk", flat=True)),
             "may_make": projects_for(self.access, self.user).exists(),
         }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from accounts.access import Access
+from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.owners import owners_of
 from accounts.console.page import Page
 from accounts.console.words import reset, what
@@ -22,6 +23,7 @@ from accounts.models import Limit
 class Row:
     """One limit. `used` and `left` None: not known just now."""
 
+    id: int
     owner: str
     what: str
     amount: int
@@ -30,6 +32,7 @@ class Row:
     left: int | None
     reset: str
     is_shadow: bool
+    may_change: bool
 
     @property
     def high(self) -> int:
@@ -46,29 +49,38 @@ class Limits(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """All that bind somebody whom one may see."""
         rows, is_known = limit_rows(self.access)
-        return super().get_context_data(**kwargs) | {"rows": rows, "is_known": is_known}
+        return super().get_context_data(**kwargs) | {
+            "rows": rows,
+            "is_known": is_known,
+            "may_set": may_set_limits(self.access),
+        }
 
 
 def limit_rows(access: Access) -> tuple[list[Row], bool]:
     """The limits, and whether it is known how full they are."""
-    rules = list(_rules(access))
+    limits = list(access.rows(Limit))
+    may_change = changeable(access, limits)
+    rules = list(_rules(limits))
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
     told: dict[int, Level] = {level.rule.id: level for level in levels or ()}
-    rows = [_row(rule, owners[rule.scope], told.get(rule.id)) for rule in rules]
+    rows = [
+        _row(rule, owners[rule.scope], told.get(rule.id), rule.id in may_change) for rule in rules
+    ]
     return rows, levels is not None
 
 
-def _rules(access: Access) -> Iterator[Rule]:
-    for limit in access.rows(Limit):
+def _rules(limits: Iterable[Limit]) -> Iterator[Rule]:
+    for limit in limits:
         # A row that was written past every form is not followed, either.
         with suppress(ValueError, KeyError):
             yield rule_of(limit)
 
 
-def _row(rule: Rule, owner: str, level: Level | None) -> Row:
+def _row(rule: Rule, owner: str, level: Level | None, may_change: bool) -> Row:  # noqa: FBT001
     amount = rule.amount if level is None else level.rule.amount
     return Row(
+        id=rule.id,
         owner=owner,
         what=what(rule.metric, rule.window),
         amount=amount,
@@ -77,4 +89,5 @@ def _row(rule: Rule, owner: str, level: Level | None) -> Row:
         left=None if level is None else max(0, level.num_remaining),
         reset=reset(rule, level),
         is_shadow=rule.is_shadow,
+        may_change=may_change,
     )

@@ -9,11 +9,12 @@ from typing import Any, Final
 from accounts.access import Access
 from accounts.models import ApiKey, LimitScope, Organization, Project, User
 
-_TABLES: Final[Mapping[str, Any]] = {
-    LimitScope.ORGANIZATION: Organization,
-    LimitScope.PROJECT: Project,
-    LimitScope.USER: User,
-    LimitScope.KEY: ApiKey,
+# By the kind of a limit's scope, as its forms list them.
+OWNERS: Final[Mapping[str, Any]] = {
+    LimitScope.ORGANIZATION.value: Organization,
+    LimitScope.PROJECT.value: Project,
+    LimitScope.USER.value: User,
+    LimitScope.KEY.value: ApiKey,
 }
 _KINDS: Final = {"organization": "the organisation"}
 
@@ -24,11 +25,11 @@ def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
     ids: defaultdict[str, set[int]] = defaultdict(set)
     for scope in wanted:
         kind, _, owner = scope.partition(":")
-        if kind in _TABLES and owner.isdecimal():
+        if kind in OWNERS and owner.isdecimal():
             ids[kind].add(int(owner))
     names: dict[str, str] = {}
     for kind, found in ids.items():
-        for row in access.rows(_TABLES[kind]).filter(pk__in=found):
+        for row in access.rows(OWNERS[kind]).filter(pk__in=found):
             names[f"{kind}:{row.pk}"] = getattr(row, "name", "") or str(row)
     return {scope: _words(scope, names.get(scope)) for scope in wanted}
 

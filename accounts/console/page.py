@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.http import HttpRequest, HttpResponseBase
@@ -19,6 +19,8 @@ from accounts.models import ApiKey, Organization, Project, User
 from accounts.usage.filters import Dimension, Filters
 from accounts.usage.reports import Point, Question
 
+ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
+
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -30,6 +32,14 @@ _TABLES: Final[Mapping[Dimension, Any]] = {
     Dimension.PROJECT: Project,
     Dimension.ORGANIZATION: Organization,
 }
+
+
+def guarded(response: ResponseT) -> ResponseT:
+    """With the headers of every page of the console."""
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["Cache-Control"] = "no-store, private"
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +57,7 @@ class Page(LoginRequiredMixin, TemplateView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Any method, with the headers."""
-        response = super().dispatch(request, *args, **kwargs)
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["Cache-Control"] = "no-store, private"
-        response.headers["Referrer-Policy"] = "same-origin"
-        return response
+        return guarded(super().dispatch(request, *args, **kwargs))
 
     @property
     def user(self) -> User:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from accounts.console.keys import Keys, MakeKey, RevokeKey, RotateKey, SwitchKey
+from accounts.console.limit_forms import ChangeLimit, RemoveLimit, SetLimit
 from accounts.console.limits import Limits
 from accounts.console.overview import Overview
 from accounts.console.refusals import Refusals
@@ -21,5 +22,8 @@ urlpatterns = [
     path("keys/<int:key_id>/pause/", SwitchKey.as_view(does="pause"), name="key-pause"),
     path("keys/<int:key_id>/resume/", SwitchKey.as_view(does="resume"), name="key-resume"),
     path("limits/", Limits.as_view(), name="limits"),
+    path("limits/new/", SetLimit.as_view(), name="limit-new"),
+    path("limits/<int:limit_id>/", ChangeLimit.as_view(), name="limit"),
+    path("limits/<int:limit_id>/remove/", RemoveLimit.as_view(), name="limit-remove"),
     path("refusals/", Refusals.as_view(), name="refusals"),
 ]

@@ -34,7 +34,7 @@ class WhenAway(StrEnum):
 
     REFUSE = "refuse"  # nothing runs that is not counted
     ALLOW = "allow"  # everything runs, and is not counted
-    SHARE = "share"  # every web process counts its own share, beginning with nothing used
+    SHARE = "share"  # every web process counts its own share; quotas begin with the books
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,13 @@ class GuardedLimiter:
         raise LimitsAway("the store of the limits does not answer")
 
     async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`. Raises `LimitsAway` whenever the store is away."""
+        """See `Limiter`. Raises `LimitsAway` whenever the store is away.
+
+        Shares hear of it at any time: a quota that was used up in the store must not begin
+        anew in every process with the moment that the store goes away.
+        """
+        if self._when_away is WhenAway.SHARE:
+            await self._local.restore(floors)
         if self._away_since_s is not None:
             raise LimitsAway("the store of the limits does not answer")
         await self._ask(self._store.restore(floors))

@@ -10,6 +10,7 @@ with replicas is enough: it does tens of thousands of such calls in a second.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -78,6 +79,7 @@ class RedisLimiter:
         """The client is the caller's to close. It must answer in bytes, as clients do by
         default. `clock` is for tests: it tells Unix time in the server's stead."""
         self._prefix = prefix
+        self._pool = client.connection_pool
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._clock = clock
         self._scripts = {name: client.register_script(_source(name)) for name in _NAMES}
@@ -154,6 +156,10 @@ class RedisLimiter:
         try:
             answer = await self._scripts[name](args=[message])
         except (RedisError, OSError) as error:
+            # Those that lie idle are broken, too, if the server was away: each of them would
+            # make it away once more when it is needed.
+            with contextlib.suppress(RedisError, OSError):
+                await self._pool.disconnect(inuse_connections=False)
             raise LimitsAway(f"Redis does not keep the limits: {error}") from error
         return msgspec.msgpack.decode(answer) if isinstance(answer, bytes) else answer
 

@@ -183,6 +183,11 @@ class OpenRequests:
             none = (request_id, 0, 0, 0, 0)
             noted, told = self._progress.get(request_id, none), lost.get(request_id, none)
             counts = [max(pair) for pair in zip(noted[1:], told[1:], strict=True)]
+            if request_id in lost:
+                # The checkpoint may be of an engine that died before this one, and nobody pays
+                # for what that one made of a request that was run again.
+                counts[2] = told[3]
+                counts[3] = min(noted[4], told[3])
             yield Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,

@@ -9,8 +9,9 @@ from typing import Any
 
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
-from django.views import defaults
+from django.views import csrf, defaults
 
+from accounts.console.errors import error_page, is_console, old_form_page
 from serving.core.errors import InvalidRequest, NotFound, ServingError
 from serving.views import error_response
 
@@ -19,6 +20,8 @@ _FOR_PEOPLE = ("/admin/", "/accounts/", "/console/")
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400."""
+    if is_console(request) and not isinstance(exception, DisallowedHost):
+        return error_page(request, 400)
     if _is_for_people(request):
         return defaults.bad_request(request, exception)
     if isinstance(exception, DisallowedHost):
@@ -33,6 +36,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403."""
+    if is_console(request):
+        return error_page(request, 403)
     if _is_for_people(request):
         return defaults.permission_denied(request, exception)
     return error_response(_Forbidden("You may not do this."))
@@ -40,6 +45,8 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
     """404. Most often a base URL without its `/v1`."""
+    if is_console(request):
+        return error_page(request, 404)
     if _is_for_people(request):
         return defaults.page_not_found(request, exception)
     return error_response(
@@ -52,9 +59,18 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """500."""
+    if is_console(request):
+        return error_page(request, 500)
     if _is_for_people(request):
         return defaults.server_error(request)
     return error_response(ServingError("The server failed. Try again."))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403, for a form without a token that is still good."""
+    if is_console(request):
+        return old_form_page(request)
+    return csrf.csrf_failure(request, reason)
 
 
 class _Forbidden(ServingError):

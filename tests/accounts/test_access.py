@@ -14,6 +14,7 @@ from accounts import changes
 from accounts.access import Access, Action
 from accounts.actors import Actor
 from accounts.audit import record
+from accounts.console.owners import OWNERS
 from accounts.keys import create_key
 from accounts.models import (
     ApiKey,
@@ -355,3 +356,31 @@ def test_a_table_that_nobody_thought_of_is_shown_to_nobody(world: World) -> None
     with pytest.raises(TypeError, match="who may see Group"):
         world.access("owner").rows(Group)
     assert not world.access("owner").may(Action.MANAGE, Group(name="x"))
+
+
+# -- Whom one may limit
+
+
+@pytest.mark.parametrize("as_key", [False, True])
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_whom_one_may_limit_is_the_same_asked_by_row_and_by_query(
+    world: World, who: str, as_key: bool
+) -> None:
+    access = world.access(who)
+    if as_key:
+        project = world.rows["project one"]
+        assert isinstance(project, Project)
+        key = create_key(owner=world.people[who], name="key", project=project, scopes=["manage"])
+        access = Access.of_key(ApiKey.objects.get(pk=key.key.pk))
+    # Somebody with a second place that the others do not lead.
+    elsewhere = world.rows["their project two"]
+    assert isinstance(elsewhere, Project)
+    changes.set_role(world.people["project viewer"], elsewhere, Role.VIEWER)
+
+    for kind, table in OWNERS.items():
+        found = set(access.rows_to_limit(table).values_list("pk", flat=True))
+        assert found == {
+            row.pk
+            for row in table.objects.all()
+            if access.may(Action.MANAGE, Limit(scope=kind, scope_id=row.pk))
+        }, kind

@@ -20,7 +20,7 @@ from usage_builders import admission, settlement
 from accounts import changes
 from accounts.keys import NewKey
 from accounts.keytable import KeyTable
-from accounts.models import ApiKey, Project, Role, UsageRecord, User
+from accounts.models import ApiKey, Limit, Project, Role, UsageRecord, User
 from accounts.people import first_project, home_project, join
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
@@ -47,6 +47,26 @@ def staff(db: None, client: Client) -> User:
     join(staff, first_project().organization, Role.ADMIN)
     client.force_login(staff)
     return staff
+
+
+def test_a_quota_tells_whom_it_concerns_how_it_stands(client: Client, root: User) -> None:
+    limits = [
+        changes.add(Limit(scope="platform", metric="tokens", window=window, amount=1000))
+        for window in ("day", "minute")
+    ]
+    store_settlements([settlement(admission=admission(started_at=timezone.now()))])
+    quota, rate = (reverse("admin:accounts_limit_change", args=[each.pk]) for each in limits)
+
+    assert "41 used, 959 left. Begins anew at" in text_of(client.get(quota))
+    assert "left." not in text_of(client.get(rate))
+
+
+def test_how_full_the_platform_is_is_not_for_everybody(client: Client, staff: User) -> None:
+    limit = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=1000))
+    page = text_of(client.get(reverse("admin:accounts_limit_change", args=[limit.pk])))
+
+    assert "1000" in page
+    assert "left." not in page
 
 
 def text_of(response: Any) -> str:

@@ -15,6 +15,7 @@ from accounts.keyrows import _FINGERPRINT_SQL, KeyRow, all_rows
 from accounts.keys import NewKey, create_key, revoke_key
 from accounts.keytable import OVERLAP_S, KeyTable
 from accounts.models import ApiKey, Organization, Project, User
+from accounts.stamps import Stamped
 from tests.accounts.key_tables import LONG_AGO, Clock, bearer, refusal
 
 
@@ -64,12 +65,46 @@ def test_it_learns_a_new_key_without_reading_the_others(
     Organization.objects.update(updated_at=LONG_AGO)
     made = new_key("new")
 
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         table.refresh()
 
     assert table.authenticate(bearer(made.secret)).key_name == "new"
     names = {entry.caller.key_name for entry in table._entries.values()}
     assert names == {"old", "new"}
+
+
+@pytest.mark.parametrize("table_of", [ApiKey, User, Project, Organization])
+def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    clock: Clock,
+    table_of: type[Stamped],
+) -> None:
+    """Whoever owns a hundred thousand keys signs in, or renames what they are in."""
+    made = new_key("old")
+    table = settled_table()
+    table_of.objects.update(updated_at=clock.moment())
+    table.refresh()
+    # The name would be read with the row, but nothing tells that the row changed.
+    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+
+    for _ in range(3):
+        clock.now_s += OVERLAP_S / 4
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "old"
+
+
+def test_what_changed_just_before_the_table_was_loaded_is_not_read_again(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key("old")
+    table.refresh()
+    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "old"
 
 
 CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {

@@ -16,7 +16,7 @@ from usage_builders import Shelf, admission, settlement
 
 from accounts.models import UsageRecord
 from accounts.usage import recovery
-from accounts.usage.entries import Outcome, Settlement, encode
+from accounts.usage.entries import Checkpoint, Outcome, Settlement, encode
 from accounts.usage.journal import Journal
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import Recovered, recover_orphans
@@ -62,6 +62,19 @@ def test_what_engines_made_for_the_dead_is_charged_and_stays_readable(
     assert (row.num_prompt_tokens, row.num_cached_tokens, row.num_output_tokens) == (9, 4, 42)
     assert row.is_exact
     assert told.exists()
+
+
+def test_what_an_engine_made_that_died_before_the_gateway_is_not_charged(
+    orphan: Path, shelf: Shelf
+) -> None:
+    with orphan.open("ab") as journal:
+        journal.write(encode(Checkpoint((("running", 9, 0, 50, 20),))))
+    (orphan.parent / "77-1.lost").write_text('["running", 9, 0, 12]\n')
+
+    recover_orphans(orphan.parent, shelf)
+
+    row = shelf.rows["running"]
+    assert (row.num_prompt_tokens, row.num_output_tokens, row.num_reasoning_tokens) == (9, 12, 12)
 
 
 def test_a_damaged_word_of_an_engine_keeps_nobody_waiting(orphan: Path, shelf: Shelf) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
 
 
 @dataclass
@@ -17,6 +24,8 @@ class Receiver:
     statuses: list[int] = field(default_factory=lambda: [204])
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     location: str = ""
+    # While it is cleared, who calls is heard and gets no answer.
+    may_answer: threading.Event = field(default_factory=_set)
 
     @property
     def url(self) -> str:
@@ -32,6 +41,11 @@ def receiving() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             receiver.requests.append((self.path, headers, body))
+            receiver.may_answer.wait()
+            with contextlib.suppress(OSError):  # who called is gone
+                self.answer()
+
+        def answer(self) -> None:
             status = receiver.statuses[0]
             if len(receiver.statuses) > 1:
                 receiver.statuses.pop(0)
@@ -51,6 +65,7 @@ def receiving() -> Iterator[Receiver]:
     try:
         yield receiver
     finally:
+        receiver.may_answer.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -16,6 +16,7 @@ import pytest
 from playwright import sync_api
 
 from tests.conftest import REPOSITORY, Running, until
+from tests.system.books import wait_until_seen
 
 _TIMEOUT_MS = 15_000  # the slowest page takes a tenth of it on a busy machine
 
@@ -141,6 +142,7 @@ def loaded_again(running: Running) -> Iterator[None]:
         check=True,
         timeout=60,
     )
+    wait_until_seen(running)
     until(lambda: ask(running).status_code == 200)
 
 

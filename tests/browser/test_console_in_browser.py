@@ -21,6 +21,7 @@ PAGES = (
     "keys/",
     "keys/new/",
     "limits/",
+    "limits/new/",
     "refusals/",
 )
 
@@ -104,6 +105,65 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
     assert meter.get_attribute("max") == "123456"
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width: int) -> None:
+    admin.page.set_viewport_size({"width": width, "height": 740})
+    page = _go(admin, "limits/")
+    page.get_by_role("link", name="Set a limit").click()
+    page.get_by_label("For").select_option(label="A model")
+    page.get_by_label("What").select_option("tokens")
+    page.get_by_label("Window").select_option("month")
+    page.get_by_label("Amount").fill("4242")
+    page.get_by_role("button", name="Set the limit").click()
+    error = page.locator(".field-model .errorlist")
+    assert "Name the model" in error.inner_text()
+    assert page.get_by_label("Amount").input_value() == "4242"
+    assert _fits(page)
+    page.get_by_label("Model:").fill("not-loaded")
+    page.get_by_role("button", name="Set the limit").click()
+    page.get_by_role("status").get_by_text("The limit is set.").wait_for()
+
+    row = page.get_by_role("row").filter(has_text="The model not-loaded")
+    row.get_by_role("link", name="Change").click()
+    assert _fits(page)
+    page.get_by_label("Amount").fill("5555")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("status").get_by_text("The limit is changed.").wait_for()
+    assert "5555" in row.inner_text()
+
+    row.get_by_role("link", name="Change").click()
+    page.get_by_role("link", name="Remove").click()
+    assert _fits(page)
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("status").get_by_text("The limit is removed.").wait_for()
+    assert row.count() == 0
+
+
+def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) -> None:
+    admin.page.set_viewport_size({"width": 360, "height": 740})
+    page = _go(admin, "nothing/")
+    assert page.get_by_role("heading", name="There is no such page").is_visible()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(246, 246, 248)"
+    assert _fits(page)
+    # The browser, too, tells of the status.
+    found = [told for told in admin.complaints if "404" in told]
+    assert found == admin.complaints
+    admin.complaints.clear()
+
+    page.get_by_role("link", name="To the overview").click()
+    page.wait_for_url("**/console/")
+
+
+def _fits(page: sync_api.Page) -> bool:
+    """Whether nothing has to be scrolled sideways."""
+    return bool(
+        page.evaluate(
+            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        )
+    )
+
+
 def test_the_period_and_what_is_grouped_by_are_chosen_by_hand(admin: Administrator) -> None:
     ask(admin.platform)
     page = _go(admin, "usage/")
@@ -128,9 +188,7 @@ def test_every_page_fits_on_a_phone(admin: Administrator, scheme: str) -> None:
     ask(admin.platform)
     for path in PAGES:
         page = _go(admin, path)
-        assert page.evaluate(
-            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        ), path
+        assert _fits(page), path
     ground = "getComputedStyle(document.body).backgroundColor"
     expected = {"light": "rgb(246, 246, 248)", "dark": "rgb(19, 19, 24)"}
     assert admin.page.evaluate(ground) == expected[scheme]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -81,6 +82,26 @@ def _metrics_of_one(running: Running) -> dict[str, float]:
     text = httpx.get(f"{running.base_url}/metrics", timeout=10).text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, value in lines}
+
+
+def wait_until_seen(running: Running) -> None:
+    """Returns once every web process goes by what the database says now.
+
+    Each of several processes reads it by itself, so that one may serve a new model, or refuse a
+    key, while another does not yet.
+    """
+    since = time.time()
+    told: dict[str, float] = {}
+
+    def have_all_read() -> bool:
+        told.update(_metrics_of_one(running))
+        return all(
+            told.get(f'vinery_{what}_read_timestamp_seconds{{pid="{pid}"}}', 0.0) > since
+            for pid in running.pids("web")
+            for what in ("accounts", "models")
+        )
+
+    until(have_all_read)
 
 
 def is_idle(running: Running) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 
 from tests.conftest import Running, until
-from tests.system.books import execute, rows
+from tests.system.books import execute, rows, wait_until_seen
 
 MODEL = "tiny-chat"
-# Two refreshes of the snapshot and a little.
-SEEN_S = 1.2
+# Rows are written every half a second at most; and a little.
+WRITTEN_S = 1.2
 
 
 def limit(
@@ -33,7 +33,7 @@ def limit(
         " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
         *(scope, scope_id, metric, window, amount, is_shadow, now, now),
     )
-    time.sleep(SEEN_S)
+    wait_until_seen(platform)
 
 
 def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
@@ -75,6 +75,6 @@ def num_tokens(platform: Running, since: int = 0) -> int:
 
 def settled_rows(platform: Running, num: int) -> int:
     """Waits until there are so many rows, and all that was settled before is among them."""
-    time.sleep(SEEN_S)
+    time.sleep(WRITTEN_S)
     until(lambda: len(rows(platform)) >= num)
     return len(rows(platform))

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import REPOSITORY, Running, run_platform, until
-from tests.system.test_models_and_keys import vinery
+from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,13 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import Running, run_platform, until
 from tests.live.model_folders import (
     without_tokenizer_json,
     write_llama_folder,
     write_qwen2_folder,
 )
+from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
 
@@ -35,21 +34,6 @@ def client(platform: Running) -> openai.OpenAI:
     return openai.OpenAI(
         base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=60
     )
-
-
-def vinery(platform: Running, *arguments: str) -> str:
-    """Run the `vinery` command beside the running platform."""
-    result = subprocess.run(
-        [sys.executable, "-m", "vinery.cli", *arguments],
-        env=platform.environment,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def status(platform: Running, key: str, model: str = "tiny-chat") -> int:
@@ -99,7 +83,7 @@ def test_a_folder_of_another_architecture_is_served_when_it_is_added(
     assert name in {model.id for model in client.models.list().data}
     assert answers(client, "tiny-chat"), "several are loaded at once"
     vinery(platform, "model", "remove", name)
-    until(lambda: not answers(client, name))
+    assert not answers(client, name)
 
 
 EVERY_QUESTION: dict[str, dict[str, Any]] = {
@@ -150,7 +134,6 @@ def test_who_names_no_model_gets_the_only_one_and_is_told_to_choose_among_severa
         assert "`null`" in unknown.json()["error"]["message"]
         assert ask(platform, tree, path, model="tiny-chat").status_code == 200
     vinery(platform, "model", "remove", "second")
-    until(lambda: not answers(client, "second"))
 
 
 def test_a_model_is_unloaded_and_loaded_without_a_restart(
@@ -186,7 +169,7 @@ def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: P
 def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
     made = vinery(platform, "key", "create", "--name", "laptop")
     key = next(word for word in made.split() if word.startswith("vny_"))
-    until(lambda: status(platform, key) == 200)
+    assert status(platform, key) == 200
     assert "laptop" in vinery(platform, "key", "list")
     assert key not in vinery(platform, "key", "list")
 
@@ -195,7 +178,7 @@ def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
     )
     vinery(platform, "key", "revoke", number)
 
-    until(lambda: status(platform, key) == 401, timeout_s=5)
+    assert status(platform, key) == 401
     assert status(platform, platform.api_key) == 200
 
 

@@ -10,7 +10,8 @@ import openai
 import pytest
 
 from tests.conftest import REPOSITORY, Running, run_platform, until
-from tests.system.test_models_and_keys import answers, vinery
+from tests.system.commands import vinery
+from tests.system.test_models_and_keys import answers
 
 pytestmark = pytest.mark.system
 

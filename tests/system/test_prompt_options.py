@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import Running, run_platform, until
 from tests.prompting.builders import MODEL as TINY_CHAT
 from tests.prompting.builders import name_markers
+from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
 
@@ -52,14 +51,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def _add_model(platform: Running, folder: str) -> None:
     options = [word for key, value in OPTIONS.items() for word in ("--option", f"{key}={value}")]
-    subprocess.run(
-        [sys.executable, "-m", "vinery.cli", "model", "add", folder, "--name", "coder", *options],
-        env=platform.environment,
-        cwd=REPOSITORY,
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
+    vinery(platform, "model", "add", folder, "--name", "coder", *options)
 
 
 def complete(client: httpx.Client, tree: str = "v1", **fields: Any) -> httpx.Response:

@@ -62,6 +62,7 @@ def _allowed_hosts() -> list[str]:
 
 
 ALLOWED_HOSTS = _allowed_hosts()
+CSRF_FAILURE_VIEW = "vinery.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if VINERY_PUBLIC_URL else []
 
 # -- TLS, which ends in a proxy before this server ---------------------------------------
@@ -86,6 +87,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "django.contrib.humanize",
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",

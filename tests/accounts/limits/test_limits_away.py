@@ -14,7 +14,7 @@ from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import Limiter, LimitsAway
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
-from accounts.limits.rules import NOTHING, Claim, Rule, Spent
+from accounts.limits.rules import NOTHING, Claim, Metric, Rule, Spent, Window
 from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 from tests.accounts.limits.conftest import Clock
@@ -200,6 +200,25 @@ async def test_share_counts_a_share_in_this_process(store: Store, guard: Guard) 
     assert await used(guarded, tokens) == [20]
 
 
+@pytest.mark.parametrize("is_told_before", [True, False])
+async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
+    store: Store, guard: Guard, is_told_before: bool
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    if is_told_before:
+        await guarded.restore([Floor(quota, 80)])
+    store.is_away = True
+    if not is_told_before:
+        await guarded.levels([quota])
+        with pytest.raises(LimitsAway):
+            await guarded.restore([Floor(quota, 80)])
+
+    # Of four processes each has 25, and 20 of them were used.
+    await granted(guarded, claim(quota, num_input_tokens=4))
+    await denied(guarded, claim(quota))
+
+
 async def test_answers_that_are_half_done_go_on_within_the_share(
     store: Store, guard: Guard
 ) -> None:
@@ -347,6 +366,30 @@ async def test_a_redis_server_that_is_killed_and_started_again(
         await until(lambda: not guarded.state.is_degraded)
         assert not (await granted(guarded, claim(tokens))).is_local
         await guarded.settle(meanwhile, Spent(0, 1))
+        await client.aclose()
+
+
+async def test_connections_from_before_its_restart_do_not_make_it_away_again(
+    tmp_path: Path, guard: Guard
+) -> None:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    tokens = rule(amount=100)
+    with OwnRedis(program, tmp_path) as server:
+        client = connect(server.url)
+        guarded = guard(RedisLimiter(client), WhenAway.REFUSE, deadline_s=1.0)
+        # As many connections as there are calls at once, all of which lie idle then.
+        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+        server.stop()
+        server.start()
+        with pytest.raises(LimitsAway):
+            await guarded.acquire(claim(tokens))
+        await until(lambda: not guarded.state.is_degraded)
+
+        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+
+        assert not guarded.state.is_degraded
         await client.aclose()
 
 

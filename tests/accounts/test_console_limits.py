@@ -1,0 +1,304 @@
+"""Limits in the console: set, changed and removed by whoever leads the place above, and by nobody
+else; every step in the audit log."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from api.api_client import Place, make_place
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from accounts import changes
+from accounts.keys import create_key
+from accounts.models import ApiKey, AuditEntry, Limit, Role, User
+
+pytestmark = pytest.mark.django_db
+
+LIMITS = "/console/limits/"
+NEW = f"{LIMITS}new/"
+
+
+@pytest.fixture
+def ours() -> Place:
+    return make_place("ours")
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return User.objects.create_superuser("root")
+
+
+@pytest.fixture
+def admin(ours: Place, alice: User) -> User:
+    changes.set_role(alice, ours.organization, Role.ADMIN)
+    return alice
+
+
+@pytest.fixture
+def key(ours: Place, bob: User) -> ApiKey:
+    changes.set_role(bob, ours.one, Role.MEMBER)
+    return create_key(owner=bob, project=ours.one, name="laptop").key
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def form(of: str, **more: Any) -> dict[str, Any]:
+    usual = {"metric": "tokens", "window": "day", "amount": 1000, "time_zone": "UTC"}
+    return {"of": of} | usual | more
+
+
+def text_of(response: Any, status: int = 200) -> str:
+    assert response.status_code == status, response
+    return unescape(response.content.decode())
+
+
+def errors(text: str) -> list[str]:
+    found = re.findall(r'class="errorlist"[^>]*>(.*?)</ul>|role="alert">(.*?)</p>', text, re.DOTALL)
+    return [re.sub("<.*?>", "", "".join(each)).strip() for each in found]
+
+
+def options(text: str) -> set[str]:
+    select = re.search(r'<select name="of".*?</select>', text, re.DOTALL)
+    assert select is not None
+    return set(re.findall(r'value="(.*?)"', select[0]))
+
+
+def actions() -> list[tuple[str, str]]:
+    entries = AuditEntry.objects.filter(target_kind="limit").order_by("id")
+    return list(entries.values_list("actor", "action"))
+
+
+# -- From being set to being removed
+
+
+def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
+    client = signed_in(root)
+
+    told = client.post(NEW, form(f"key:{key.pk}", is_shadow="on", alert_at="50, 90"), follow=True)
+    assert "The limit is set." in text_of(told)
+    limit = Limit.objects.get()
+    assert (limit.scope, limit.scope_id, limit.model) == ("key", key.pk, "")
+    assert (limit.metric, limit.window, limit.amount) == ("tokens", "day", 1000)
+    assert (limit.is_shadow, limit.alert_at) == (True, [50, 90])
+
+    page = text_of(client.get(f"{LIMITS}{limit.pk}/"))
+    assert "Tokens per day, for the key laptop." in page
+    assert 'value="50, 90"' in page
+    changed = {"amount": 2000, "time_zone": "Europe/Berlin", "alert_at": "off"}
+    assert "The limit is changed." in text_of(
+        client.post(f"{LIMITS}{limit.pk}/", changed, follow=True)
+    )
+    limit.refresh_from_db()
+    assert (limit.amount, limit.time_zone) == (2000, "Europe/Berlin")
+    assert (limit.is_shadow, limit.alert_at) == (False, [])
+
+    assert "2000 tokens per day, for the key laptop." in text_of(
+        client.get(f"{LIMITS}{limit.pk}/remove/")
+    )
+    assert "The limit is removed." in text_of(
+        client.post(f"{LIMITS}{limit.pk}/remove/", follow=True)
+    )
+    assert not Limit.objects.exists()
+    assert actions() == [
+        ("root", "limit.create"),
+        ("root", "limit.update"),
+        ("root", "limit.delete"),
+    ]
+
+
+def test_what_was_there_is_sent_back_unchanged_by_a_form_that_nobody_touched(root: User) -> None:
+    values = {"amount": 7, "time_zone": "Asia/Tokyo", "is_shadow": True}
+    limit = changes.add(Limit(scope="platform", metric="tokens", window="day", **values))
+    client = signed_in(root)
+    num_before = AuditEntry.objects.count()
+
+    for alert_at in (None, [], [80]):
+        Limit.objects.update(alert_at=alert_at)
+        page = text_of(client.get(f"{LIMITS}{limit.pk}/"))
+        fields = dict(
+            re.findall(r'<input type="(?:text|number)" name="(\w+)"(?: value="(.*?)")?', page)
+        )
+        client.post(f"{LIMITS}{limit.pk}/", {**fields, "is_shadow": "on"})
+        assert Limit.objects.filter(alert_at=alert_at, **values).exists() or alert_at is None
+        limit.refresh_from_db()
+        assert limit.alert_at == alert_at
+
+    assert AuditEntry.objects.count() == num_before
+
+
+@pytest.mark.parametrize("of", ["platform", "model"])
+def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
+    model = "tiny-chat" if of == "model" else ""
+    signed_in(root).post(NEW, form(of, model=model))
+
+    limit = Limit.objects.get()
+    assert (limit.scope, limit.scope_id, limit.model) == (of, 0, model)
+    assert "tokens per day" in text_of(signed_in(root).get(f"{LIMITS}{limit.pk}/remove/"))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"amount": 0}, "greater than or equal to 1"),
+        ({"amount": "many"}, "Enter a whole number."),
+        ({"amount": 10**30}, "less than or equal to"),
+        ({"of": ""}, "This field is required."),
+        ({"of": "planet:1"}, "Choose one of the list."),
+        ({"of": "key"}, "Choose one of the list."),
+        ({"of": "platform:1"}, "Choose one of the list."),
+        ({"of": "key:999999"}, "There is no key 999999."),
+        ({"of": "model"}, "Name the model for a limit of a model"),
+        ({"model": "tiny-chat"}, "Name the model for a limit of a model"),
+        ({"metric": "concurrency"}, "counted at any time"),
+        ({"window": "none"}, "Choose a minute, a day or a month."),
+        ({"time_zone": "Mars"}, "There is no time zone Mars."),
+        ({"alert_at": "half"}, "Give whole percentages"),
+        ({"alert_at": "80, 50"}, "the smallest first"),
+        ({"alert_at": "101"}, "whole percentages from 1 to 100"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_told_at_its_field(
+    root: User, more: dict[str, Any], message: str
+) -> None:
+    text = text_of(signed_in(root).post(NEW, form("platform") | more))
+
+    [error] = errors(text)
+    assert message in error
+    assert "<title>Error:" in text
+    assert not Limit.objects.exists()
+
+
+def test_a_second_limit_of_a_kind_is_refused_and_the_form_keeps_what_was_typed(
+    root: User,
+) -> None:
+    client = signed_in(root)
+    client.post(NEW, form("platform"))
+
+    text = text_of(client.post(NEW, form("platform", amount=77)))
+
+    assert errors(text) == ["There is such a limit already: change its amount."]
+    assert 'value="77"' in text
+    assert Limit.objects.get().amount == 1000
+
+
+# -- By whom
+
+
+def test_admins_limit_what_is_below_their_own_place(admin: User, ours: Place, key: ApiKey) -> None:
+    client = signed_in(admin)
+    theirs = make_place("theirs")
+
+    offered = options(text_of(client.get(NEW)))
+    assert offered == {
+        f"project:{ours.one.pk}",
+        f"project:{ours.two.pk}",
+        f"key:{key.pk}",
+        f"user:{key.owner_id}",
+    }
+    for of in offered:
+        assert client.post(NEW, form(of)).status_code == 302
+    for of in (f"organization:{ours.organization.pk}", f"project:{theirs.one.pk}", "platform"):
+        assert client.post(NEW, form(of)).status_code == 403
+    assert Limit.objects.count() == 4
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_whoever_leads_nothing_sets_changes_and_removes_nothing(
+    bob: User, key: ApiKey, ours: Place, method: str
+) -> None:
+    limit = changes.add(
+        Limit(scope="key", scope_id=key.pk, metric="tokens", window="day", amount=1000)
+    )
+    client = signed_in(bob)
+    ask = getattr(client, method)
+
+    assert ask(NEW, form(f"key:{key.pk}", window="month")).status_code == 403
+    for page in (f"{LIMITS}{limit.pk}/", f"{LIMITS}{limit.pk}/remove/"):
+        assert ask(page, {"amount": 10**9, "time_zone": "UTC"}).status_code == 403
+
+    assert [limit.amount for limit in Limit.objects.all()] == [1000]
+    listed = text_of(client.get(LIMITS))
+    assert "1000" in listed
+    assert "Set a limit" not in listed
+    assert "Change<" not in listed
+
+
+def test_a_limit_that_one_may_not_see_is_not_found(admin: User) -> None:
+    theirs = make_place("theirs")
+    limit = changes.add(
+        Limit(scope="project", scope_id=theirs.one.pk, metric="tokens", window="day", amount=9)
+    )
+
+    for page in (f"{LIMITS}{limit.pk}/", f"{LIMITS}{limit.pk}/remove/"):
+        assert signed_in(admin).get(page).status_code == 404
+        assert signed_in(admin).post(page).status_code == 404
+
+
+def test_the_list_leads_to_those_that_may_be_changed_alone(
+    admin: User, ours: Place, key: ApiKey
+) -> None:
+    mine = changes.add(Limit(scope="key", scope_id=key.pk, metric="tokens", window="day", amount=9))
+    above = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=99))
+
+    text = text_of(signed_in(admin).get(LIMITS))
+
+    assert f'href="{LIMITS}{mine.pk}/"' in text
+    assert f'href="{LIMITS}{above.pk}/"' not in text
+    assert "99" in text
+
+
+def test_a_key_leads_to_a_form_that_has_chosen_it(admin: User, key: ApiKey) -> None:
+    client = signed_in(admin)
+    link = f"{NEW}?of=key:{key.pk}"
+    assert link in text_of(client.get("/console/keys/"))
+    assert link not in text_of(signed_in(key.owner).get("/console/keys/"))
+
+    assert f'<option value="key:{key.pk}" selected>' in text_of(client.get(link))
+    assert "selected" not in text_of(client.get(f"{NEW}?of=<script>")).partition("metric")[0]
+
+
+def test_a_key_that_is_not_among_the_first_can_be_chosen_by_its_link(
+    root: User, key: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accounts.console.limit_forms._MAX_CHOICES", 1)
+    newer = create_key(owner=key.owner, project=key.project, name="newer").key
+    client = signed_in(root)
+
+    assert f"key:{key.pk}" not in options(text_of(client.get(NEW)))
+    assert f"key:{newer.pk}" in options(text_of(client.get(NEW)))
+    assert f"key:{key.pk}" in options(text_of(client.get(f"{NEW}?of=key:{key.pk}")))
+
+
+def test_the_list_asks_as_often_for_many_limits_as_for_few(
+    admin: User, ours: Place, key: ApiKey
+) -> None:
+    def num_queries() -> int:
+        client = signed_in(admin)
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            text_of(client.get(LIMITS))
+        return len(queries)
+
+    def limit(scope: str, scope_id: int, metric: str) -> None:
+        changes.add(Limit(scope=scope, scope_id=scope_id, metric=metric, window="day", amount=9))
+
+    kinds = [("key", key.pk), ("project", ours.one.pk), ("user", key.owner_id)]
+    for scope, scope_id in kinds:
+        limit(scope, scope_id, "tokens")
+    few = num_queries()
+    for scope, scope_id in [*kinds, ("project", ours.two.pk)]:
+        for metric in ("requests", "input_tokens", "output_tokens"):
+            limit(scope, scope_id, metric)
+
+    assert num_queries() == few

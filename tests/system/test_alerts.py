@@ -1,0 +1,129 @@
+"""Alerts of a running platform: whatever becomes of the receiver and of the worker, each
+threshold of a quota is told, once, signed.
+
+The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import openai
+import pytest
+
+from tests.accounts.webhook_receiver import Receiver, receiving
+from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.system.books import execute, rows
+from tests.system.commands import vinery
+from tests.system.limiting import ask, limit
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    settings = {"VINERY_WEBHOOK_NETWORKS": "127.0.0.0/8", "VINERY_ALERT_AT": "50,80,100"}
+    with run_platform(tmp_path_factory.mktemp("alerts") / "home", settings) as running:
+        yield running
+
+
+def test_each_threshold_is_delivered_whoever_answers_badly_and_dies(
+    platform: Running, receiver: Receiver
+) -> None:
+    told = vinery(platform, "alerts", "add-webhook", "ours", receiver.url)
+    secret = told.splitlines()[-1]
+    limit(platform, "output_tokens", "day", 100)
+
+    # Half of it, and a receiver that fails twice.
+    receiver.statuses = [500, 500, 204]
+    use(platform, 50)
+    wake(platform, "check_quotas")
+    for num_tries in (1, 2):
+        until(lambda num=num_tries: states(platform) == [("pending", num, "answered 500")])
+        make_due(platform)
+        wake(platform, "sweep_deliveries")
+    until(lambda: states(platform) == [("sent", 3, "")])
+    assert [event["data"]["threshold_percent"] for event in events(receiver, secret)] == [
+        50,
+        50,
+        50,
+    ]
+    assert len({event["id"] for event in events(receiver, secret)}) == 1
+
+    # Four fifths, and a worker that dies while it sends.
+    receiver.may_answer.clear()
+    use(platform, 30)
+    wake(platform, "check_quotas")
+    until(lambda: len(receiver.requests) == 4)
+    killed = platform.kill("jobs")
+    receiver.may_answer.set()
+    until(lambda: platform.has_replaced("jobs", killed))
+    make_due(platform)
+    wake(platform, "sweep_deliveries")
+    until(lambda: states(platform) == [("sent", 3, ""), ("sent", 2, "")])
+
+    # All of it, and a worker that is dead when it is called.
+    killed = platform.kill("jobs")
+    use(platform, 20)
+    wake(platform, "check_quotas")
+    until(lambda: states(platform) == [("sent", 3, ""), ("sent", 2, ""), ("sent", 1, "")])
+
+    wake(platform, "check_quotas")
+    wake(platform, "sweep_deliveries")
+    percents = [event["data"]["threshold_percent"] for event in events(receiver, secret)]
+    assert percents == [50, 50, 50, 80, 80, 100]
+    assert len({event["id"] for event in events(receiver, secret)}) == 3
+    assert [event["data"]["used"] for event in events(receiver, secret)][-1] == 100
+    assert "100" in vinery(platform, "alerts", "list")
+
+
+def use(platform: Running, num_tokens: int) -> None:
+    """Ask for so many, and wait until the books say so."""
+    before = len(rows(platform))
+    answer = ask(platform, num_tokens)
+    assert answer.json()["usage"]["completion_tokens"] == num_tokens
+    until(lambda: len(rows(platform)) > before)
+
+
+def wake(platform: Running, task: str) -> None:
+    """Ask the worker for what it does by itself each minute. Returns when it has been done."""
+    call = [sys.executable, "-m", "celery", "-A", "vinery.celery", "call", f"accounts.tasks.{task}"]
+    environment = {**platform.environment, "DJANGO_SETTINGS_MODULE": "vinery.settings"}
+    subprocess.run(
+        call, env=environment, cwd=REPOSITORY, capture_output=True, timeout=60, check=True
+    )
+
+
+def make_due(platform: Running) -> None:
+    """As if the time until the next try, or the lease of a dead worker, were over."""
+    now = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
+    execute(
+        platform,
+        "UPDATE accounts_delivery SET due_at = ?, error = '' WHERE state = 'pending'",
+        now,
+    )
+
+
+def states(platform: Running) -> list[tuple[str, int, str]]:
+    """Of all deliveries, oldest first: how often each was tried, and how that ended."""
+    found = execute(platform, "SELECT state, num_tries, error FROM accounts_delivery ORDER BY id")
+    return [(state, num, error[-13:].strip(" .")) for state, num, error in found]
+
+
+def events(receiver: Receiver, secret: str) -> list[Any]:
+    """What arrived, each checked by a library that knows nothing of us."""
+    checker = openai.OpenAI(api_key="unused")
+    for _, headers, body in receiver.requests:
+        checker.webhooks.verify_signature(body, headers, secret=secret)
+    return [json.loads(body) for _, _, body in receiver.requests]
