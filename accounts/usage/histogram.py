@@ -29,6 +29,7 @@ _LOG_GROWTH = math.log(GROWTH)
 _COUNT_BITS = 22
 _MAX_COUNT = 2**_COUNT_BITS - 1
 _WORD = np.dtype("<u4")
+WORD_BYTES = _WORD.itemsize
 
 
 class Latency(IntEnum):
@@ -94,6 +95,12 @@ def decode(*encoded: bytes) -> Places:
 def compact(encoded: bytes) -> bytes:
     """The same counts, each place once."""
     return encode(decode(encoded))
+
+
+def words_of(encoded: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each word of many histograms, one behind the other: its place and its count."""
+    words = np.frombuffer(b"".join(encoded), dtype=_WORD).astype(np.int64)
+    return words >> _COUNT_BITS, words & _MAX_COUNT
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:

@@ -52,8 +52,8 @@ SUMS = (
 )
 """The columns of a roll-up that are added up."""
 
-_TOKENS = SUMS[3:]
-_LATENCIES = {
+TOKENS = SUMS[3:]
+LATENCIES = {
     Latency.FIRST_TOKEN: "first_token_ms",
     Latency.INTER_TOKEN: "inter_token_ms",
     Latency.TOTAL: "total_ms",
@@ -88,9 +88,9 @@ class Tally:
         self.sums[0] += 1
         self.sums[1] += Outcome(row.outcome).is_error
         self.sums[2] += row.num_prompt_tokens > 0
-        for at, column in enumerate(_TOKENS, start=3):
+        for at, column in enumerate(TOKENS, start=3):
             self.sums[at] += getattr(row, column)
-        for latency, column in _LATENCIES.items():
+        for latency, column in LATENCIES.items():
             duration_ms = getattr(row, column)
             if duration_ms is not None:
                 self.places[histogram.place_of(latency, duration_ms)] += 1

@@ -1,0 +1,120 @@
+"""A day balances when it does, and does not when anything in it is wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+from usage_builders import NOON, admission, settlement
+
+from accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
+from accounts.usage import histogram
+from accounts.usage.balance import num_balanced
+from accounts.usage.entries import Outcome, Settlement
+from accounts.usage.histogram import Latency
+from accounts.usage.rollups import SUMS
+from accounts.usage.store import store_settlements
+
+DAY_S = int((NOON - timedelta(hours=12)).timestamp())
+
+
+def some_requests() -> list[Settlement]:
+    """Two at the same minute, one an hour later with another key."""
+    return [
+        settlement(
+            f"r{number}",
+            admission=admission(
+                f"r{number}", started_at=NOON + timedelta(minutes=minute), key_id=key_id
+            ),
+            total_ms=100.0 * (number + 1),
+            outcome=Outcome.OK,
+        )
+        for number, (minute, key_id) in enumerate([(0, 1), (0, 1), (60, 2)])
+    ]
+
+
+requests = st.builds(
+    lambda number, offset_s, model, key_id, **changes: settlement(
+        f"r{number}",
+        admission=admission(
+            f"r{number}", started_at=NOON + timedelta(seconds=offset_s), model=model, key_id=key_id
+        ),
+        **changes,
+    ),
+    number=st.integers(0, 40),
+    offset_s=st.integers(-12 * 3600, 12 * 3600 - 1),
+    model=st.sampled_from(["a", "b"]),
+    key_id=st.sampled_from([1, 2, None]),
+    outcome=st.sampled_from(Outcome),
+    http_status=st.sampled_from([200, 404, 500, None]),
+    num_output_tokens=st.integers(0, 2000),
+    weighted_tokens=st.floats(0, 1e6),
+    total_ms=st.none() | st.floats(0, 1e7),
+    inter_token_ms=st.none() | st.floats(0, 1e4),
+)
+
+
+class AnyDay(HypothesisTestCase):
+    """Each example has a database of its own."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.lists(requests, max_size=8), max_size=4))
+    def test_what_was_stored_balances_at_once(self, batches: list[list[Settlement]]) -> None:
+        for batch in batches:
+            store_settlements(batch)
+
+        assert num_balanced(DAY_S) == UsageRecord.objects.count()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("column", SUMS)
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+def test_a_sum_that_is_one_too_large_does_not_balance(table: type[Rollup], column: str) -> None:
+    store_settlements(some_requests())
+    last = table._default_manager.latest("id")
+
+    table._default_manager.filter(pk=last.pk).update(**{column: F(column) + 1})
+
+    assert num_balanced(DAY_S) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+@pytest.mark.parametrize("places", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 1}])
+def test_a_latency_that_was_not_measured_does_not_balance(
+    table: type[Rollup], places: dict[int, int]
+) -> None:
+    store_settlements(some_requests())
+    last = table._default_manager.latest("id")
+
+    table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(places))
+
+    assert num_balanced(DAY_S) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
+def test_roll_ups_that_are_lost_do_not_balance(table: type[Rollup]) -> None:
+    store_settlements(some_requests())
+
+    table._default_manager.all().delete()
+
+    assert num_balanced(DAY_S) is None
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_lost_does_not_balance() -> None:
+    store_settlements(some_requests())
+
+    UsageRecord.objects.filter(request_id="r2").delete()
+
+    assert num_balanced(DAY_S) is None
+
+
+@pytest.mark.django_db
+def test_a_day_without_anything_balances() -> None:
+    assert num_balanced(DAY_S) == 0
