@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
@@ -21,6 +22,7 @@ from accounts.limits.rulebook import RuleBook, Snapshot
 from accounts.limits.rules import Claim, Rule, Spent
 from accounts.limits.share import ShareLimiter
 from serving.core.errors import Unavailable
+from serving.turns import MAX_WAIT_S, Turns
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class Limits:
             self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
+        self._turns = Turns()
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
@@ -86,6 +89,26 @@ class Limits:
             ) from None
         if isinstance(answer, Lease):
             self._leases[claim.lease_id] = answer
+            self._turns.begin(answer)
+        return answer
+
+    async def reserve_in_turn(self, claim: Claim) -> Lease | Denial:
+        """The same, but for a quota of which others may give back what they have reserved:
+        then it waits for that (see `Turns`)."""
+        answer = await self.reserve(claim)
+        if isinstance(answer, Lease):
+            return answer
+        until_s = asyncio.get_running_loop().time() + MAX_WAIT_S
+        called: Denial | None = None
+        try:
+            while isinstance(answer, Denial) and await self._turns.wait(
+                answer, until_s=until_s, is_first=called is not None
+            ):
+                called = answer
+                answer = await self.reserve(claim)
+        finally:
+            if called is not None:
+                self._turns.pass_on(called)
         return answer
 
     def settle(self, lease: Lease, spent: Spent) -> None:
@@ -94,10 +117,11 @@ class Limits:
         self._leases.pop(lease.id, None)
         if self._guard is None and self._queue is None:
             self._memory.settle_now(lease, spent)
+            self._turns.end(lease)
             return
         task = asyncio.create_task(self._limiter.settle(lease, spent), name="settle")
         self._settling.add(task)
-        task.add_done_callback(self._settled)
+        task.add_done_callback(partial(self._settled, lease))
 
     def read(self) -> News:
         """What the database says, for `follow`. Lets database errors through. For the thread
@@ -145,8 +169,9 @@ class Limits:
             if outer is not None:
                 await outer.close()
 
-    def _settled(self, task: asyncio.Task[None]) -> None:
+    def _settled(self, lease: Lease, task: asyncio.Task[None]) -> None:
         self._settling.discard(task)
+        self._turns.end(lease)
         if not task.cancelled() and task.exception() is not None:
             log.error("a reservation was not settled", exc_info=task.exception())
 

@@ -79,9 +79,9 @@ class Quota:
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
-        answer = await self._limits.reserve(claim)
+        answer = await self._limits.reserve_in_turn(claim)
         least = min(num_answers, num_wanted)
-        if isinstance(answer, Denial) and not is_search and claim.num_output_tokens > least:
+        if isinstance(answer, Denial) and not is_search and least < wanted and _is_end(answer):
             # Where few are left, they are for whoever comes.
             claim = structs.replace(claim, num_output_tokens=least)
             answer = await self._limits.reserve(claim)
@@ -137,6 +137,11 @@ class Quota:
                 wait_s=denial.wait_s,
                 is_shadow=rule.is_shadow,
             )
+
+
+def _is_end(denial: Denial) -> bool:
+    """Whether more will not come by waiting a moment, as it does into a bucket."""
+    return denial.is_quota or denial.is_too_large
 
 
 def _is_search(job: Job) -> bool:

@@ -19,8 +19,14 @@ from serving.quota import Quota
 NUM_PROMPT_TOKENS = 10
 
 
-def rule(amount: int, *, is_shadow: bool = False, metric: Metric = Metric.TOKENS) -> Rule:
-    return Rule(1, PLATFORM, metric, Window.DAY, amount, is_shadow=is_shadow)
+def rule(
+    amount: int,
+    *,
+    is_shadow: bool = False,
+    metric: Metric = Metric.TOKENS,
+    window: Window = Window.DAY,
+) -> Rule:
+    return Rule(1, PLATFORM, metric, window, amount, is_shadow=is_shadow)
 
 
 def limits_of(*rules: Rule) -> Limits:
@@ -87,6 +93,16 @@ async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_o
         await quota_of(limits, "next").reserve(job(1000))
     assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
     assert refused.value.headers["x-should-retry"] == "false"
+
+
+async def test_a_bucket_refuses_who_comes_too_early_instead_of_giving_the_last_drops() -> None:
+    limits = limits_of(rule(200, window=Window.MINUTE))
+    await quota_of(limits).reserve(job(1000))
+    with pytest.raises(LimitReached) as refused:
+        await quota_of(limits, "next").reserve(job(1000))
+    assert refused.value.code == "rate_limit_exceeded"
+    # 76 tokens are missing, and 200 flow in a minute.
+    assert refused.value.headers["retry-after"] == "23"
 
 
 async def test_a_quota_that_runs_out_on_the_way_ends_the_answer_there() -> None:

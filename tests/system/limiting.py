@@ -51,15 +51,17 @@ def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Respons
     )
 
 
-async def ask_at_once(platform: Running, num: int) -> list[int]:
-    """The statuses of so many long requests in parallel, each on a connection of its own."""
+async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
+    """The statuses of so many requests in parallel, each on a connection of its own. Answers
+    are all long, or as short as they are, though they might be long."""
 
     async def one(http: httpx.AsyncClient, number: int) -> int:
-        body = {"model": MODEL, "prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
+        long = {"prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
+        short = {"messages": [{"role": "user", "content": "Count to 10."}]}
         response = await http.post(
-            f"{platform.base_url}/v1/completions",
+            f"{platform.base_url}/v1/{'chat/' if are_short else ''}completions",
             headers={"authorization": f"Bearer {platform.api_key}"},
-            json=body,
+            json={"model": MODEL, **(short if are_short else long)},
         )
         return response.status_code
 

@@ -158,6 +158,19 @@ def test_five_hundred_at_once_use_a_quota_up_and_no_more(platform: Running) -> N
     assert 9_500 < used <= 10_000, used
 
 
+def test_five_hundred_short_answers_use_a_quota_up_although_more_is_reserved_for_them(
+    platform: Running,
+) -> None:
+    before = settled_rows(platform, 0)
+    limit(platform, "tokens", "day", num_tokens(platform) + 10_000)
+
+    statuses = asyncio.run(ask_at_once(platform, 500, are_short=True))
+    settled_rows(platform, before + 500)
+    assert set(statuses) <= {200, 429, 503}
+    used = num_tokens(platform, before)
+    assert 9_500 < used <= 10_000, used
+
+
 def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
     limit(platform, "concurrency", "none", 2)
     # Its types know no chunk of a completion without an end.

@@ -1,0 +1,128 @@
+"""Whoever finds all of a quota reserved waits for what is given back of it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+
+import pytest
+
+import serving.limits
+from accounts.limits.rules import Metric
+from serving.core.errors import LimitReached
+from serving.limits import Limits
+from serving.quota import Quota
+from tests.serving.test_quota import NUM_PROMPT_TOKENS, job, limits_of, num_used, quota_of, rule
+
+FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
+
+
+async def used(limits: Limits, quota: Quota, num_tokens: int) -> None:
+    """Its answer has ended after so many tokens."""
+    ended = job(1000)
+    ended.meter.is_accepted = True
+    ended.meter.num_output_tokens = num_tokens
+    quota.settle(ended.meter)
+
+
+async def in_line(waiting: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(waiting)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    return task
+
+
+async def test_what_was_reserved_and_not_used_is_for_the_next() -> None:
+    limits = limits_of(rule(FIRST + 20))
+    first, second = quota_of(limits, "1"), quota_of(limits, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(limits, first, 5)
+    await waiting
+    assert second.num_granted == 128
+    assert not second.is_last
+
+
+async def test_the_first_to_come_is_the_first_to_be_served() -> None:
+    limits = limits_of(rule(2 * FIRST - 1))
+    quotas = [quota_of(limits, str(number)) for number in range(4)]
+    await quotas[0].reserve(job(1000))
+    waiting = [await in_line(quota.reserve(job(1000))) for quota in quotas[1:]]
+    for number, task in enumerate(waiting):
+        await used(limits, quotas[number], 0)
+        await task
+        assert [each.done() for each in waiting] == [at <= number for at in range(3)]
+
+
+async def test_once_nobody_can_give_anything_back_all_are_refused_at_once() -> None:
+    limits = limits_of(rule(FIRST))
+    first = quota_of(limits, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    await used(limits, first, 128)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [LimitReached] * 5
+    assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
+
+
+async def test_the_last_tokens_are_for_whoever_waited_and_their_end_is_known() -> None:
+    limits = limits_of(rule(FIRST + 20))
+    first, second = quota_of(limits, "1"), quota_of(limits, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(limits, first, 100)
+    await waiting
+    assert (second.num_granted, second.is_last) == (20 + 128 - 100 - NUM_PROMPT_TOKENS, True)
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving.limits, "MAX_WAIT_S", 0.05)
+    limits = limits_of(rule(FIRST))
+    await quota_of(limits, "1").reserve(job(1000))
+    with pytest.raises(LimitReached):
+        await quota_of(limits, "2").reserve(job(1000))
+
+
+async def test_who_leaves_the_line_leaves_its_turn_to_the_next() -> None:
+    limits = limits_of(rule(FIRST))
+    first, third = quota_of(limits, "1"), quota_of(limits, "3")
+    await first.reserve(job(1000))
+    gone = await in_line(quota_of(limits, "2").reserve(job(1000)))
+    waiting = await in_line(third.reserve(job(100)))
+    await used(limits, first, 0)
+    gone.cancel()
+    await waiting
+    assert third.num_granted == 100
+
+
+@pytest.mark.parametrize("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
+async def test_nobody_waits_for_what_is_never_given_back(metric: Metric) -> None:
+    amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
+    limits = limits_of(rule(amount, metric=metric))
+    await quota_of(limits, "1").reserve(job(1000))
+    async with asyncio.timeout(1):
+        with pytest.raises(LimitReached):
+            await quota_of(limits, "2").reserve(job(1000))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_many_short_answers_at_once_use_all_of_a_quota(seed: int) -> None:
+    random_ = random.Random(seed)
+    limits = limits_of(rule(10_000))
+    most = 0
+
+    async def ask(number: int) -> None:
+        nonlocal most
+        quota = quota_of(limits, str(number))
+        try:
+            await quota.reserve(job(1000))
+        except LimitReached:
+            return
+        most = max(most, await num_used(limits))
+        await asyncio.sleep(random_.uniform(0, 0.02))
+        await used(limits, quota, min(quota.num_granted, random_.randint(1, 30)))
+
+    await asyncio.gather(*map(ask, range(1000)))
+    assert most <= 10_000
+    assert 9_900 <= await num_used(limits) <= 10_000
