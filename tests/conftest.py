@@ -66,6 +66,11 @@ Home.from_env().create()
 # Here, because the conftest files of rooms import models, and pytest reads those next.
 django.setup()
 
+# Django's own tools for tests, which need its settings.
+from tests.signed_clients import teach_clients  # noqa: E402
+
+teach_clients()
+
 
 # Tests never fail for being slow: the machine may be busy with something else.
 hypothesis_settings.register_profile(

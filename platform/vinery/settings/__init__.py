@@ -103,7 +103,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "vinery.static.StaticFilesMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "accounts.signin.sessions.SignedSessionMiddleware",
     "vinery.hosts.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -149,6 +149,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 # A session's user is asked for again at each request: see `accounts/signin/people.py`.
 AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
+SESSION_SERIALIZER = "accounts.signin.sessions.SealedSerializer"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staff", "all"))
