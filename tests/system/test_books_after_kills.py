@@ -30,8 +30,8 @@ from tests.system.books import execute, metric
 
 pytestmark = pytest.mark.system
 
-# Another one each time; one that failed is tried again with VINERY_TEST_SEED.
-SEED = int(os.environ.get("VINERY_TEST_SEED", random.randrange(1_000_000)))
+# The same each time, so that a failure is not chance; others are tried with VINERY_TEST_SEED.
+SEED = int(os.environ.get("VINERY_TEST_SEED", "1"))
 NUM_CLIENTS = 24
 # A gateway may read for a moment what an engine sent before it died. The next one takes longer
 # to load its model than this.
@@ -73,11 +73,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-@pytest.mark.parametrize("seed", [SEED])
-def test_what_was_made_and_read_is_in_the_books_whatever_is_killed(
-    platform: Running, seed: int
-) -> None:
-    draw = random.Random(seed)
+def test_what_was_made_and_read_is_in_the_books_whatever_is_killed(platform: Running) -> None:
+    draw = random.Random(SEED)
     for kills in draw.sample(KILLS, len(KILLS)):
         check_phase(platform, draw, kills)
 
