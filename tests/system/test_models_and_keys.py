@@ -26,8 +26,13 @@ HELLO = [{"role": "user", "content": "Hello!"}]
 
 
 FOR_MINUTES = {
-    **{"model": "tiny-chat", "prompt": "Count:", "max_tokens": 1900, "n": 8},
-    **{"ignore_eos": True, "temperature": 0, "stream": True},
+    "model": "tiny-chat",
+    "prompt": "Count:",
+    "max_tokens": 1900,
+    "n": 8,
+    "ignore_eos": True,
+    "temperature": 0,
+    "stream": True,
 }
 
 
