@@ -95,17 +95,18 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
 
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """A new key that may do the same. The old one works for the time of `grace`, unless it
-    expires before that. Raises ValueError for a key that is revoked or was rotated before."""
+    expires before that; without any it is revoked. Raises ValueError for a key that is revoked
+    or was rotated before."""
     with audit.writing():
         return _rotate(key, grace)
 
 
 def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
-    if old.revoked_at is not None:
-        raise ValueError("This key is revoked. Create a new one.")
     if old.replaced_by_id is not None:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")
+    if old.revoked_at is not None:
+        raise ValueError("This key is revoked. Create a new one.")
     new = _with_secret(
         ApiKey(
             owner=old.owner,
@@ -119,10 +120,13 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         )
     )
     before = audit.snapshot(old)
-    ends_at = timezone.now() + grace
-    old.expires_at = min(old.expires_at or ends_at, ends_at)
+    now = timezone.now()
+    if grace > timedelta(0):
+        old.expires_at = min(old.expires_at or now + grace, now + grace)
+    else:
+        old.revoked_at = now
     old.replaced_by = new.key
-    old.save(update_fields=["expires_at", "replaced_by"])
+    old.save(update_fields=["expires_at", "revoked_at", "replaced_by"])
     audit.record_change("rotate", old, before)
     key.refresh_from_db()
     return new

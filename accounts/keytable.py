@@ -2,11 +2,13 @@
 
 `KeyTable` holds all keys of the database. The event loop asks it, without SQL, for every
 request; another thread calls `refresh()` about once a second. A key that is revoked, or
-whose owner or project is deactivated, is refused from the next refresh on.
+whose owner or project is deactivated, is refused from the next refresh on; one that expires,
+from that moment on.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -59,6 +61,10 @@ class _Entry(msgspec.Struct, frozen=True):
     expires_at_s: float | None  # Unix time
 
 
+_Ends = dict[int, float]
+"""Until when keys open the door, by their ids, in Unix time; those that open none are not there."""
+
+
 class KeyTable:
     """All keys by digest. One thread may refresh while another authenticates."""
 
@@ -73,7 +79,7 @@ class KeyTable:
         self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
-        self._open_ids: set[int] = set()
+        self._open_until_s: _Ends = {}
         self._fingerprint: Fingerprint | None = None
         self._stamps: Stamps = {}  # of what changed lately and is read already
         self._changed_at_s = 0.0
@@ -104,8 +110,8 @@ class KeyTable:
         return entry.caller
 
     def is_open(self, key_id: int) -> bool:
-        """Whether the key still opens the door, its expiry aside."""
-        return key_id in self._open_ids
+        """Whether the key still opens the door."""
+        return self._clock() < self._open_until_s.get(key_id, -math.inf)
 
     def refresh(self) -> None:
         """Follow the database: one query when nothing changed in the last half minute.
@@ -133,7 +139,7 @@ class KeyTable:
         if self._fingerprint is None:
             self._load()
         else:
-            _put(self._entries, self._open_ids, rows_of(self._news(stamps)))
+            _put(self._entries, self._open_until_s, rows_of(self._news(stamps)))
             # Rows that vanished, or were changed behind Django's back, left no stamp.
             if self._counts() != fingerprint.counts:
                 self._load()
@@ -148,9 +154,9 @@ class KeyTable:
 
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}
-        open_ids: set[int] = set()
-        _put(entries, open_ids, all_rows())
-        self._entries, self._open_ids = entries, open_ids
+        open_until_s: _Ends = {}
+        _put(entries, open_until_s, all_rows())
+        self._entries, self._open_until_s = entries, open_until_s
 
     def _counts(self) -> Counts:
         refusals = Counter(entry.refusal for entry in self._entries.values())
@@ -184,13 +190,14 @@ def _reason(authorization: bytes) -> Refusal:
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
-def _put(entries: dict[bytes, _Entry], open_ids: set[int], rows: Iterable[KeyRow]) -> None:
+def _put(entries: dict[bytes, _Entry], open_until_s: _Ends, rows: Iterable[KeyRow]) -> None:
     for row in rows:
         entry = entries[bytes.fromhex(row.digest)] = _entry(row)
         if entry.refusal is None:
-            open_ids.add(row.key_id)
+            ends_at_s = entry.expires_at_s
+            open_until_s[row.key_id] = math.inf if ends_at_s is None else ends_at_s
         else:
-            open_ids.discard(row.key_id)
+            open_until_s.pop(row.key_id, None)
 
 
 def _entry(row: KeyRow) -> _Entry:

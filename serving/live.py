@@ -54,8 +54,8 @@ class LiveRequests:
                 continue
             if not is_open(each.key_id):
                 each.ending = InvalidKey(
-                    "This API key was stopped while it was used: it, its owner or its project "
-                    "is not active any more."
+                    "This API key was stopped while it was used: it has expired, or it, its owner "
+                    "or its project is not active any more."
                 )
                 each.task.cancel()
 

@@ -128,10 +128,13 @@ class Runtime:
 
     async def _refresh_keys(self) -> None:
         begun_at_s = time.time()
-        news = await self._in_database_thread(self._read_accounts)
+        try:
+            news = await self._in_database_thread(self._read_accounts)
+        finally:
+            # Keys expire whether or not the database answers.
+            if self.is_auth_on:
+                self.live.end_of_keys(self.keys.is_open)
         await self.limits.follow(news)
-        if self.is_auth_on:
-            self.live.end_of_keys(self.keys.is_open)
         self.accounts_read_at_s = begun_at_s
 
     def _read_accounts(self) -> News:

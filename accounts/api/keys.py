@@ -119,7 +119,7 @@ class RotationBody(Strict):
         default=0,
         min_value=0,
         max_value=int(_MAX_GRACE.total_seconds()),
-        help_text="How many seconds the old key goes on to work.",
+        help_text="How many seconds the old key goes on to work; with 0 it is revoked.",
     )
 
 

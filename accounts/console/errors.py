@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -27,6 +28,11 @@ _TOLD: Final = {
         "It is not your fault. Try again in a minute; if it stays so, tell an administrator when "
         "it happened: the log says more.",
     ),
+    503: (
+        "The database does not answer",
+        "Models are served all the same. Try again in a minute; if it stays so, tell an "
+        "administrator.",
+    ),
 }
 _OLD_FORM: Final = (
     "This form was open for too long",
@@ -41,9 +47,15 @@ def is_console(request: HttpRequest) -> bool:
 
 
 def error_page(request: HttpRequest, status: int) -> HttpResponse:
-    """For 400, 403, 404 and 500."""
+    """For 400, 403, 404, 500 and 503."""
     # Where something broke, who looks can perhaps not be read.
-    return _page(None if status == 500 else request, status, *_TOLD[status])
+    return _page(None if status >= 500 else request, status, *_TOLD[status])
+
+
+def broken_page(request: HttpRequest, error: BaseException | None) -> HttpResponse:
+    """For what no page has caught: 503 while the database is away, else 500."""
+    is_away = isinstance(error, OperationalError | InterfaceError)
+    return error_page(request, 503 if is_away else 500)
 
 
 def old_form_page(request: HttpRequest) -> HttpResponse:

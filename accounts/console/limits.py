@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from accounts.access import Access
 from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.owners import owners_of
 from accounts.console.page import Page
-from accounts.console.words import reset, what
-from accounts.limits.current import current_levels
+from accounts.console.words import away, reset, what
+from accounts.limits.current import current_levels, current_state
 from accounts.limits.leases import Level
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
@@ -52,6 +53,8 @@ class Limits(Page):
         return super().get_context_data(**kwargs) | {
             "rows": rows,
             "is_known": is_known,
+            # After the levels: whoever asks for them notices first.
+            "away": away(current_state(), time.time()),
             "may_set": may_set_limits(self.access),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from accounts.limits.away import StoreState, WhenAway
 from accounts.limits.leases import Level
 from accounts.limits.rules import Kind, Rule
 from accounts.models import LimitMetric, LimitWindow, RefusedRequest
@@ -12,6 +13,13 @@ from accounts.models import LimitMetric, LimitWindow, RefusedRequest
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
+
+_MEANWHILE: Final = {
+    WhenAway.REFUSE: "Requests are refused until it is back.",
+    WhenAway.ALLOW: "Requests run without limits until it is back.",
+    WhenAway.SHARE: "Until it is back each web process counts for itself, in its share of every "
+    "limit.",
+}
 
 
 def in_time(seconds: float) -> str:
@@ -52,6 +60,15 @@ def reset(rule: Rule, level: Level | None) -> str:
     if level is None or level.reset_s is None:
         return f"With the next {rule.window}"
     return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}"
+
+
+def away(state: StoreState | None, now_s: float) -> str:
+    """What holds while the store of the limits is away, at `now_s` in Unix time; empty while it
+    answers, or where there is none."""
+    if state is None or state.away_since_s is None:
+        return ""
+    since = in_time(max(1.0, now_s - state.away_since_s))
+    return f"The store of the limits has not answered for {since}. {_MEANWHILE[state.when_away]}"
 
 
 def reason(row: RefusedRequest, owner: str) -> str:

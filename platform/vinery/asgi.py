@@ -15,7 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django_application = get_asgi_application()
 
 # These need the apps that the line above has loaded.
-from accounts.limits.current import read_levels_with  # noqa: E402
+from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
 from serving.edge import App, Receive, Scope, Send  # noqa: E402
 from serving.routing import api_application  # noqa: E402
 from serving.runtime import Runtime, runtime  # noqa: E402
@@ -63,4 +63,5 @@ class Application:
 
 # The console tells what is left of limits, and knows nothing of serving.
 read_levels_with(runtime().limits.limiter.levels)
+read_state_with(lambda: runtime().limits.state)
 application = Application(runtime(), cast(App, django_application))

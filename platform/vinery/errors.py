@@ -5,13 +5,14 @@ Only pages for people keep Django's own: a person is looking at them.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.views import csrf, defaults
 
-from accounts.console.errors import error_page, is_console, old_form_page
+from accounts.console.errors import broken_page, error_page, is_console, old_form_page
 from serving.core.errors import InvalidRequest, NotFound, ServingError
 from serving.views import error_response
 
@@ -58,9 +59,9 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500."""
+    """500, and in the console 503 while the database is away."""
     if is_console(request):
-        return error_page(request, 500)
+        return broken_page(request, sys.exception())
     if _is_for_people(request):
         return defaults.server_error(request)
     return error_response(ServingError("The server failed. Try again."))

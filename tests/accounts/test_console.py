@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -16,10 +16,13 @@ from django.test import Client
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.limits.current import read_levels_with
+from accounts.limits.away import GuardedLimiter, WhenAway
+from accounts.limits.current import read_levels_with, read_state_with
+from accounts.limits.leases import Level
+from accounts.limits.limiter import LimitsAway
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Claim
+from accounts.limits.rules import Claim, Rule
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
 from accounts.people import first_project, join
 from accounts.usage.entries import BoundLimit, Outcome, Settlement
@@ -263,6 +266,65 @@ def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> 
 
     assert "cannot be read just now" in text
     assert 'data-name="Left">not known<' in text
+
+
+@pytest.fixture
+def store_is() -> Iterator[Callable[[MemoryLimiter, WhenAway], None]]:
+    """Says where this process counts."""
+
+    def count(store: MemoryLimiter, when_away: WhenAway) -> None:
+        guard = GuardedLimiter(store, MemoryLimiter(), when_away)
+        read_levels_with(guard.levels)
+        read_state_with(lambda: guard.state)
+
+    yield count
+    read_levels_with(None)
+    read_state_with(None)
+
+
+class _Dead(MemoryLimiter):
+    """A store that never answers."""
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        raise LimitsAway("it is dead")
+
+
+@pytest.mark.parametrize(
+    ("when_away", "told", "is_known"),
+    [
+        (WhenAway.REFUSE, "Requests are refused until it is back.", False),
+        (WhenAway.ALLOW, "Requests run without limits until it is back.", False),
+        (WhenAway.SHARE, "each web process counts for itself", True),
+    ],
+)
+def test_while_the_store_of_the_limits_is_away_the_page_says_what_holds(
+    alice: User,
+    store_is: Callable[[MemoryLimiter, WhenAway], None],
+    when_away: WhenAway,
+    told: str,
+    is_known: bool,
+) -> None:
+    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    store_is(_Dead(), when_away)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert re.search(r"The store of the limits has not answered for \d+ s\. ", text)
+    assert told in text
+    assert ('data-name="Left">10<' in text) is is_known
+    assert "The limits hold all the same" not in text
+
+
+def test_nothing_is_said_of_a_store_that_answers(
+    alice: User, store_is: Callable[[MemoryLimiter, WhenAway], None]
+) -> None:
+    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    store_is(MemoryLimiter(), WhenAway.REFUSE)
+
+    text = page(signed_in(alice), "/console/limits/")
+
+    assert 'data-name="Left">10<' in text
+    assert "The store of the limits" not in text
 
 
 def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) -> None:

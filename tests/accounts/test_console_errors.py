@@ -7,9 +7,10 @@ from html import unescape
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import SuspiciousOperation
-from django.db import OperationalError
-from django.test import Client
+from django.db import DataError, InterfaceError, OperationalError, connections
+from django.test import AsyncClient, Client
 
 from accounts.console.overview import Overview
 from accounts.models import User
@@ -67,7 +68,13 @@ def test_a_form_that_was_open_for_too_long(alice: User) -> None:
 
 @pytest.mark.parametrize(
     ("raised", "status"),
-    [(OperationalError("secret of mine"), 500), (SuspiciousOperation("x"), 400)],
+    [
+        (RuntimeError("secret of mine"), 500),
+        (DataError("secret of mine"), 500),
+        (OperationalError("secret of mine"), 503),
+        (InterfaceError("secret of mine"), 503),
+        (SuspiciousOperation("secret of mine"), 400),
+    ],
 )
 def test_a_page_that_breaks(
     alice: User, monkeypatch: pytest.MonkeyPatch, raised: Exception, status: int
@@ -83,16 +90,43 @@ def test_a_page_that_breaks(
     assert "secret of mine" not in text
 
 
-def test_a_page_breaks_in_the_same_way_where_nobody_knows_who_looks(
-    alice: User, monkeypatch: pytest.MonkeyPatch
+def _away(*_: Any, **__: Any) -> None:
+    raise OperationalError("the database is away")
+
+
+# Who looks, and even whether somebody does, is a row, too.
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "django.contrib.auth.get_user",
+        "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
+    ],
+)
+def test_while_the_database_is_away_every_page_says_so(
+    alice: User, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    def away(*_: Any, **__: Any) -> None:
-        raise OperationalError("the database is away")
-
     client = signed_in(alice, raise_request_exception=False)
-    monkeypatch.setattr("django.contrib.auth.get_user", away)
+    monkeypatch.setattr(reader, _away)
 
-    assert "Something broke here" in told(client.get("/console/"), 500)
+    for path in ("", "keys/", "limits/"):
+        text = told(client.get(f"/console/{path}"), 503)
+        assert "The database does not answer" in text
+    told(client.post("/console/keys/new/", {"name": "x"}), 503)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_it_says_so_in_the_server_s_asynchronous_way_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = AsyncClient(raise_request_exception=False)
+    await client.aforce_login(await sync_to_async(User.objects.create_user)("alice"))
+    monkeypatch.setattr("django.contrib.auth.get_user", _away)
+
+    response = await client.get("/console/")
+    # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
+    await sync_to_async(connections.close_all)()
+
+    assert "The database does not answer" in told(response, 503)
 
 
 def test_other_pages_keep_their_own(alice: User) -> None:

@@ -42,6 +42,20 @@ def test_grace_makes_no_key_live_longer(new_key: Callable[..., NewKey]) -> None:
     assert old.key.expires_at == soon
 
 
+def test_a_key_that_is_rotated_without_grace_is_revoked(new_key: Callable[..., NewKey]) -> None:
+    later = timezone.now() + WEEK
+    old = new_key(expires_at=later)
+
+    new = rotate_key(old.key, grace=timedelta(0))
+
+    assert old.key.state_at(timezone.now()) is KeyState.REVOKED
+    assert old.key.replaced_by == new.key
+    assert (old.key.expires_at, new.key.expires_at) == (later, later)
+    assert new.key.state_at(timezone.now()) is KeyState.ACTIVE
+    with pytest.raises(ValueError, match="rotated already"):
+        rotate_key(old.key, grace=timedelta(0))
+
+
 def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewKey]) -> None:
     old = new_key()
     new = rotate_key(old.key, grace=WEEK)

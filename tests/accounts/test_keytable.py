@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from accounts.errors import KeyRefused, Refusal
 from accounts.grants import Grants
-from accounts.keys import NewKey, new_secret, pause_key, resume_key
+from accounts.keys import NewKey, change_key, new_secret, pause_key, resume_key, rotate_key
 from accounts.keytable import Caller, KeyTable
 from accounts.models import User
 from tests.accounts.key_tables import Clock, bearer, refusal
@@ -152,6 +153,26 @@ def test_it_refuses_a_key_from_its_expiry_on(
     assert refusal(table, bearer(made.secret), now=clock.now_s + 60) is Refusal.EXPIRED
     clock.now_s += 61
     assert refusal(table, bearer(made.secret)) is Refusal.EXPIRED
+
+
+def test_a_key_is_open_until_it_is_stopped_or_expires(
+    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
+    table.refresh()
+    clock.now_s += 59
+    assert table.is_open(ends.pk) and table.is_open(lasts.pk)
+
+    clock.now_s += 1
+    assert not table.is_open(ends.pk)
+    assert table.is_open(lasts.pk)
+
+    change_key(ends, expires_at=clock.moment(60))
+    rotate_key(lasts, grace=timedelta(0))
+    table.refresh()
+    assert table.is_open(ends.pk)
+    assert not table.is_open(lasts.pk)
+    assert not table.is_open(10**9)
 
 
 def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> None:

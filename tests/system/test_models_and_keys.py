@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,21 @@ from tests.system.commands import vinery
 pytestmark = pytest.mark.system
 
 HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+FOR_MINUTES = {
+    "model": "tiny-chat",
+    "prompt": "Count:",
+    "max_tokens": 1900,
+    "n": 8,
+    "ignore_eos": True,
+    "temperature": 0,
+    "stream": True,
+}
+
+
+def secret_in(text: str) -> str:
+    return next(word for word in text.split() if word.startswith("vny_"))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +185,7 @@ def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: P
 
 def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
     made = vinery(platform, "key", "create", "--name", "laptop")
-    key = next(word for word in made.split() if word.startswith("vny_"))
+    key = secret_in(made)
     assert status(platform, key) == 200
     assert "laptop" in vinery(platform, "key", "list")
     assert key not in vinery(platform, "key", "list")
@@ -180,6 +197,44 @@ def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
 
     assert status(platform, key) == 401
     assert status(platform, platform.api_key) == 200
+
+
+@pytest.mark.parametrize("end", ["rotated", "expired"])
+def test_a_key_that_is_rotated_without_grace_or_expires_ends_what_runs_with_it(
+    platform: Running, end: str
+) -> None:
+    manager = secret_in(vinery(platform, "key", "create", "--name", end, "--scope", "manage"))
+    api = httpx.Client(
+        base_url=f"{platform.base_url}/api/keys/",
+        headers={"authorization": f"Bearer {manager}"},
+        timeout=60,
+    )
+    project = api.get("").json()["data"][0]["project"]
+    made = api.post("", json={"name": "runs", "project": project}).json()
+    until(lambda: status(platform, made["secret"]) == 200)
+
+    with httpx.stream(
+        "POST",
+        f"{platform.base_url}/v1/completions",
+        headers={"authorization": f"Bearer {made['secret']}"},
+        json=FOR_MINUTES,
+        timeout=60,
+    ) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        if end == "rotated":
+            answer = api.post(f"{made['id']}/rotate/", json={"grace_s": 0})
+        else:
+            soon = datetime.now(UTC) + timedelta(seconds=1)
+            answer = api.patch(f"{made['id']}/", json={"expires_at": soon.isoformat()})
+        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+    assert answer.is_success
+    assert told[-1]["error"]["code"] == "invalid_api_key"
+    assert status(platform, made["secret"]) == 401
+    if end == "rotated":
+        assert api.get(f"{made['id']}/").json()["state"] == "revoked"
+        until(lambda: status(platform, answer.json()["secret"]) == 200)
 
 
 def test_a_full_queue_is_503_with_a_time_to_come_back(platform: Running, tmp_path: Path) -> None:
