@@ -59,14 +59,18 @@ class EngineProcess:
         """Returns never: raises `EngineDied` when the process ends or hangs in a step."""
         assert self._process is not None
         ended = asyncio.create_task(self._process.wait())
+        pulse = asyncio.create_task(self._check_pulses())
         try:
-            while not ended.done():
-                await asyncio.wait([ended], timeout=_PING_INTERVAL_S)
-                if not ended.done():
-                    await self._check_pulse()
-            raise EngineDied(f"The engine process ended with status {ended.result()}.")
+            # Both at once: one that has ended answers no more, and is not to be waited for as
+            # long as a step may take.
+            await asyncio.wait([ended, pulse], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await pulse
+            raise EngineDied(f"The engine process ended with status {await ended}.")
         finally:
-            ended.cancel()
+            for task in (ended, pulse):
+                task.cancel()
+            await asyncio.gather(ended, pulse, return_exceptions=True)
 
     async def end(self) -> None:
         """End the process: politely, then not."""
@@ -97,6 +101,12 @@ class EngineProcess:
         if said["event"] != "ready":
             raise EngineDied(said["error"])
 
+    async def _check_pulses(self) -> None:
+        """Returns never, as `watch`."""
+        while True:
+            await asyncio.sleep(_PING_INTERVAL_S)
+            await self._check_pulse()
+
     async def _check_pulse(self) -> None:
         """A step that never ends keeps the engine silent: only killing it helps."""
         timeout_s = self._config.options.step_timeout_s
@@ -108,6 +118,6 @@ class EngineProcess:
         except TimeoutError:
             assert self._process is not None
             log.error("engine hung model=%s pid=%s", self._config.name, self.pid)
-            self._process.kill()
-            await self._process.wait()
+            with contextlib.suppress(ProcessLookupError):  # it ended at this moment
+                self._process.kill()
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

@@ -251,6 +251,36 @@ async def test_an_engine_that_hangs_in_a_step_is_killed(start_engine: StartEngin
             await gateway.process.watch()
 
 
+async def test_an_engine_that_dies_while_it_is_looked_for_is_not_waited_for(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(step_timeout_s=600.0) as gateway:
+        watching = asyncio.create_task(gateway.process.watch())
+        # As when its socket is closed already, and its end not told yet.
+        await gateway.process._client.close()
+        await asyncio.sleep(1.5)
+        assert not watching.done()
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGKILL)
+
+        with pytest.raises(EngineDied, match="status -9"):
+            await asyncio.wait_for(watching, TIMEOUT_S)
+
+
+async def test_an_engine_that_is_gone_when_it_is_to_be_killed_has_died(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine(step_timeout_s=0.1) as gateway:
+        await gateway.process._client.close()
+        assert gateway.process.pid is not None
+        os.kill(gateway.process.pid, signal.SIGKILL)
+        assert gateway.process._process is not None
+        await gateway.process._process.wait()
+
+        with pytest.raises(EngineDied, match="longer than"):
+            await gateway.process._check_pulse()
+
+
 async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: StartEngine) -> None:
     async with start_engine() as gateway:
         reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
