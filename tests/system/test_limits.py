@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -272,7 +272,8 @@ def test_a_key_is_only_for_what_it_was_made_for(
     ((usual,),) = execute(platform, f"SELECT CAST({column} AS TEXT) FROM accounts_apikey")
 
     def set_to(text: str) -> None:
-        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        # To the microsecond, as Django's are: two changes within a second are two.
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
         execute(platform, f"UPDATE accounts_apikey SET {column} = ?, updated_at = ?", text, now)
         wait_until_seen(platform)
 
