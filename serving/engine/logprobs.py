@@ -99,12 +99,13 @@ def _scratch(size: int) -> Row:
 def _keep_nucleus(row: Row, top_p: float) -> None:
     """Make every token outside of the smallest set with this probability impossible."""
     probabilities = np.exp(row - row.max())
-    total = probabilities.sum()
+    total = probabilities.sum(dtype=np.float64)
     # All that are less probable than this hold less than 1 - top_p together, so that none of
     # them is in the set, and the few others are quickly sorted.
     likely = np.flatnonzero(probabilities >= (1 - top_p) * total / len(row))
     order = likely[np.argsort(-row[likely], kind="stable")]
-    before = np.cumsum(probabilities[order]) - probabilities[order]
+    # In doubles: thousands of small ones would vanish beside a large sum.
+    before = np.cumsum(probabilities[order], dtype=np.float64) - probabilities[order]
     kept = order[before < top_p * total]
     values = row[kept]
     row.fill(-np.inf)

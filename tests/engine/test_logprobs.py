@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -69,6 +69,7 @@ def test_a_nucleus_shares_the_whole_among_its_tokens() -> None:
     assert shares == pytest.approx([0.625, 0.375, 0, 0])
 
 
+@example(np.repeat(np.array([7, -1], np.float32), [4, 5996]), 0.875)
 @given(st.one_of(rows, long_rows), st.floats(0.01, 0.99))
 def test_a_nucleus_is_the_smallest_set_with_its_probability(row: np.ndarray, top_p: float) -> None:
     shares = np.exp(exact(row))
