@@ -194,8 +194,8 @@ class GenerationConsumer(JsonConsumer):
             request_id=self.scope[REQUEST_ID],
         )
         await account.quota.reserve(job)
-        if account.quota.is_counted:
-            job = replace(job, allowance=account.quota)
+        if account.quota.allowance is not None:
+            job = replace(job, allowance=account.quota.allowance)
         if request.is_streamed:
             await self._stream(account, exchange.encoder(head), job)
         else:

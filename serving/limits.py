@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from typing import Final
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
@@ -62,8 +62,8 @@ class Limits:
             self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
-        self._turns = Turns()
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: dict[asyncio.Task[None], Lease] = {}
+        self._turns = Turns(self._open_leases)
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
         self._next_restore_at = 0.0
@@ -89,7 +89,6 @@ class Limits:
             ) from None
         if isinstance(answer, Lease):
             self._leases[claim.lease_id] = answer
-            self._turns.begin(answer)
         return answer
 
     async def reserve_in_turn(self, claim: Claim) -> Lease | Denial:
@@ -117,11 +116,11 @@ class Limits:
         self._leases.pop(lease.id, None)
         if self._guard is None and self._queue is None:
             self._memory.settle_now(lease, spent)
-            self._turns.end(lease)
+            self._turns.settled(lease)
             return
         task = asyncio.create_task(self._limiter.settle(lease, spent), name="settle")
-        self._settling.add(task)
-        task.add_done_callback(partial(self._settled, lease))
+        self._settling[task] = lease
+        task.add_done_callback(self._settled)
 
     def read(self) -> News:
         """What the database says, for `follow`. Lets database errors through. For the thread
@@ -169,9 +168,11 @@ class Limits:
             if outer is not None:
                 await outer.close()
 
-    def _settled(self, lease: Lease, task: asyncio.Task[None]) -> None:
-        self._settling.discard(task)
-        self._turns.end(lease)
+    def _open_leases(self) -> Iterator[Lease]:
+        return chain(self._leases.values(), self._settling.values())
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        self._turns.settled(self._settling.pop(task))
         if not task.cancelled() and task.exception() is not None:
             log.error("a reservation was not settled", exc_info=task.exception())
 

@@ -18,7 +18,7 @@ from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
 from accounts.limits.wording import headers_of, refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
-from serving.flow.allowance import NUM_AHEAD, NUM_EACH
+from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
 from serving.flow.attempt import Job
 from serving.flow.meter import Meter
 from serving.limits import Limits
@@ -34,13 +34,14 @@ class Quota:
         self._lease: Lease | None = None
         self._weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
+        self._has_all = False  # that its answers may take
         self.num_granted = 0
         self.is_last = False
 
     @property
-    def is_counted(self) -> bool:
-        """Whether a limit binds this request."""
-        return self._lease is not None
+    def allowance(self) -> Allowance | None:
+        """For who reads the answers; None where they cannot need more than they have."""
+        return None if self._lease is None or self._has_all else self
 
     @property
     def bound_limits(self) -> tuple[BoundLimit, ...]:
@@ -94,6 +95,7 @@ class Quota:
         self._lease = answer
         self._note(answer.shadow_denials)
         self.num_granted = claim.num_output_tokens
+        self._has_all = self.num_granted == num_wanted
         if claim.num_output_tokens < wanted:
             # Whoever gets all of this is as well off as everybody else.
             await self.extend(wanted - claim.num_output_tokens)

@@ -9,7 +9,8 @@ settled; and are refused once nobody is left who could, or their time is over.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from accounts.limits.leases import Denial, Lease
@@ -24,23 +25,18 @@ _GIVEN_BACK: Final = (Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKEN
 class Turns:
     """Of one process. What other processes have reserved nobody waits for."""
 
-    def __init__(self) -> None:
-        # By the keys of quotas: how many reservations are open, and who waits.
-        self._num_open: Counter[str] = Counter()
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+    def __init__(self, open_leases: Callable[[], Iterable[Lease]]) -> None:
+        """`open_leases` are those that have not been settled. They are asked for when somebody
+        would wait, so that all who need not wait pay nothing."""
+        self._open_leases = open_leases
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by the keys of quotas
         self._num_waiting = 0
 
-    def begin(self, lease: Lease) -> None:
-        """Something is reserved."""
-        self._num_open.update(_quotas(lease))
-
-    def end(self, lease: Lease) -> None:
-        """It is settled, and the first in line may try."""
-        for key in _quotas(lease):
-            self._num_open[key] -= 1
-            if not self._num_open[key]:
-                del self._num_open[key]
-            self._call_next(key)
+    def settled(self, lease: Lease) -> None:
+        """It is open no more, and the first in line may try."""
+        if self._lines:
+            for rule in lease.claim.rules:
+                self._call_next(rule.key)
 
     async def wait(self, denial: Denial, *, until_s: float, is_first: bool) -> bool:
         """Until it is worth another try, by the loop's clock no longer than `until_s`; False
@@ -50,7 +46,7 @@ class Turns:
         """
         key = denial.rule.key
         may_come_back = denial.is_quota and denial.rule.metric in _GIVEN_BACK
-        if not (may_come_back and self._num_open[key]) or self._num_waiting >= _MAX_WAITING:
+        if not may_come_back or self._num_waiting >= _MAX_WAITING or not self._is_held(key):
             return False
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(key, deque())
@@ -74,6 +70,9 @@ class Turns:
         """Whoever was called has what it wanted, or will not have it: the next may try."""
         self._call_next(denial.rule.key)
 
+    def _is_held(self, key: str) -> bool:
+        return any(rule.key == key for lease in self._open_leases() for rule in lease.claim.rules)
+
     def _call_next(self, key: str) -> None:
         line = self._lines.get(key, ())
         call = next((each for each in line if not each.done()), None)
@@ -85,7 +84,3 @@ class Turns:
         line.remove(call)
         if not line:
             del self._lines[key]
-
-
-def _quotas(lease: Lease) -> list[str]:
-    return [rule.key for rule in lease.claim.rules if rule.is_quota]

@@ -59,7 +59,7 @@ async def num_used(limits: Limits) -> int:
 async def test_without_a_limit_nothing_is_counted() -> None:
     quota = quota_of(limits_of())
     await quota.reserve(job(1000))
-    assert not quota.is_counted
+    assert quota.allowance is None
     assert quota.headers == []
 
 
@@ -80,6 +80,7 @@ async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     await quota.reserve(job(30, num_answers=3))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 90
     assert quota.num_granted == 90
+    assert quota.allowance is None  # there is nothing to ask for
 
 
 async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_once() -> None:
