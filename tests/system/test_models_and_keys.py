@@ -18,6 +18,7 @@ from tests.live.model_folders import (
     write_llama_folder,
     write_qwen2_folder,
 )
+from tests.system.books import wait_until_seen
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -211,7 +212,7 @@ def test_a_key_that_is_rotated_without_grace_or_expires_ends_what_runs_with_it(
     )
     project = api.get("").json()["data"][0]["project"]
     made = api.post("", json={"name": "runs", "project": project}).json()
-    until(lambda: status(platform, made["secret"]) == 200)
+    wait_until_seen(platform)
 
     with httpx.stream(
         "POST",
@@ -231,10 +232,11 @@ def test_a_key_that_is_rotated_without_grace_or_expires_ends_what_runs_with_it(
 
     assert answer.is_success
     assert told[-1]["error"]["code"] == "invalid_api_key"
+    wait_until_seen(platform)
     assert status(platform, made["secret"]) == 401
     if end == "rotated":
         assert api.get(f"{made['id']}/").json()["state"] == "revoked"
-        until(lambda: status(platform, answer.json()["secret"]) == 200)
+        assert status(platform, answer.json()["secret"]) == 200
 
 
 def test_a_full_queue_is_503_with_a_time_to_come_back(platform: Running, tmp_path: Path) -> None:
