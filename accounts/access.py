@@ -8,8 +8,9 @@
     superuser  everything
 
 A limit binds those whom it is set for, so it is set from above: that of an organisation by
-a superuser, that of a project by an admin of its organisation. A key with the manage scope
-may what its owner may, in its project alone.
+a superuser, that of a project by an admin of its organisation. So is what a project keeps of
+its requests' texts, and the same people read it. A key with the manage scope may what its owner
+may, in its project alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from accounts.models import (
     Alert,
     ApiKey,
     AuditEntry,
+    Capture,
     Limit,
     LimitMetric,
     LimitScope,
@@ -61,6 +63,7 @@ class Action(StrEnum):
     MANAGE = "manage"  # make, change, remove
     STOP = "stop"  # pause or revoke a key
     SWITCH = "switch"  # activate or deactivate an organisation
+    CAPTURE = "capture"  # say what a project keeps of its requests' texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Access:
     # Organisations of which at least a part is known.
     known_organizations: frozenset[int] = frozenset()
     is_of_key: bool = False
+    # The project of a key whose owner leads the organisation, which a key alone does not know.
+    captured_projects: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, user: Any) -> Self:
@@ -116,6 +121,9 @@ class Access:
             projects={} if role is None else {key.project_id: role},
             known_organizations=frozenset() if role is None else frozenset({organization}),
             is_of_key=True,
+            captured_projects=frozenset(
+                {key.project_id} if owner.rank_at(organization) >= _RANKS[Role.ADMIN] else ()
+            ),
         )
 
     # -- What one sees
@@ -208,6 +216,9 @@ class Access:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:
             return Q(organization_id__in=self._led) | Q(actor_id__in=self._oneself)
+        if model is Capture:
+            led = Project.objects.filter(organization_id__in=self._led).order_by()
+            return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is ModelWeight:
             return Q() if self.user_id is not None else Q(pk__in=())
         raise TypeError(f"nobody has said who may see {model.__name__}")
@@ -262,6 +273,10 @@ class Access:
         match row:
             case Organization():
                 return action is Action.MANAGE and self._leads(Role.OWNER, row.pk)
+            case Project() if action is Action.CAPTURE:
+                return row.organization_id in self._led or row.pk in self.captured_projects
+            case Capture():
+                return self.rows(Capture).filter(pk=row.pk).exists()
             case Project():
                 return self._leads(Role.ADMIN, row.organization_id, row.pk)
             case Membership():

@@ -30,6 +30,7 @@ from accounts.actors import Actor, current_actor
 from accounts.models import (
     ApiKey,
     AuditEntry,
+    Capture,
     Limit,
     LimitScope,
     Membership,
@@ -42,7 +43,8 @@ BEGINNING: Final = "0" * 64  # the hash before the first
 _LOCK_ID: Final = 0x76696E796C6F67  # any number that nothing else in the database uses
 # Secrets, and what moves by itself: neither is anybody's act.
 _UNTOLD: Final = frozenset(
-    {"password", "digest", "pepper_id", "secret", "previous_secret", "updated_at", "created_at"}
+    {"password", "digest", "pepper_id", "secret", "previous_secret", "sealed"}
+    | {"updated_at", "created_at"}
     | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
 )
 _HASHED: Final = (
@@ -237,6 +239,9 @@ def organization_of(row: models.Model) -> int | None:
             return homes.pop() if len(homes) == 1 else None
         case Limit():
             return _organization_of_limit(row)
+        case Capture():
+            project = Project.objects.filter(pk=row.project_id).first()
+            return None if project is None else project.organization_id
     return row.pk if row._meta.model_name == "organization" else None
 
 

@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model
 
 from accounts import audit
+from accounts.captures import keeping
 from accounts.models import (
     ApiKey,
     Limit,
@@ -71,6 +72,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
             row.full_clean(exclude=_others(row, changed))
         check(row, stored)
         row.save(update_fields=[*changed, *_stamps(row)])
+        if isinstance(row, Project) and "capture_hours" in changed:
+            keeping.follow_hours(row)
         columns = {_column(row, name) for name in changed}
         before = audit.snapshot(stored).items()
         audit.record_change(action, row, {name: old for name, old in before if name in columns})
@@ -78,7 +81,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits."""
+    """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits. What a
+    project has kept of its requests goes with it, too."""
     with audit.writing():
         _check_leaves_an_owner(row)
         owned = list(_owned_by(row))
@@ -87,7 +91,11 @@ def remove(row: Model) -> None:
             audit.record("delete", each, before=audit.snapshot(each))
         for limit in limits:
             limit.delete()
+        project_id = row.pk if isinstance(row, Project) else None
         row.delete()
+        # After it, because who stores a capture holds the row of its project.
+        if project_id is not None:
+            keeping.forget_project(project_id)
 
 
 def _owned_by(row: Model) -> Iterator[Model]:

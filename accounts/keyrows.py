@@ -33,6 +33,7 @@ class KeyRow(NamedTuple):
     project_id: int
     project_name: str
     is_project_active: bool
+    capture_hours: int
     organization_id: int
     organization_name: str
     is_organization_active: bool
@@ -108,6 +109,7 @@ _COLUMNS = (
     "project_id",
     "project__name",
     "project__is_active",
+    "project__capture_hours",
     "project__organization_id",
     "project__organization__name",
     "project__organization__is_active",

@@ -49,6 +49,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     organization_id: int | None = None
     organization_name: str = ""
     grants: Grants = ALL
+    captures: bool = False  # whether the project keeps texts
 
 
 # Everybody, when the server runs without keys (`VINERY_AUTH=off`).
@@ -211,6 +212,7 @@ def _entry(row: KeyRow) -> _Entry:
         organization_id=row.organization_id,
         organization_name=row.organization_name,
         grants=read_grants(row.scopes, row.models, row.endpoints, row.networks),
+        captures=row.capture_hours > 0,
     )
     expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
     return _Entry(caller, _refusal(row), expires_at_s)

@@ -9,6 +9,7 @@ from celery import shared_task
 from django.conf import settings
 
 from accounts.alerts import deliveries, thresholds
+from accounts.captures.keeping import delete_expired
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.retention import delete_old
 
@@ -23,6 +24,12 @@ def recover_usage() -> None:
 def delete_old_usage() -> None:
     """Delete rows and roll-ups that are older than the settings keep them."""
     delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
+
+
+@shared_task(name="accounts.tasks.delete_old_captures")
+def delete_old_captures() -> None:
+    """Delete kept texts whose time is over."""
+    delete_expired(datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.check_quotas")

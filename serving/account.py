@@ -14,7 +14,9 @@ from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.live import LiveRequest
+from serving.protocols.errors import error_body
 from serving.quota import Quota
+from serving.recording import Recording
 from serving.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -33,13 +35,14 @@ class Account:
         dialect: str,
         address: str | None = None,
         client_request_id: str = "",
-        num_request_bytes: int = 0,
+        body: bytes = b"",
     ) -> None:
         self._runtime = runtime
         self._is_settled = False
         self.meter = Meter()
         self.quota = Quota(runtime.limits, caller, request_id)
-        self.num_response_bytes = 0
+        self._num_response_bytes = 0
+        self._recording = Recording(body) if caller.captures and body else None
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,
@@ -58,7 +61,7 @@ class Account:
             organization_name=caller.organization_name,
             ip=address,
             client_request_id=client_request_id,
-            num_request_bytes=num_request_bytes,
+            num_request_bytes=len(body),
         )
 
     def admit(self, *, model: str, is_streamed: bool) -> None:
@@ -72,6 +75,14 @@ class Account:
     def name_model(self, name: str) -> None:
         """The model that really serves, when the client named none."""
         self._admission = structs.replace(self._admission, model=name)
+        if self._recording is not None:
+            self._recording.model = name
+
+    def answered(self, data: bytes) -> None:
+        """These bytes of the answer are about to be sent. Before it is settled."""
+        self._num_response_bytes += len(data)
+        if self._recording is not None:
+            self._recording.answered(data)
 
     def succeed(self) -> None:
         """The whole answer was sent."""
@@ -80,6 +91,8 @@ class Account:
     def fail(self, error: ServingError) -> None:
         """The request was refused, or its engine failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
+        if self._recording is not None and not self._recording.num_answer_bytes:
+            self._recording.answered(error_body(error))  # as the edge tells it
         self._settle(outcome, error.status, error.code or "")
 
     def leave(self) -> None:
@@ -125,12 +138,15 @@ class Account:
                 error_code=error_code,
                 finish_reason=meter.finish_reason,
                 inter_token_ms=_ms(meter.inter_token_s),
-                num_response_bytes=self.num_response_bytes,
+                num_response_bytes=self._num_response_bytes,
                 energy_mj=_mj(meter.energy_j),
                 weighted_tokens=self.quota.weighted_tokens(meter),
                 bound_limits=self.quota.bound_limits,
             )
         )
+        if self._recording is not None and self._admission.project_id is not None:
+            taken = self._recording.taken(self._admission, self._admission.project_id)
+            self._runtime.captures.put(taken)
 
 
 def _mj(energy_j: float | None) -> int | None:

@@ -142,7 +142,7 @@ class GenerationConsumer(JsonConsumer):
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and record exactly one usage row of it, whatever happens."""
-        account = self._account(caller, len(body))
+        account = self._account(caller, body)
         try:
             _check_client_request_id(self.scope)
             exchange = _parse(account, self._endpoint, body, self._tree)
@@ -162,7 +162,7 @@ class GenerationConsumer(JsonConsumer):
         finally:
             account.leave()  # changes nothing unless this task was cancelled
 
-    def _account(self, caller: Caller, num_request_bytes: int = 0) -> Account:
+    def _account(self, caller: Caller, body: bytes = b"") -> Account:
         return Account(
             self._runtime,
             caller,
@@ -171,7 +171,7 @@ class GenerationConsumer(JsonConsumer):
             dialect=self._tree,
             address=address_of(self.scope),
             client_request_id=_text(header(self.scope, _CLIENT_REQUEST_ID)),
-            num_request_bytes=num_request_bytes,
+            body=body,
         )
 
     @property
@@ -200,7 +200,7 @@ class GenerationConsumer(JsonConsumer):
             await self._stream(account, exchange.encoder(head), job)
         else:
             body = exchange.body(head, await whole(job))
-            account.num_response_bytes = len(body)
+            account.answered(body)
             headers = [*JSON, *account.quota.headers]
             account.succeed()
             await send_whole(self.base_send, 200, headers, body)
@@ -216,7 +216,7 @@ class GenerationConsumer(JsonConsumer):
                 frames = b"".join([encoder.feed(event) for event in events])
                 if events and not frames:
                     continue
-                account.num_response_bytes += len(frames)
+                account.answered(frames)
                 is_last = bool(events) and _settle(account, events[-1])
                 account.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)

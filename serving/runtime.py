@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from accounts.captures.queue import CaptureQueue
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
 from accounts.usage.ledger import UsageLedger
@@ -39,6 +40,7 @@ ResultT = TypeVar("ResultT")
 # Changes of keys and models are seen within a second, with room for a slow query.
 _REFRESH_INTERVAL_S: Final = 0.4
 _TICK_INTERVAL_S: Final = 1.0
+_CAPTURES_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
 # An idle engine makes a token every 10 s; one that has made none for longer is not ready.
 _READY_TOKEN_AGE_S: Final = 30.0
@@ -64,6 +66,7 @@ class Runtime:
     def __init__(self) -> None:
         self.keys = KeyTable()
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
+        self.captures = CaptureQueue()
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
         self.live = LiveRequests(self.ledger)
         self.limits = Limits(
@@ -82,6 +85,8 @@ class Runtime:
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._database = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+        # Of its own, so that nothing else waits for long texts. It starts with the first capture.
+        self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
     async def start(self) -> None:
         """Load keys and models, and begin to keep them fresh. Idempotent."""
@@ -99,6 +104,8 @@ class Runtime:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.directory.close()
         await self.limits.close()
+        await self._store_captures()
+        self._capturing.shutdown(wait=False)
         await asyncio.to_thread(self.ledger.stop)
         self._database.shutdown(wait=False)
 
@@ -124,6 +131,9 @@ class Runtime:
             asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
             asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
+            asyncio.create_task(
+                _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
+            ),
         ]
 
     async def _refresh_keys(self) -> None:
@@ -157,6 +167,11 @@ class Runtime:
     async def _tick(self) -> None:
         self.live.tick()
         await self.limits.tick()
+
+    async def _store_captures(self) -> None:
+        if self.captures:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
     async def _in_database_thread(self, work: Callable[[], ResultT]) -> ResultT:
         loop = asyncio.get_running_loop()

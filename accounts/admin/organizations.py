@@ -46,8 +46,19 @@ class ProjectAdmin(ScopedAdmin[Project]):
     ordering = ["organization__name", "name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """A project stays in its organisation."""
-        return ["created_at", "updated_at", *([] if obj is None else ["organization"])]
+        """A project stays in its organisation; who leads that says what is kept of texts."""
+        fixed = ["created_at", "updated_at"]
+        if obj is None:
+            return fixed
+        return [*fixed, "organization", *([] if _may_capture(request, obj) else ["capture_hours"])]
+
+    def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """What is blacked out tells something of what is said."""
+        return [] if obj is None or _may_capture(request, obj) else ["capture_redactions"]
+
+
+def _may_capture(request: HttpRequest, project: Project) -> bool:
+    return access_of(request).may(Action.CAPTURE, project)
 
 
 @admin.register(Membership)

@@ -15,6 +15,7 @@ from accounts import changes
 from accounts.access import Action
 from accounts.api.base import Changes, Makes
 from accounts.api.wire import Filters, Nothing, StrictModel, id_filter, switch_filter, text_filter
+from accounts.captures.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from accounts.models import Organization, Project
 
 
@@ -92,12 +93,20 @@ class ProjectBody(StrictModel):
 
     organization = Seen(Organization, help_text="The organisation's id; it cannot be changed.")
     organization_name = serializers.CharField(source="organization.name", read_only=True)
+    capture_redactions = serializers.ListField(
+        child=serializers.CharField(max_length=MAX_LITERAL, trim_whitespace=False),
+        max_length=MAX_RULES,
+        required=False,
+        validators=[check_redactions],
+        help_text="What is blacked out of kept texts: `email`, `card`, `phone`, `ip` or `secret`, "
+        "or any words as they are. Only those who may set it see it.",
+    )
 
     class Meta:
         model = Project
         fields = [
             *("id", "organization", "organization_name", "name", "is_active"),
-            *("created_at", "updated_at"),
+            *("capture_hours", "capture_redactions", "created_at", "updated_at"),
         ]
         read_only_fields = ["is_active", "created_at", "updated_at"]
         validators: ClassVar[list[Any]] = []
@@ -105,6 +114,16 @@ class ProjectBody(StrictModel):
     def get_fields(self) -> Any:
         """A project stays in its organisation."""
         return fixed(super().get_fields(), self, "organization")
+
+    def to_representation(self, instance: Any) -> Any:
+        """What is blacked out tells something of what is said."""
+        told = super().to_representation(instance)
+        if not self.context["view"].access.may(Action.CAPTURE, instance):
+            del told["capture_redactions"]
+        return told
+
+
+_KEEPING = frozenset({"capture_hours", "capture_redactions"})
 
 
 class ProjectFilters(Filters):
@@ -124,6 +143,16 @@ class Projects(Switches):
     filters = ProjectFilters
     ordering = ("name",)
     words = ("a project", "projects")
+
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Change what the request names; the rest stays. What is kept of requests' texts is
+        decided by those who lead the organisation."""
+        row = self.get_object()
+        self.require(Action.MANAGE, row)
+        values = self.read_body(row)
+        if not _KEEPING.isdisjoint(values):
+            self.require(Action.CAPTURE, row)
+        return self.told(changes.change(row, **values))
 
 
 def fixed(fields: Any, body: serializers.Serializer[Any], *names: str) -> Any:

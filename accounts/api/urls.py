@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
-from accounts.api import alerts, books, keys, limits, organizations, people, usage
+from accounts.api import alerts, books, captures, keys, limits, organizations, people, usage
 
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
@@ -23,6 +23,7 @@ for _name, _views in (
     ("alerts", alerts.Alerts),
     ("webhooks", alerts.Webhooks),
     ("refusals", books.Refusals),
+    ("captures", captures.Captures),
     ("audit", books.Audit),
 ):
     _router.register(_name, _views, basename=f"api-{_name}")

@@ -2,6 +2,7 @@
 
 from accounts.models.alerts import Alert, Delivery, DeliveryState, Webhook
 from accounts.models.audit import AuditEntry
+from accounts.models.captures import Capture
 from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, Scope
 from accounts.models.limits import (
     Limit,
@@ -33,6 +34,7 @@ __all__ = [
     "ApiKey",
     "ApiKeyQuerySet",
     "AuditEntry",
+    "Capture",
     "DayRollup",
     "Delivery",
     "DeliveryState",

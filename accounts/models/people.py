@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.contrib.auth import models as auth
+from django.core.validators import MaxValueValidator
 from django.db import models
 
+from accounts.captures.redaction import check_redactions
 from accounts.stamps import Stamped, StampedQuerySet
 
 
@@ -59,6 +61,9 @@ class Organization(Stamped):
         return self.name
 
 
+MAX_CAPTURE_HOURS = 720
+
+
 class Project(Stamped):
     """What keys are made for, and what is counted together."""
 
@@ -68,6 +73,21 @@ class Project(Stamped):
     name = models.CharField(max_length=100)
     is_active = models.BooleanField(
         "active", default=True, help_text="Keys of an inactive project open no door."
+    )
+    capture_hours = models.PositiveSmallIntegerField(
+        "keep texts (hours)",
+        default=0,
+        validators=[MaxValueValidator(MAX_CAPTURE_HOURS)],
+        help_text="How long requests and answers are kept, encrypted, for those who lead the "
+        "organisation: up to 720 hours. 0 keeps nothing, and deletes what was kept.",
+    )
+    capture_redactions = models.JSONField(
+        "black out",
+        default=list,
+        blank=True,
+        validators=[check_redactions],
+        help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any "
+        "words as they are. They are stored and logged as they stand here.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
 

@@ -95,12 +95,14 @@ class _Process(Collector):
         runtime = self._runtime
         backlog_bytes = runtime.ledger.backlog_bytes
         accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
-        gauge = GaugeMetricFamily
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
         return [
             _own(gauge, "requests_live", "Requests now.", len(runtime.live)),
             _own(gauge, "usage_backlog_bytes", "Usage not yet stored.", backlog_bytes),
             _own(gauge, "accounts_read_timestamp_seconds", "Keys and limits.", accounts_at_s),
             _own(gauge, "models_read_timestamp_seconds", "Served models.", models_at_s),
+            _own(gauge, "captures_waiting", "Texts not yet stored.", len(runtime.captures)),
+            _own(counter, "captures_dropped", "Not kept.", runtime.captures.num_dropped),
             *self._limits(),
         ]
 

@@ -175,10 +175,10 @@ def test_places_roles_and_limits_are_made_changed_and_removed(
 
     send(page_of("organization", "add"), {"name": "acme", "is_active": "on"})
     acme = Organization.objects.get(name="acme")
-    body = {"name": "search", "organization": acme.pk, "is_active": "on"}
+    body = {"name": "search", "organization": acme.pk, "is_active": "on", "capture_hours": 0}
     send(page_of("project", "add"), body)
     project = Project.objects.get(name="search")
-    send(page_of("project", "change", project.pk), {"name": "search"})
+    send(page_of("project", "change", project.pk), {"name": "search", "capture_hours": 2})
     role = {"user": alice.pk, "organization": acme.pk, "role": "owner"}
     send(page_of("membership", "add"), role)
     kind = {"scope": "project", "scope_id": project.pk, "metric": "tokens", "window": "day"}

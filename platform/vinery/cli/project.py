@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from vinery.cli.places import add_changes
-from vinery.cli.shape import Commands, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
 
 if TYPE_CHECKING:
     from accounts.models import Project
@@ -26,7 +26,34 @@ def add_to(commands: Commands) -> None:
     show.add_argument("--organization", metavar="NAME", help="only those of this one")
     add_json(show)
     show.set_defaults(run=list_projects)
+    _add_change(actions)
     add_changes(actions, "a project", _find)
+
+
+def _add_change(actions: Commands) -> None:
+    change = actions.add_parser(
+        "change",
+        help="say what is kept of its requests' texts",
+        description="Say for how long requests and answers of a project are kept, encrypted, and "
+        "what is blacked out of them. What is not named stays as it is.",
+    )
+    change.add_argument("name", metavar="NAME", help="its name")
+    change.add_argument(
+        "--capture-hours",
+        type=int,
+        metavar="N",
+        help="for how long, up to 720; 0 keeps nothing, and deletes what was kept",
+    )
+    redactions = change.add_mutually_exclusive_group()
+    redactions.add_argument(
+        "--redact",
+        action="append",
+        metavar="RULE",
+        help="black this out: email, card, phone, ip or secret, or any words as they are; may be "
+        "given several times, and takes the place of all that were there",
+    )
+    redactions.add_argument("--no-redact", action="store_true", help="black nothing out")
+    change.set_defaults(run=change_project)
 
 
 def create(arguments: argparse.Namespace) -> int:
@@ -42,6 +69,24 @@ def create(arguments: argparse.Namespace) -> int:
         place = organization_named(named) if named else first_project().organization
         project = changes.add(Project(organization=place, name=arguments.name))
     print(f"{project} is made.")
+    return 0
+
+
+def change_project(arguments: argparse.Namespace) -> int:
+    """Change what is named. Raises `Failure`."""
+    start_django()
+    from accounts import changes
+
+    redactions = [] if arguments.no_redact else arguments.redact
+    asked = {"capture_hours": arguments.capture_hours, "capture_redactions": redactions}
+    values = {name: value for name, value in asked.items() if value is not None}
+    if not values:
+        raise Failure("Say what to change. See: vinery project change --help")
+    with refusals():
+        project = changes.change(_find(arguments.name), **values)
+    hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
+    kept = f"keeps texts for {hours} hours" if hours else "keeps no texts"
+    print(f"{project} {kept}; blacked out: {rules or 'nothing'}.")
     return 0
 
 
@@ -63,11 +108,12 @@ def list_projects(arguments: argparse.Namespace) -> int:
             "name": each.name,
             "active": each.is_active,
             "keys": each.num_keys,
+            "capture_hours": each.capture_hours,
             "created": each.created_at,
         }
         for each in projects.annotate(num_keys=Count("api_keys"))
     ]
-    heads = ("id", "organization", "name", "active", "keys", "created")
+    heads = ("id", "organization", "name", "active", "keys", "capture_hours", "created")
     print_rows(rows, heads, as_json=arguments.json)
     return 0
 

@@ -315,6 +315,7 @@ CELERY_BEAT_SCHEDULE = {
     "check-quotas": {"task": "accounts.tasks.check_quotas", "schedule": 60.0},
     "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
     "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
+    "delete-old-captures": {"task": "accounts.tasks.delete_old_captures", "schedule": 60.0},
 }
 
 # -- How many days usage is kept; 0 is for ever -------------------------------------------------

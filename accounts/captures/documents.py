@@ -1,0 +1,129 @@
+"""Bodies and answers with what rules find blacked out: JSON, or a stream of events of JSON.
+
+Texts are searched as clients read them, not as bytes: escapes are undone, and what a stream tells
+in pieces is put together first. What tells texts in another way, token by token, is left out; and
+so is what cannot be read as JSON, because it cannot be searched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from accounts.captures.redaction import Redactor
+
+# Lists and objects of these names are texts in tokens.
+_IN_TOKENS: Final = frozenset(
+    {"logprobs", "prompt_logprobs", "token_logprobs", "top_logprobs", "tokens", "token_ids"}
+    | {"prompt_token_ids", "completion_token_ids"}
+)
+_MAYBE_IN_TOKENS: Final = frozenset({"prompt", "input", "content"})
+# What tells the streams of one Responses answer apart.
+_MARKS: Final = ("type", "item_id", "output_index", "content_index", "summary_index")
+
+_Place = tuple[dict[str, Any], str]
+
+
+def redacted(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool] | None:
+    """The document anew, and whether anything of it is missing. None: it cannot be searched."""
+    if document.startswith((b"data:", b"event:", b":")):
+        return _stream(document, redactor, is_cut=is_cut)
+    value = _read(document)
+    if value is None:
+        return None
+    mended = _mended(value, redactor)
+    return _written(mended), mended != value
+
+
+def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool]:
+    frames = list(_frames(document))
+    runs: dict[tuple[object, ...], list[_Place]] = {}
+    before = _joined(frames)
+    for _, event in frames:
+        if isinstance(event, dict):
+            _gather(event, tuple(event.get(mark) for mark in _MARKS), runs)
+    for places in runs.values():
+        pieces = redactor.pieces([holder[name] for holder, name in places], is_torn=is_cut)
+        for (holder, name), piece in zip(places, pieces, strict=True):
+            holder[name] = piece
+    after = _joined([(head, _mended(event, redactor)) for head, event in frames])
+    return after, after != before
+
+
+def _frames(document: bytes) -> Iterator[tuple[bytes, Any]]:
+    """What stands before an event's data, and the data; a last one that is cut is left out."""
+    for frame in document.split(b"\n\n"):
+        head, mark, data = frame.rpartition(b"data: ")
+        if mark and data == b"[DONE]":
+            yield head, None
+        elif mark and (event := _read(data)) is not None:
+            yield head, event
+
+
+def _joined(frames: list[tuple[bytes, Any]]) -> bytes:
+    return b"".join(
+        head + b"data: " + (b"[DONE]" if event is None else _written(event)) + b"\n\n"
+        for head, event in frames
+    )
+
+
+def _gather(
+    value: Any, channel: tuple[object, ...], runs: dict[tuple[object, ...], list[_Place]]
+) -> None:
+    """Find the texts that go on from event to event."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                if isinstance(inner, str):
+                    if name == "delta" or "choices" in channel:
+                        runs.setdefault((*channel, name), []).append((value, name))
+                else:
+                    _gather(inner, (*channel, name), runs)
+        case list():
+            for at, inner in enumerate(value):
+                number = inner.get("index", at) if isinstance(inner, dict) else at
+                _gather(inner, (*channel, str(number)), runs)
+
+
+def _mended(value: Any, redactor: Redactor) -> Any:
+    match value:
+        case str():
+            return redactor.text(value)
+        case bool() | None:
+            return value
+        case int() | float():
+            return redactor.number(value)
+        case list():
+            return [_mended(inner, redactor) for inner in value]
+        case dict():
+            return {
+                redactor.text(name): None
+                if _is_in_tokens(name, inner)
+                else _mended(inner, redactor)
+                for name, inner in value.items()
+            }
+    return value
+
+
+def _is_in_tokens(name: str, value: Any) -> bool:
+    if name in _IN_TOKENS:
+        return isinstance(value, list | dict) and bool(value)
+    if name not in _MAYBE_IN_TOKENS or not isinstance(value, list):
+        return False
+    return any(
+        isinstance(each, int) or (isinstance(each, list) and any(isinstance(x, int) for x in each))
+        for each in value
+    )
+
+
+def _read(document: bytes) -> Any:
+    try:
+        return json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _written(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")  # half a surrogate pair is no UTF-8

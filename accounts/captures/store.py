@@ -1,0 +1,113 @@
+"""Redacts, seals and stores what web processes have taken, as its project wants it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+from django.db import transaction
+
+from accounts.captures.documents import redacted
+from accounts.captures.redaction import Redactor
+from accounts.captures.sealed import Texts, seal
+from accounts.models import Capture, Project
+
+MAX_TEXT_BYTES = 256 * 1024
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """One request and its answer, each cut to `MAX_TEXT_BYTES`; the sizes are those before."""
+
+    request_id: str
+    project_id: int
+    created_at: datetime
+    dialect: str
+    endpoint: str
+    model: str  # that served it; empty if none did
+    body: bytes
+    answer: bytes
+    num_body_bytes: int
+    num_answer_bytes: int
+
+    @property
+    def num_kept_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.body) + len(self.answer)
+
+
+class Policy(NamedTuple):
+    """What a project wants to be kept."""
+
+    hours: int
+    redactions: Sequence[str]
+
+
+def store_taken(taken: Sequence[Taken]) -> bool:
+    """Store a batch, but for projects that keep nothing any more.
+
+    False: a project has changed its mind meanwhile, and nothing is stored. Raises
+    `django.db.Error`.
+    """
+    ids = {each.project_id for each in taken}
+    policies = _policies(ids)
+    rows = [
+        _row(each, policy)
+        for each in taken
+        if (policy := policies.get(each.project_id)) is not None
+    ]
+    with transaction.atomic():
+        # Whoever changes a project waits from here on, so that turning off leaves nothing.
+        if _policies(ids, is_locked=True) != policies:
+            return False
+        Capture.objects.bulk_create(rows, ignore_conflicts=True)
+    return True
+
+
+def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Policy]:
+    """Of those projects that keep something."""
+    projects = Project.objects.filter(pk__in=ids).order_by("pk")
+    if is_locked:
+        projects = projects.select_for_update(no_key=True)
+    columns = projects.values_list("pk", "capture_hours", "capture_redactions")
+    return {pk: Policy(hours, redactions) for pk, hours, redactions in columns if hours}
+
+
+def _row(taken: Taken, policy: Policy) -> Capture:
+    is_body_cut = taken.num_body_bytes > len(taken.body)
+    is_answer_cut = taken.num_answer_bytes > len(taken.answer)
+    body, answer, is_redacted = taken.body, taken.answer, False
+    if policy.redactions:
+        redactor = Redactor(policy.redactions, spared=taken.model)
+        body, is_body_missing, is_body_redacted = _redacted(body, redactor, is_cut=is_body_cut)
+        answer, is_answer_missing, is_answer_redacted = _redacted(
+            answer, redactor, is_cut=is_answer_cut
+        )
+        is_body_cut, is_answer_cut = (
+            is_body_cut or is_body_missing,
+            is_answer_cut or is_answer_missing,
+        )
+        is_redacted = is_body_redacted or is_answer_redacted
+    return Capture(
+        request_id=taken.request_id,
+        project_id=taken.project_id,
+        created_at=taken.created_at,
+        expires_at=taken.created_at + timedelta(hours=policy.hours),
+        dialect=taken.dialect,
+        endpoint=taken.endpoint,
+        num_body_bytes=taken.num_body_bytes,
+        num_answer_bytes=taken.num_answer_bytes,
+        is_body_cut=is_body_cut,
+        is_answer_cut=is_answer_cut,
+        is_redacted=is_redacted,
+        sealed=seal(Texts(taken.request_id, body, answer)),
+    )
+
+
+def _redacted(text: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool, bool]:
+    """The text that may be kept, whether it had to be left out, and whether any is missing."""
+    if not text:
+        return b"", False, False
+    found = redacted(text, redactor, is_cut=is_cut)
+    return (b"", True, True) if found is None else (found[0], False, found[1])

@@ -1,0 +1,327 @@
+"""What projects keep of their requests: sealed, for those who lead them, and not for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import OperationalError, connection
+
+from accounts import audit, changes
+from accounts.access import Access, Action
+from accounts.captures import keeping, reading, store
+from accounts.captures.queue import CaptureQueue
+from accounts.captures.sealed import Unreadable
+from accounts.captures.store import MAX_TEXT_BYTES, Taken, store_taken
+from accounts.keytable import KeyTable
+from accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
+
+BODY = b'{"model": "tiny-chat", "prompt": "My e-mail is anna@mail.example"}'
+ANSWER = b'{"choices": [{"text": "So it is anna@mail.example, Anna"}]}'
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    organization = changes.add(Organization(name="acme"))
+    return changes.add(Project(organization=organization, name="search", capture_hours=2))
+
+
+def taken(project: Project, request_id: str = "req_1", **more: Any) -> Taken:
+    values: dict[str, Any] = {
+        "request_id": request_id,
+        "project_id": project.pk,
+        "created_at": datetime.now(UTC),
+        "dialect": "v1",
+        "endpoint": "completions",
+        "model": "tiny-chat",
+        "body": BODY,
+        "answer": ANSWER,
+    } | more
+    sizes = {f"num_{name}_bytes": len(values[name]) for name in ("body", "answer")}
+    return Taken(**{**sizes, **values})
+
+
+def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
+    texts = reading.read(Capture.objects.get(request_id=request_id))
+    return texts.body, texts.answer
+
+
+# -- Stored
+
+
+def test_what_is_kept_is_read_again_and_no_row_holds_it_in_the_clear(project: Project) -> None:
+    assert store_taken([taken(project)])
+
+    assert texts_of() == (BODY, ANSWER)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM accounts_capture")
+        (row,) = cursor.fetchall()
+    dump = b" ".join(
+        bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row
+    )
+    for word in (b"anna", b"prompt", b"choices", b"tiny-chat"):
+        assert word not in dump
+
+
+def test_what_rules_find_is_not_in_it(project: Project) -> None:
+    changes.change(project, capture_redactions=["email", "ANNA"])
+    store_taken([taken(project), taken(project, "req_2", body=b'{"prompt": "anna')])
+
+    body, answer = texts_of()
+    assert b"anna" not in (body + answer).lower()
+    assert b"My e-mail is" in body
+    assert b"So it is" in answer
+    first, second = (Capture.objects.get(request_id=each) for each in ("req_1", "req_2"))
+    assert (first.is_redacted, first.is_body_cut) == (True, False)
+    assert (second.is_redacted, second.is_body_cut) == (True, True)
+    assert texts_of("req_2")[0] == b""
+
+
+def test_what_was_cut_says_so(project: Project) -> None:
+    store_taken([taken(project, num_body_bytes=MAX_TEXT_BYTES + 1)])
+    row = Capture.objects.get()
+    assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
+
+
+def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None:
+    store_taken([taken(project), taken(project, "req_2")])
+    first, second = Capture.objects.order_by("request_id")
+    first.sealed = second.sealed
+    first.save()
+    with pytest.raises(Unreadable, match="another request"):
+        texts_of("req_1")
+
+
+def test_another_secret_key_opens_nothing(project: Project, settings: Any) -> None:
+    store_taken([taken(project)])
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key", []
+    with pytest.raises(Unreadable, match="secret key"):
+        texts_of()
+    assert not AuditEntry.objects.filter(action="capture.read").exists()
+
+
+# -- Forgotten
+
+
+def test_who_has_turned_it_off_meanwhile_leaves_nothing(project: Project) -> None:
+    late = taken(project)
+    changes.change(project, capture_hours=0)
+    assert store_taken([late])
+    assert not Capture.stored.exists()
+
+
+def test_who_turns_it_off_while_it_is_sealed_leaves_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = store.seal
+
+    def slowly(texts: Any) -> bytes:
+        changes.change(project, capture_hours=0)
+        return sealed(texts)
+
+    monkeypatch.setattr(store, "seal", slowly)
+    assert not store_taken([taken(project)])
+    assert not Capture.stored.exists()
+
+
+def test_turning_it_off_and_removing_the_project_delete_what_is_there(project: Project) -> None:
+    other = changes.add(Project(organization=project.organization, name="b", capture_hours=1))
+    store_taken([taken(project), taken(other, "req_2")])
+
+    changes.change(project, capture_hours=0)
+    assert [row.request_id for row in Capture.stored.all()] == ["req_2"]
+
+    changes.remove(other)
+    assert not Capture.stored.exists()
+
+
+def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) -> None:
+    now = datetime.now(UTC)
+    store_taken([taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")])
+
+    changes.change(project, capture_hours=1)
+    assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
+    assert Capture.stored.count() == 2
+    assert keeping.delete_expired(now) == 1
+
+    changes.change(project, capture_hours=700)
+    assert Capture.objects.get().expires_at < now + timedelta(hours=2)
+
+
+def test_what_has_expired_is_not_seen_before_it_is_deleted(project: Project) -> None:
+    store_taken([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
+    assert not Access(None, is_superuser=True).rows(Capture).exists()
+    assert keeping.delete_expired(datetime.now(UTC)) == 1
+    assert not Capture.stored.exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"capture_hours": 721}, {"capture_hours": -1}, {"capture_redactions": ["x"] * 21}],
+)
+def test_what_no_project_can_have_is_refused(project: Project, values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        changes.change(project, **values)
+
+
+def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Project) -> None:
+    changes.change(project, capture_hours=5)
+    entry = AuditEntry.objects.get(action="project.update")
+    assert (entry.before, entry.after) == ({"capture_hours": 2}, {"capture_hours": 5})
+
+    store_taken([taken(project)])
+    texts_of()
+    entry = AuditEntry.objects.get(action="capture.read")
+    assert (entry.target, entry.before, entry.after) == ("req_1", None, None)
+    assert entry.organization_id == project.organization_id
+    changes.remove(Capture.objects.get())
+    assert "sealed" not in (AuditEntry.objects.get(action="capture.delete").before or {})
+    assert audit.verify().broken is None
+
+
+# -- Who
+
+
+def test_the_key_table_knows_who_captures(
+    project: Project, new_key: Callable[..., Any], table: KeyTable
+) -> None:
+    key = f"Bearer {new_key(project=project).secret}"
+    plain = changes.add(Project(organization=project.organization, name="plain"))
+    other = f"Bearer {new_key(project=plain).secret}"
+    table.refresh()
+    assert table.authenticate(key).captures
+    assert not table.authenticate(other).captures
+
+    changes.change(project, capture_hours=0)
+    table.refresh()
+    assert not table.authenticate(key).captures
+
+
+@pytest.mark.parametrize(
+    ("role", "is_in_project", "may"),
+    [
+        (Role.OWNER, False, True),
+        (Role.ADMIN, False, True),
+        (Role.MEMBER, False, False),
+        (Role.VIEWER, False, False),
+        (Role.ADMIN, True, False),
+    ],
+)
+def test_those_who_lead_the_organisation_read_and_set_it_and_nobody_else(
+    project: Project,
+    alice: User,
+    new_key: Callable[..., Any],
+    role: str,
+    *,
+    is_in_project: bool,
+    may: bool,
+) -> None:
+    changes.set_role(alice, project if is_in_project else project.organization, role)
+    store_taken([taken(project)])
+    row = Capture.objects.get()
+    key: ApiKey = new_key(project=project).key
+
+    for access in (Access.of(alice), Access.of_key(key)):
+        assert access.rows(Capture).exists() is may
+        assert access.may(Action.MANAGE, row) is may
+        assert access.may(Action.CAPTURE, project) is may
+
+
+def test_leading_elsewhere_shows_nothing_of_it(
+    project: Project, alice: User, new_key: Callable[..., Any]
+) -> None:
+    elsewhere = changes.add(Organization(name="elsewhere"))
+    place = changes.add(Project(organization=elsewhere, name="p"))
+    second = changes.add(Project(organization=project.organization, name="second"))
+    changes.set_role(alice, elsewhere, Role.OWNER)
+    store_taken([taken(project)])
+    assert not Access.of(alice).rows(Capture).exists()
+
+    changes.set_role(alice, project.organization, Role.OWNER)
+    assert Access.of(alice).rows(Capture).exists()
+    for of in (place, second):
+        assert not Access.of_key(new_key(project=of).key).rows(Capture).exists()
+
+
+# -- The queue
+
+
+class Database:
+    """Stores, or is away."""
+
+    def __init__(self) -> None:
+        self.stored: list[str] = []
+        self.is_away = False
+        self.poison = ""
+
+    def store(self, batch: Sequence[Taken]) -> bool:
+        if self.is_away:
+            raise OperationalError("away")
+        ids = [each.request_id for each in batch]
+        if self.poison in ids:
+            raise ValueError("odd")
+        self.stored += ids
+        return True
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    yield Database()
+
+
+def a(request_id: str, num_bytes: int = 10) -> Taken:
+    return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
+
+
+def test_while_the_database_is_away_the_newest_are_dropped_and_counted(database: Database) -> None:
+    queue = CaptureQueue(store=database.store, max_captures=3)
+    database.is_away = True
+    for number in range(5):
+        queue.put(a(str(number)))
+        queue.store()
+    assert (len(queue), queue.num_dropped) == (3, 2)
+
+    database.is_away = False
+    queue.store()
+    queue.put(a("5"))
+    queue.store()
+    assert database.stored == ["0", "1", "2", "5"]
+    assert len(queue) == 0
+
+
+def test_it_holds_no_more_bytes_than_it_may(database: Database) -> None:
+    queue = CaptureQueue(store=database.store, max_bytes=100)
+    for number, size in enumerate((60, 41, 40, 1)):
+        queue.put(a(str(number), size))
+    queue.store()
+    assert database.stored == ["0", "2"]
+    assert queue.num_dropped == 2
+    queue.put(a("later", 100))
+    assert len(queue) == 1
+
+
+def test_one_that_cannot_be_stored_stops_no_other(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = CaptureQueue(store=database.store)
+    database.poison = "1"
+    for number in range(4):
+        queue.put(a(str(number)))
+    queue.store()
+    assert database.stored == ["0", "2", "3"]
+    assert queue.num_dropped == 1
+    assert "ValueError" in caplog.text
+    assert "odd" not in caplog.text
+
+
+def test_threads_that_put_while_another_stores_lose_nothing(database: Database) -> None:
+    queue = CaptureQueue(store=database.store)
+    putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
+    putting.start()
+    while putting.is_alive() or len(queue):
+        queue.store()
+    assert database.stored == [str(at) for at in range(900)]

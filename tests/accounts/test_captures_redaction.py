@@ -1,0 +1,223 @@
+"""What rules find is nowhere in what is kept, and no text makes them slow."""
+
+from __future__ import annotations
+
+import json
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.captures.documents import redacted
+from accounts.captures.redaction import BUILT_IN, MASK, Redactor, check_redactions, folded
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
+
+# Few letters, so that literals are found often, overlap, and nearly match; none is in a name of
+# the wire, which would be blacked out, too.
+LITERALS = st.text(alphabet='qzQZ"\\\né ', min_size=1, max_size=6).filter(lambda text: text.strip())
+TEXTS = st.text(alphabet='qzQZ"\\\néßİ ', max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "kept"),
+    [
+        ("email", "Ask anna.b+x@mail.example.com, now", f"Ask {MASK}, now"),
+        ("email", "as@ is, a @ b.c, user@localhost", "as@ is, a @ b.c, user@localhost"),
+        ("email", "<é@ü.example>", f"<{MASK}>"),
+        ("card", "Visa 4111 1111 1111 1111.", f"Visa {MASK}."),
+        ("card", "4111-1111-1111-1111 or 378282246310005", f"{MASK} or {MASK}"),
+        ("card", "in 2026 there were 123 456 of 1 2 3 4 5 6 7 8 9 10 11 12 13", None),
+        ("phone", "Call +49 (30) 1234-567!", f"Call {MASK}!"),
+        ("phone", "0301234567, 555-123-4567", f"{MASK}, {MASK}"),
+        ("phone", "12345678 cats, 12.50 EUR", None),
+        (
+            "ip",
+            "from 192.0.2.17:443 and 2001:db8::1: to ::1",
+            f"from {MASK}:443 and {MASK}: to {MASK}",
+        ),
+        ("ip", "at 12:30:45 std::string", None),
+        ("secret", "Authorization: Bearer abcdef", f"Authorization: Bearer {MASK}"),
+        ("secret", 'password="hunter2", api_key: k-12', f'password="{MASK}", api_key: {MASK}'),
+        ("secret", "sk-proj-abcdefghij0123456789 is it", f"{MASK} is it"),
+        ("secret", "-----BEGIN RSA PRIVATE KEY-----\nMII/x+\n-----END", f"{MASK}-----END"),
+        ("secret", "internationalisation-of-everything and a token", None),
+        ("Project X", "PROJECT x, projects X", f"{MASK}, projects X"),
+    ],
+)
+def test_rules_find_what_they_are_named_for(rule: str, text: str, kept: str | None) -> None:
+    assert Redactor([rule]).text(text) == (text if kept is None else kept)
+
+
+@given(st.lists(LITERALS, min_size=1, max_size=4), TEXTS)
+def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
+    kept = folded(Redactor(literals).text(text))
+    assert not any(folded(literal) in kept for literal in literals)
+
+
+@given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
+def test_no_literal_survives_in_what_is_told_in_pieces(
+    literal: str, pieces: list[str], is_torn: bool
+) -> None:
+    kept = Redactor([literal]).pieces(pieces, is_torn=is_torn)
+    assert len(kept) == len(pieces)
+    assert folded(literal) not in folded("".join(kept))
+    if is_torn:
+        assert "".join(kept) in ("", MASK)
+
+
+def answer_in_pieces(pieces: list[str]) -> bytes:
+    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in pieces]
+    calls = [
+        {"choices": [{"index": 1, "delta": {"tool_calls": [{"index": 0, "function": call}]}}]}
+        for call in ({"arguments": each} for each in pieces)
+    ]
+    written = [json.dumps(each).encode() for each in (*events, *calls)]
+    return b"".join(b"data: %b\n\n" % each for each in (*written, b"[DONE]"))
+
+
+def content_of(stream: bytes, choice: int) -> str:
+    texts = []
+    for line in stream.splitlines():
+        if line.startswith(b"data: {"):
+            told = json.loads(line[6:])["choices"][0]
+            if told["index"] == choice:
+                delta = told["delta"]
+                call = delta.get("tool_calls", [{"function": {"arguments": ""}}])[0]
+                texts.append(delta.get("content", call["function"]["arguments"]))
+    return "".join(texts)
+
+
+@given(LITERALS, TEXTS, st.data())
+def test_no_literal_survives_in_a_body_or_an_answer(
+    literal: str, around: str, data: st.DataObject
+) -> None:
+    said = around + literal.swapcase() + around
+    nested = json.dumps({"text": said})  # as arguments of tools are
+    body = json.dumps(
+        {literal: 1, "messages": [{"content": [{"text": said}]}, {"arguments": nested}]},
+        ensure_ascii=data.draw(st.booleans()),
+    )
+    redactor = Redactor([literal])
+    kept, is_redacted = redacted(body.encode(), redactor, is_cut=False) or (b"", False)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
+    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    stream, _ = redacted(answer_in_pieces(pieces), redactor, is_cut=False) or (b"", False)
+
+    needle = folded(literal)
+    if folded(literal.swapcase()) == needle:
+        assert is_redacted
+        assert all(needle not in folded(text) for text in strings_in(json.loads(kept)))
+        for choice in (0, 1):
+            assert needle not in folded(content_of(stream, choice))
+
+
+def strings_in(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for pair in value.items() for each in pair for text in strings_in(each)]
+        case list():
+            return [text for each in value for text in strings_in(each)]
+    return []
+
+
+def test_a_name_that_stands_twice_in_an_object_hides_nothing() -> None:
+    body = b'{"prompt": "hunter2", "prompt": "x"}'
+    assert redacted(body, Redactor(["hunter2"]), is_cut=False) == (b'{"prompt":"x"}', False)
+
+
+def test_texts_in_tokens_are_left_out() -> None:
+    body = {
+        "prompt": [5, 6],
+        "logprobs": True,
+        "messages": [{"content": [7]}],
+        "stop_token_ids": [2],
+    }
+    answer = {"choices": [{"logprobs": {"content": [{"token": "hun", "bytes": [104]}]}}]}
+    redactor = Redactor(["email"])
+
+    kept, is_redacted = redacted(json.dumps(body).encode(), redactor, is_cut=False) or (b"", None)
+
+    assert json.loads(kept) == body | {"prompt": None, "messages": [{"content": None}]}
+    assert is_redacted
+    kept, _ = redacted(json.dumps(answer).encode(), redactor, is_cut=False) or (b"", None)
+    assert json.loads(kept) == {"choices": [{"logprobs": None}]}
+
+
+@pytest.mark.parametrize("document", [b"hunter2", b'{"prompt": "hunt', b"\xff", b"[" * 100_000])
+def test_what_cannot_be_searched_is_not_kept(document: bytes) -> None:
+    assert redacted(document, Redactor(["hunter2"]), is_cut=False) is None
+
+
+def test_of_a_stream_that_is_cut_the_end_of_each_text_is_blacked_out() -> None:
+    whole = answer_in_pieces(["a " * 200, "hun", "ter"])
+    kept, is_redacted = redacted(whole[:-30], Redactor(["hunter2"]), is_cut=True) or (b"", None)
+    assert is_redacted
+    assert "hun" not in content_of(kept, 0)
+    assert content_of(kept, 0).startswith("a a a")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sse")), ids=lambda path: path.name)
+def test_streams_of_all_protocols_keep_their_events(path: Path) -> None:
+    stream = path.read_bytes()
+    kept, _ = redacted(stream, Redactor(["nothing of this"]), is_cut=False) or (b"", None)
+    assert kept.count(b"data: ") == stream.count(b"data: ")
+    assert kept.endswith(stream[-14:]) or not stream.endswith(b"data: [DONE]\n\n")
+    everything = Redactor([*string.ascii_letters[:20]])
+    kept, is_redacted = redacted(stream, everything, is_cut=False) or (b"", None)
+    assert is_redacted
+
+
+def test_the_name_of_the_model_is_spared_by_built_in_rules_alone() -> None:
+    name = "meta-llama-3.1-8b-instruct-int4-ov"
+    assert Redactor(["secret"], spared=name).text(name) == name
+    assert (
+        Redactor(["secret", "llama"], spared=name).text(name)
+        == f"meta-{MASK}-3.1-8b-instruct-int4-ov"
+    )
+    assert MASK in Redactor(["secret"]).text(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("email", "list"),
+        ([1], "list"),
+        ([" "], "characters"),
+        (["x" * 201], "characters"),
+        (["x"] * 21, "20"),
+        ([f"a{MASK}"], MASK[0]),
+    ],
+)
+def test_what_is_no_rule_is_refused(value: object, word: str) -> None:
+    with pytest.raises(ValidationError, match=word):
+        check_redactions(value)
+
+
+_MEASURE = """
+import time
+from accounts.captures.redaction import Redactor
+redactor = Redactor([{rule!r}, "a" * 199 + "b", "a" * 198 + "cb"])
+for seed in {seeds!r}:
+    redactor.text(seed * (1_000_000 // len(seed)))
+"""
+# What makes patterns go back and forth, if anything does.
+_SEEDS = (
+    *("a", "1", "1 ", "12-", "@", "a@", "a.", "@a.", "a@a", "+", "(", "0 ", ":", "a:", "1:", "1."),
+    *("::", "-", "=", "token=", "token ", "bearer ", "-----BEGIN ", "A ", "123 ", "_", "\\\\", "é"),
+)
+
+
+@pytest.mark.parametrize("rule", BUILT_IN)
+def test_a_megabyte_of_anything_takes_no_rule_for_ever(rule: str) -> None:
+    # What is not linear takes hours for these, so that the generous end is no measurement.
+    program = _MEASURE.format(rule=rule, seeds=_SEEDS)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
