@@ -14,10 +14,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts import audit, changes
+from accounts.captures.store import Taken, store_taken
 from accounts.keys import NewKey, find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
+    Capture,
     KeyState,
     Limit,
     Membership,
@@ -161,6 +163,41 @@ def test_staff_make_no_managing_key_of_somebody_greater(
     assert not ApiKey.objects.exists()
 
     assert client.post(reverse(ADD_KEY), body | {"scopes": ["inference"]}).status_code == 302
+
+
+# -- Kept texts
+
+
+def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
+    client: Client, staff: User, root: User
+) -> None:
+    project = changes.change(first_project(), capture_hours=1)
+    now = timezone.now()
+    one = Taken(
+        request_id="req_1",
+        project_id=project.pk,
+        created_at=now,
+        dialect="v1",
+        endpoint="completions",
+        model="tiny-chat",
+        body=b"Zanzibarium",
+        answer=b"",
+        num_body_bytes=11,
+        num_answer_bytes=0,
+    )
+    assert store_taken([one])
+    row = Capture.objects.get()
+    pages = [page_of("capture", "changelist"), page_of("capture", "change", row.pk)]
+
+    for user in (root, staff):
+        client.force_login(user)
+        for page in pages:
+            text = text_of(client.get(page))
+            assert "req_1" in text
+            assert "Zanzibarium" not in text
+        assert client.post(page_of("capture", "delete", row.pk), {"post": "yes"}).status_code == 403
+    Membership.objects.filter(user=staff).update(role=Role.VIEWER)
+    assert "req_1" not in text_of(client.get(pages[0]))
 
 
 # -- Places, roles and limits
