@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from vinery.cli.shape import Commands, Failure, add_json, print_rows, start_django
@@ -61,17 +62,10 @@ def list_captures(arguments: argparse.Namespace) -> int:
     names = projects.in_bulk({each.project_id for each in found})
     rows = [
         {
-            "request_id": each.request_id,
-            "project_id": each.project_id,
+            **_told(each),
             "project": str(names.get(each.project_id, "")),
-            "created": each.created_at,
-            "expires": each.expires_at,
-            "endpoint": f"{each.dialect}/{each.endpoint}",
             "body": each.num_body_bytes,
             "answer": each.num_answer_bytes,
-            "body_cut": each.is_body_cut,
-            "answer_cut": each.is_answer_cut,
-            "redacted": each.is_redacted,
         }
         for each in found
     ]
@@ -86,7 +80,8 @@ def show_texts(arguments: argparse.Namespace) -> int:
     texts = read_texts(row)
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:
-        print(json.dumps(_told(row) | {"body": body, "answer": answer}, ensure_ascii=False))
+        told = _told(row) | {"body": body, "answer": answer}
+        print(json.dumps(told, indent=2, ensure_ascii=False, default=datetime.isoformat))
         return 0
     for notice in notices(row):
         print(f"vinery: {notice}", file=sys.stderr)
@@ -146,8 +141,8 @@ def _told(row: Capture) -> dict[str, Any]:
     return {
         "request_id": row.request_id,
         "project_id": row.project_id,
-        "created": row.created_at.isoformat(),
-        "expires": row.expires_at.isoformat(),
+        "created": row.created_at,
+        "expires": row.expires_at,
         "endpoint": f"{row.dialect}/{row.endpoint}",
         "body_cut": row.is_body_cut,
         "answer_cut": row.is_answer_cut,
