@@ -170,13 +170,19 @@ class Runtime:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """For ever; a database that is away is a warning, and the last snapshot stays."""
+    """For ever; a database that is away is a warning, and the last snapshot stays.
+
+    Whatever else fails is told and tried again: were this to end, revoked keys would go on to
+    work here, and nobody would be told.
+    """
     while True:
         await asyncio.sleep(interval_s)
         try:
             await work()
         except DatabaseError as error:
             log.warning("snapshot not refreshed: %s", error)
+        except Exception:
+            log.exception("snapshot not refreshed")
 
 
 def _then_close(work: Callable[[], ResultT]) -> ResultT:

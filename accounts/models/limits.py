@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
@@ -122,6 +123,11 @@ class Limit(Stamped):
             )
 
 
+MAX_WEIGHT: Final = 1000
+"""So that the longest answer still counts for less than limiters can count, 2^53 in thousandths
+of a token on Redis."""
+
+
 class ModelWeight(Stamped):
     """What tokens of a model count for in budgets; a model without a row counts 1 for each."""
 
@@ -141,3 +147,10 @@ class ModelWeight(Stamped):
 
     def __str__(self) -> str:
         return self.model
+
+    def clean(self) -> None:
+        """Raises ValidationError for a weight that no budget can be counted with."""
+        for name in ("uncached", "cached", "output", "image"):
+            weight = getattr(self, name)
+            if isinstance(weight, float | int) and not weight <= MAX_WEIGHT:  # as is NaN
+                raise ValidationError({name: f"Give a weight from 0 to {MAX_WEIGHT}."})
