@@ -271,6 +271,17 @@ def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     assert "Acme" in vinery_("organization", "list").out
 
 
+def test_a_name_that_another_project_has_is_refused_in_a_line(
+    vinery_: Vinery, search: Project
+) -> None:
+    vinery_("project", "create", "other", "--organization", "acme")
+
+    told = vinery_("project", "rename", "other", "search")
+
+    assert told.status == 1
+    assert "This organisation has a project of that name." in told.err
+
+
 def test_a_project_is_named_with_its_organisation_where_there_are_two(
     vinery_: Vinery, search: Project
 ) -> None:
@@ -382,6 +393,10 @@ def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
     assert (
         "value is greater than or equal to 0" in vinery_("weight", "set", "m", "--image", "-1").err
     )
+    for weight in ("1001", "1e308", "inf", "nan"):
+        assert (
+            "Give a weight from 0 to 1000" in vinery_("weight", "set", "m", "--image", weight).err
+        )
     assert vinery_("weight", "remove", "tiny-chat").status == 0
     assert not ModelWeight.objects.exists()
     assert vinery_("weight", "remove", "tiny-chat").status == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from serving.core.request import Endpoint
 from vinery import __version__, env, logs, secret_files
 from vinery.home import REPOSITORY, Home
 from vinery.listening import Address, server_from_env
@@ -228,6 +229,8 @@ VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
+# What keys may be allowed to call; the room of accounts does not know what is served.
+VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Alerts -------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["accounts.api.authentication.MayManage"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["accounts.api.wire.Json"],
     "DEFAULT_SCHEMA_CLASS": "accounts.api.schema.Schema",
     "EXCEPTION_HANDLER": "accounts.api.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",

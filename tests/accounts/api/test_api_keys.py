@@ -123,7 +123,7 @@ def test_nobody_gets_hold_of_a_managing_key_of_somebody_greater(
         ({"project": "nine"}, "project"),
         ({"scopes": []}, "scopes"),
         ({"scopes": ["everything"]}, "scopes.0"),
-        ({"networks": ["the office"]}, "allowed_networks"),
+        ({"networks": ["the office"]}, "networks"),
         ({"models": [""]}, "models.0"),
         ({"models": "tiny-chat"}, "models"),
         ({"expires_at": "2020-01-01T00:00Z"}, "expires_at"),
@@ -171,7 +171,50 @@ def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
     assert admin.refusal("GET", "keys/", state="dead") == (400, "invalid_value", "state")
 
 
+def test_a_key_for_what_is_not_served_or_no_network_is_refused_by_the_name_of_the_api(
+    member: Api, ours: Place
+) -> None:
+    body = {"name": "x", "project": ours.one.pk}
+
+    for name, wrong, told in (
+        ("endpoints", "/v1/completions", "There are: chat/completions, completions, responses."),
+        ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
+    ):
+        error = member.ask("POST", "keys/", body | {name: [wrong]}).json()["error"]
+        assert error["param"] == name
+        assert error["message"].startswith(f"{name}: ")
+        assert wrong in error["message"]
+        assert told in error["message"]
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_that_allowed_what_is_no_longer_served_can_still_be_renamed(
+    admin: Api, ours: Place, key_in: Keys
+) -> None:
+    key = key_in(ours.one, endpoints=["completions"]).key
+    ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
+
+    assert admin.patch(f"keys/{key.pk}/", {"name": "new"})["endpoints"] == ["gone"]
+    assert admin.refusal("PATCH", f"keys/{key.pk}/", {"endpoints": ["gone", "x"]})[2] == "endpoints"
+
+
 # -- Keys that manage
+
+
+def test_a_key_that_may_less_than_its_owner_is_told_so(
+    ours: Place, person: Callable[..., User], key_in: Keys
+) -> None:
+    boss = person("boss", Role.OWNER)
+    api = with_key(key_in(ours.one, owner=boss, scopes=["manage"]))
+    limit = {"scope": "project", "metric": "tokens", "window": "day", "amount": 9}
+
+    def told(project: int) -> str:
+        answer = api.ask("POST", "limits/", limit | {"scope_id": project})
+        assert answer.status_code == 403
+        return str(answer.json()["error"]["message"])
+
+    assert told(ours.one.pk).startswith("You may do this, but not with a key")
+    assert told(0).startswith("Your role does not allow this")
 
 
 def test_a_key_with_the_manage_scope_manages_its_project_alone(

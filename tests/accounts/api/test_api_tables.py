@@ -43,6 +43,55 @@ def limit(scope: str, scope_id: int, **more: Any) -> Limit:
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
+@pytest.mark.parametrize("shape", ["[", '{"name":['])
+def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, shape: str) -> None:
+    assert root.refusal("POST", "organizations/", shape * 100_000) == (400, "invalid_json", None)
+
+
+def test_an_id_is_a_whole_number_of_something_that_one_sees(
+    owner: Api, ours: Place, theirs: Place
+) -> None:
+    def told(project: object) -> str:
+        answer = owner.ask("POST", "keys/", {"name": "x", "project": project})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "project"
+        return str(answer.json()["error"]["message"])
+
+    assert told(ours.one.pk + 0.5) == "project: Give an id, a whole number."
+    assert told(True) == "project: Give an id, a whole number."
+    assert (
+        told(theirs.one.pk)
+        == told(10**9)
+        == "project: There is no project of this id, or not for you."
+    )
+
+
+def test_a_project_does_not_get_the_name_of_another_of_its_organisation(
+    owner: Api, ours: Place, theirs: Place
+) -> None:
+    path = f"projects/{ours.one.pk}/"
+
+    assert owner.refusal("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")
+    assert owner.patch(path, {"name": ours.one.name})["name"] == ours.one.name
+    changes.change(theirs.one, name="elsewhere")
+    assert owner.patch(path, {"name": "elsewhere"})["name"] == "elsewhere"
+
+
+def test_a_weight_that_cannot_be_counted_with_is_refused(root: Api) -> None:
+    row = root.post("model-weights/", {"model": "tiny-chat", "output": 1000})
+
+    for wrong in (1000.5, 1e308):
+        asked = root.refusal("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
+        assert asked == (400, "invalid_value", "output")
+
+
+def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
+    answer = Api().ask("GET", "keys/")
+
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+    assert "scope `manage`" in answer.json()["error"]["message"]
+
+
 def refuse(place: Place, number: int = 0) -> RefusedRequest:
     return RefusedRequest.objects.create(
         request_id=f"r{place.one.pk}-{number}",
