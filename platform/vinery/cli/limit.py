@@ -185,10 +185,15 @@ def remove(arguments: argparse.Namespace) -> int:
 
 
 def _percents(text: str) -> list[int] | None:
-    """Raises ValueError, which argparse turns into a line."""
+    """Raises ArgumentTypeError."""
     if text == "platform":
         return None
-    return [] if text == "off" else sorted({int(word) for word in text.split(",")})
+    try:
+        return [] if text == "off" else sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither percentages like 50,80,100 nor off nor platform"
+        ) from None
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
