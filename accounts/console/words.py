@@ -75,6 +75,11 @@ def reset(rule: Rule, level: Level | None) -> str:
     return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}"
 
 
+def runs_out(seconds: float) -> str:
+    """When a quota is used up, if it is used as it was of late."""
+    return f"Used up in {in_time(max(1.0, seconds))}, at the pace of late"
+
+
 def away(state: StoreState | None, now_s: float) -> str:
     """What holds while the store of the limits is away, at `now_s` in Unix time; empty while it
     answers, or where there is none."""

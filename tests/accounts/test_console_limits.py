@@ -228,7 +228,7 @@ def test_whoever_leads_nothing_sets_changes_and_removes_nothing(
 
     assert [limit.amount for limit in Limit.objects.all()] == [1000]
     listed = text_of(client.get(LIMITS))
-    assert "1000" in listed
+    assert "1,000" in listed
     assert "Set a limit" not in listed
     assert "Change<" not in listed
 
