@@ -35,8 +35,8 @@ class Guarded(APIView):
             return
         if self.access.is_of_key and Access.of(self.request.user).may(action, row):
             raise PermissionDenied(
-                "You may do this, but not with a key: a key manages what is in its own project, "
-                "and neither the project nor the people in it. Sign in and use the session."
+                "You may do this, but not with a key: it reaches no further than its project. "
+                "Sign in and use the session."
             )
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
 
