@@ -50,6 +50,13 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_for_people(request):
         return defaults.page_not_found(request, exception)
+    if request.path.startswith("/api/"):
+        return error_response(
+            NotFound(
+                f"There is nothing at {request.path}. What the management API has is described at "
+                "/api/schema/."
+            )
+        )
     return error_response(
         NotFound(
             f"There is nothing at {request.path}. The OpenAI-compatible API is under /v1 "

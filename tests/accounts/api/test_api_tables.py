@@ -85,6 +85,13 @@ def test_a_weight_that_cannot_be_counted_with_is_refused(root: Api) -> None:
         assert asked == (400, "invalid_value", "output")
 
 
+def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -> None:
+    for path in ("", "nothing/"):
+        answer = root.ask("GET", path)
+        assert answer.status_code == 404
+        assert "/api/schema/" in answer.json()["error"]["message"]
+
+
 def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
     answer = Api().ask("GET", "keys/")
 
