@@ -53,9 +53,7 @@ def window_of(rule: Rule, now_s: float) -> tuple[int, int | None]:
     began with 0 and has no end."""
     if rule.kind is Kind.TOTAL:
         return 0, None
-    _, start_ms, end_ms, _ = calendar.boundaries_at(
-        rule.window, rule.time_zone, round(now_s * 1000)
-    )
+    _, start_ms, end_ms, _ = calendar.boundaries_at(rule, round(now_s * 1000))
     return start_ms, end_ms
 
 

@@ -199,7 +199,7 @@ def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
 
 
 def _until_next_window_s(rule: Rule, now_ms: int) -> float:
-    _, _, end_ms, _ = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
+    _, _, end_ms, _ = calendar.boundaries_at(rule, now_ms)
     return (end_ms - now_ms) / 1000
 
 

@@ -55,7 +55,7 @@ class _Tab:
                     self.used = used if used > 0 else 0
                 self.at_ms = now_ms
         elif self.end_ms is not None and now_ms >= self.end_ms:
-            window = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
+            window = calendar.boundaries_at(rule, now_ms)
             _, self.at_ms, self.end_ms, _ = window
             self.used = 0
         self.rule = rule

@@ -30,7 +30,8 @@ def limit(
     execute(
         platform,
         'INSERT INTO accounts_limit (scope, scope_id, model, metric, "window", amount, time_zone,'
-        " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
+        " week_start, is_shadow, created_at, updated_at)"
+        " VALUES (?, ?, '', ?, ?, ?, 'UTC', 'monday', ?, ?, ?)",
         *(scope, scope_id, metric, window, amount, is_shadow, now, now),
     )
     wait_until_seen(platform)

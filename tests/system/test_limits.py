@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from datetime import time as clock_time
 from typing import Any
 
 import httpx
@@ -193,6 +194,7 @@ def test_what_a_shadow_limit_would_have_refused_is_remembered(platform: Running)
 
 def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     limit(platform, "tokens", "minute", 6000)
+    limit(platform, "requests", "week", 1_000_000)
     limit(platform, "requests", "month", 1_000_000)
     ask(platform)
     told = httpx.get(
@@ -204,8 +206,12 @@ def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     assert by_window["minute"]["limit"] == 6000
     assert by_window["minute"]["used"] + by_window["minute"]["remaining"] == 6000
     assert by_window["month"]["resets_in_s"] > 0
-    resets_at = datetime.fromisoformat(by_window["month"]["resets_at"])
-    assert resets_at == resets_at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    month_ends, week_ends = (
+        datetime.fromisoformat(by_window[window]["resets_at"]) for window in ("month", "week")
+    )
+    assert month_ends == datetime(month_ends.year, month_ends.month, 1, tzinfo=UTC)
+    assert (week_ends.weekday(), week_ends.time()) == (0, clock_time())
+    assert by_window["week"]["week_start"] == "monday"
     assert told["project"]["name"] == "default"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from accounts.limits.floors import read_floors, window_of
-from accounts.limits.rules import Metric, Rule, Window
+from accounts.limits.rules import Metric, Rule, Weekday, Window
 from accounts.models import UsageRecord
 from accounts.usage import retention, used
 from accounts.usage.entries import Admission, Outcome, Settlement
@@ -64,13 +64,17 @@ def in_rows(rule: Rule, now: datetime) -> int:
 
 
 def all_rules(scopes: Sequence[str], zones: Sequence[str]) -> list[Rule]:
-    windows = [(Window.DAY, zone) for zone in zones] + [(Window.MONTH, zone) for zone in zones]
+    days = [Weekday.MONDAY, Weekday.SATURDAY]
+    windows = [
+        *((window, zone, days[0]) for window in (Window.DAY, Window.MONTH) for zone in zones),
+        *((Window.WEEK, zone, day) for day in days for zone in zones),
+    ]
     metrics = [metric for metric in Metric if metric is not Metric.CONCURRENCY]
     kinds = [(metric, *window) for metric in metrics for window in windows]
-    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC"))
+    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC", days[0]))
     return [
-        Rule(number, scope, metric, window, 10**9, zone)
-        for number, (scope, (metric, window, zone)) in enumerate(
+        Rule(number, scope, metric, window, 10**9, zone, week_start=day)
+        for number, (scope, (metric, window, zone, day)) in enumerate(
             (scope, kind) for scope in scopes for kind in kinds
         )
     ]
