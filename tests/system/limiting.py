@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import httpx
 
 from tests.conftest import Running, until
-from tests.system.books import execute, rows, wait_until_seen
+from tests.system.books import execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
-# Rows are written every half a second at most; and a little.
-WRITTEN_S = 1.2
 
 
 def limit(
@@ -78,6 +75,6 @@ def num_tokens(platform: Running, since: int = 0) -> int:
 
 def settled_rows(platform: Running, num: int) -> int:
     """Waits until there are so many rows, and all that was settled before is among them."""
-    time.sleep(WRITTEN_S)
+    until(lambda: is_written(platform))
     until(lambda: len(rows(platform)) >= num)
     return len(rows(platform))

@@ -20,7 +20,6 @@ from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, rows, wait_until_seen
 from tests.system.limiting import (
     MODEL,
-    WRITTEN_S,
     ask,
     ask_at_once,
     limit,
@@ -52,7 +51,7 @@ def client(platform: Running, **changes: Any) -> openai.OpenAI:
 
 def num_output_tokens(platform: Running) -> int:
     """Of all answers so far, according to the books."""
-    time.sleep(WRITTEN_S)
+    settled_rows(platform, 0)
     return sum(row.num_output_tokens for row in rows(platform))
 
 
