@@ -110,7 +110,8 @@ class Floor(msgspec.Struct, frozen=True):
     """At least this much of a rule is used, according to the books.
 
     `since_ms` is the start of the window that was counted, in Unix milliseconds; it says
-    nothing about another window. Budgets for ever ignore it.
+    nothing about another window. Of a bucket it is when so much was used, and it has refilled
+    since. Budgets for ever ignore it.
     """
 
     rule: Rule

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accounts.limits import calendar
+from accounts.limits import buckets, calendar
 from accounts.limits.leases import (
     LOST,
     Denial,
@@ -187,11 +187,13 @@ class MemoryLimiter:
         """See `Limiter`."""
         now_ms = self._now_ms()
         for floor in floors:
-            tab = self._tab(floor.rule, now_ms)
+            tab, used = self._tab(floor.rule, now_ms), floor.num_used * GRAINS
             if floor.rule.kind is Kind.TOTAL or (
                 floor.rule.kind is Kind.CALENDAR and tab.at_ms == floor.since_ms
             ):
-                tab.used = max(tab.used, floor.num_used * GRAINS)
+                tab.used = max(tab.used, used)
+            elif floor.rule.kind is Kind.BUCKET and not tab.used:
+                tab.used = buckets.used_after(used, floor.rule.amount, now_ms - floor.since_ms)
 
     def _now_ms(self) -> int:
         """The time, when everything that has expired until then is gone."""

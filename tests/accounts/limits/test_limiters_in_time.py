@@ -12,7 +12,7 @@ from accounts.limits.leases import Floor
 from accounts.limits.limiter import LEASE_TTL_S, Limiter
 from accounts.limits.rules import NOTHING, Metric, Spent, Weekday, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
-from tests.accounts.limits.conftest import Clock
+from tests.accounts.limits.conftest import Clock, Fresh
 
 MINUTE = Window.MINUTE
 
@@ -269,7 +269,6 @@ async def test_the_books_raise_what_is_used_and_never_lower_it(
 ) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))
     day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
-    bucket = rule(window=MINUTE)
     await granted(limiter, claim(other_day, num_input_tokens=79))
 
     await limiter.restore(
@@ -277,11 +276,56 @@ async def test_the_books_raise_what_is_used_and_never_lower_it(
             Floor(day, 70, since_ms=today_ms),
             Floor(other_day, 70, since_ms=today_ms),
             Floor(budget, 55),
-            Floor(bucket, 55),
         ]
     )
 
-    assert await used(limiter, day, other_day, budget, bucket) == [70, 80, 55, 0]
+    assert await used(limiter, day, other_day, budget) == [70, 80, 55]
+
+
+async def test_a_bucket_that_is_forgotten_goes_on_from_what_the_books_say(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket, slow, place = rule(window=MINUTE, amount=600), rule(window=MINUTE), places(1)
+    read_at_ms = int(clock() * 1000)
+    clock.pass_s(3.0)
+
+    await limiter.restore(
+        [Floor(each, 90, since_ms=read_at_ms) for each in (bucket, slow)] + [Floor(place, 1)]
+    )
+
+    assert await used(limiter, bucket, slow, place) == [60, 85, 0]
+    denial = await denied(limiter, claim(bucket, num_input_tokens=569))
+    assert denial.wait_s == pytest.approx(3.0)
+    clock.pass_s(3.0)
+    await granted(limiter, claim(bucket, num_input_tokens=569))
+
+
+async def test_a_bucket_of_which_something_is_known_is_left_alone(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(bucket, num_input_tokens=9))
+
+    now_ms = int(clock() * 1000)
+    await limiter.restore(
+        [Floor(bucket, 500, since_ms=now_ms), Floor(refilled, 500, since_ms=now_ms - 60_000)]
+    )
+
+    assert await used(limiter, bucket, refilled) == [10, 0]
+
+
+async def test_what_the_books_say_of_a_bucket_is_taken_over_once(
+    fresh: Fresh, clock: Clock
+) -> None:
+    first, second = fresh(2)
+    bucket = rule(window=MINUTE, amount=600)
+    floor = Floor(bucket, 500, since_ms=int(clock() * 1000))
+
+    await first.restore([floor])
+    clock.pass_s(1.0)
+    await second.restore([floor])
+
+    assert await used(first, bucket) == [490]
 
 
 async def test_the_books_of_another_day_say_nothing_about_this_one(
