@@ -11,6 +11,12 @@ from tests.conftest import Running, until
 from tests.system.books import execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
+# Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
+# most of a minute.
+LONG: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "one " * 130}],
+    "max_tokens": 100,
+}
 
 
 def limit(

@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, rows, wait_until_seen
 from tests.system.limiting import (
+    LONG,
     MODEL,
     ask,
     ask_at_once,
@@ -224,6 +225,29 @@ def test_a_quota_survives_the_process_that_counts_it(platform: Running) -> None:
     choice, used = answer.json()["choices"][0], answer.json()["usage"]["completion_tokens"]
     ending = used, choice["finish_reason"], choice["stop_reason"]
     assert ending == (10, "length", "quota_exceeded")
+
+
+def test_a_limit_by_the_minute_survives_the_process_that_counts_it(platform: Running) -> None:
+    limit(platform, "tokens", "minute", 400)
+    asked_at_s = time.time()
+    answer = ask(platform, **LONG)
+    assert answer.status_code == 200, answer.text
+    num_tokens = answer.json()["usage"]["total_tokens"]
+    assert 300 < num_tokens < 400
+    assert ask(platform, **LONG).status_code == 429
+
+    killed = platform.kill("web")
+    until(lambda: platform.has_replaced("web", killed) and is_up(platform))
+    refused = ask(platform, **LONG)
+
+    told_at_s = time.time()
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    wait_s = int(refused.headers["retry-after-ms"]) / 1000
+    # As the process that was killed would have said, or what others asked before, a little more.
+    fits_after_s = (num_tokens + num_tokens - 400) / 400 * 60
+    assert asked_at_s + fits_after_s < told_at_s + wait_s + 1
+    assert wait_s <= num_tokens / 400 * 60
 
 
 def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
