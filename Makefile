@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test check format bench bench-usage bench-gateway docs models clean
+.PHONY: help up install install-dev test check format bench bench-usage bench-gateway bench-keys docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -48,6 +48,9 @@ bench-usage: install-dev ## Measure reports over ten million requests; BENCH_ARG
 
 bench-gateway: install-dev ## Measure what keys and limits cost a request; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.gateway $(BENCH_ARGS)
+
+bench-keys: install-dev ## Measure a hundred thousand keys; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.keys $(BENCH_ARGS)
 
 docs: install-dev ## Write the documents that are made from the code
 	$(BIN)/python -m docs

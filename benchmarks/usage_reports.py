@@ -8,25 +8,17 @@ when one takes longer than it may.
 from __future__ import annotations
 
 import argparse
-import os
-import pwd
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from benchmarks.databases import on_each_database, set_up_django
 from benchmarks.progress import tell
 
-_REPOSITORY = Path(__file__).resolve().parents[1]
 _ALLOWED_MS = {"postgresql": 200.0, "sqlite": 500.0}
 _UNTIL = datetime(2026, 11, 1, tzinfo=UTC)
 _NUM_REPEATS = 5
@@ -37,16 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     if arguments.here:
         return _measure(arguments)
-    statuses = []
-    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
-        Path(folder).chmod(0o755)  # the postgres user must reach its own in it
-        statuses.append(_measure_in(folder, f"sqlite:///{folder}/usage.sqlite3", sys.argv[1:]))
-        with _postgresql(Path(folder)) as url:
-            if url is None:
-                tell("PostgreSQL is not installed here, so only SQLite was measured")
-            else:
-                statuses.append(_measure_in(folder, url, sys.argv[1:]))
-    return max(statuses)
+    return max(on_each_database("benchmarks.usage_reports", sys.argv[1:]))
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -57,28 +40,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _measure_in(folder: str, url: str, argv: list[str]) -> int:
-    environment = {
-        **os.environ,
-        "DATABASE_URL": url,
-        "VINERY_HOME": f"{folder}/home",
-        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
-    }
-    command = [sys.executable, "-m", "benchmarks.usage_reports", "--here", *argv]
-    return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode
-
-
 def _measure(arguments: argparse.Namespace) -> int:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
-    import django
-
-    django.setup()
-    from django.core.management import call_command
+    set_up_django()
     from django.db import connection
 
     from benchmarks.usage_books import write_books
 
-    call_command("migrate", verbosity=0)
     tell(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of 30 days")
     write_books(int(arguments.requests), _UNTIL, with_rows=not arguments.no_rows)
     allowed_ms = _ALLOWED_MS[connection.vendor]
@@ -170,43 +137,6 @@ def _export() -> None:
         )
         took_s = time.perf_counter() - begun_s
         print(f"{f'export as {form}':52}{num_lines / took_s:9,.0f} rows/s")
-
-
-@contextmanager
-def _postgresql(folder: Path) -> Iterator[str | None]:
-    """The URL of a throw-away server; None where there is no program for one."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found = str(programs[-1]) if programs else shutil.which("initdb")
-    if found is None:
-        yield None
-        return
-    data, socket_folder = folder / "postgresql", folder / "socket"
-    for each in (data, socket_folder):
-        each.mkdir()
-    as_owner: list[str] = []
-    if os.geteuid() == 0:  # as which PostgreSQL refuses to run
-        as_owner = ["runuser", "-u", "postgres", "--"]
-        owner = pwd.getpwnam("postgres")
-        for each in (data, socket_folder):
-            os.chown(each, owner.pw_uid, owner.pw_gid)
-    port = _free_port()
-    pg_ctl = [*as_owner, str(Path(found).with_name("pg_ctl")), "-D", str(data), "-s", "-w"]
-    initdb = [*as_owner, found, "-D", str(data), "-A", "trust", "-U", "vinery", "-E", "UTF8"]
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {socket_folder}"
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    log = str(data / "log")
-    subprocess.run([*pg_ctl, "-l", log, "-o", options, "start"], check=True, cwd=folder)
-    try:
-        yield f"postgres://vinery@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*pg_ctl, "-m", "immediate", "stop"], check=True, cwd=folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

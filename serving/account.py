@@ -126,10 +126,15 @@ class Account:
                 finish_reason=meter.finish_reason,
                 inter_token_ms=_ms(meter.inter_token_s),
                 num_response_bytes=self.num_response_bytes,
+                energy_mj=_mj(meter.energy_j),
                 weighted_tokens=self.quota.weighted_tokens(meter),
                 bound_limits=self.quota.bound_limits,
             )
         )
+
+
+def _mj(energy_j: float | None) -> int | None:
+    return None if energy_j is None else round(energy_j * 1000)
 
 
 def _ms(duration_s: float | None) -> float | None:

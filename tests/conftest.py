@@ -238,11 +238,20 @@ def _stop(supervisor: subprocess.Popen[bytes], log: Path) -> None:
         status = supervisor.wait(_STOP_TIMEOUT_S)
     finally:
         supervisor.kill()
-        _, orphans = psutil.wait_procs(family, timeout=1.0)
+        _, left = psutil.wait_procs(family, timeout=1.0)
+        orphans = [each for each in left if _runs(each)]
         for orphan in orphans:
             orphan.kill()
     assert status == 0, f"it did not end well:\n{_tail(log)}"
     assert not orphans, f"left behind: {orphans}"
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Not so one that has ended, and of which its new parent has not taken notice yet."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _has_words(process: psutil.Process, words: tuple[str, ...]) -> bool:

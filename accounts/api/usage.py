@@ -151,8 +151,8 @@ class PercentilesBody(Strict):
 
 
 class FiguresBody(Strict):
-    """What was used. Cached and image tokens are part of the prompt's, reasoning tokens of the
-    output's."""
+    """What was used. Cached, image and audio tokens are part of the prompt's, reasoning tokens
+    of the output's."""
 
     num_requests = serializers.IntegerField()
     num_errors = serializers.IntegerField()
@@ -160,9 +160,13 @@ class FiguresBody(Strict):
     num_prompt_tokens = serializers.IntegerField()
     num_cached_tokens = serializers.IntegerField()
     num_image_tokens = serializers.IntegerField()
+    num_audio_tokens = serializers.IntegerField()
     num_output_tokens = serializers.IntegerField()
     num_reasoning_tokens = serializers.IntegerField()
     weighted_tokens = serializers.FloatField()
+    energy_mj = serializers.IntegerField(
+        help_text="Millijoules that were attributed to the requests; 0 where none were measured."
+    )
     first_token_ms = PercentilesBody(allow_null=True)
     inter_token_ms = PercentilesBody(allow_null=True)
     total_ms = PercentilesBody(allow_null=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from accounts.console import charts
+from accounts.console import charts, words
 from accounts.console.charts import Chart, Series
 from accounts.console.page import UsagePage, spans_of
 from accounts.usage import reports
@@ -108,6 +108,7 @@ def tiles(figures: Figures) -> list[Tile]:
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
     cached = f"{figures.num_cached_tokens:,} of them from the cache"
+    energy = [_energy(figures)] if figures.energy_mj else []
     return [
         Tile("requests", "Requests", f"{num_requests:,}"),
         Tile("errors", "Errors", f"{num_errors:,}", share),
@@ -115,7 +116,17 @@ def tiles(figures: Figures) -> list[Tile]:
         Tile("output", "Output tokens", f"{figures.num_output_tokens:,}"),
         _latency("first-token", "First token", figures.first_token_ms),
         _latency("total", "Whole answer", figures.total_ms),
+        *energy,
     ]
+
+
+def _energy(figures: Figures) -> Tile:
+    """What the machine's counters say, without what it uses while it does nothing."""
+    per_request = f"{words.energy(figures.energy_mj / figures.num_requests)} a request"
+    if figures.num_tokens:
+        each = words.energy(1000 * figures.energy_mj / figures.num_tokens)
+        per_request += f", {each} for 1,000 tokens"
+    return Tile("energy", "Energy, attributed", words.energy(figures.energy_mj), per_request)
 
 
 def _latency(id_: str, name: str, found: Percentiles | None) -> Tile:

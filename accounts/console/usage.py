@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from accounts.console import charts
+from accounts.console import charts, words
 from accounts.console.charts import Chart, Series
 from accounts.console.overview import Drawing
 from accounts.console.page import UsagePage, spans_of, value_of
@@ -36,6 +36,7 @@ class Row:
     address: str
     figures: Figures
     first_token: str
+    energy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,14 @@ class Usage(UsagePage):
             "by": self.by,
             "tabs": self._tabs("by", self.by, {each.value: each.value for each in Dimension}),
             "measures": self._tabs(
-                "most", self.measure, {name: words for name, (words, _) in _MEASURES.items()}
+                "most", self.measure, {name: unit for name, (unit, _) in _MEASURES.items()}
             ),
             "drawing": self._drawing(found.groups, reports.series(question)),
             "rows": [self._row(group) for group in found.groups],
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "totals_first_token": _median(totals),
+            "totals_energy": _energy(totals),
             "export": self._export(),
             "is_empty": not totals.num_requests,
         }
@@ -96,11 +98,12 @@ class Usage(UsagePage):
     def _row(self, group: Group) -> Row:
         (key,) = group.values
         address = self.address(**{self.by.value: value_of(key)})
-        return Row(_name(group), address, group.figures, _median(group.figures))
+        figures = group.figures
+        return Row(_name(group), address, figures, _median(figures), _energy(figures))
 
     def _drawing(self, groups: Sequence[Group], all_points: tuple[Point, ...]) -> Drawing:
         """The largest in colours, and what is left of the whole as others."""
-        words, value = _MEASURES[self.measure]
+        unit, value = _MEASURES[self.measure]
         largest = groups[:_MAX_COLOURS]
         series = [
             Series(_name(group), [value(point.figures) for point in group.points])
@@ -112,10 +115,10 @@ class Usage(UsagePage):
                 max(0, value(point.figures) - sum(values[at] for values in told))
                 for at, point in enumerate(all_points)
             ]
-            series.append(Series("others" if groups else words, rest))
+            series.append(Series("others" if groups else unit, rest))
         chart = Chart(
-            name=f"{words.capitalize()} by {self.by}",
-            what=f"How many {words} there were, by {self.by}, over time.",
+            name=f"{unit.capitalize()} by {self.by}",
+            what=f"How many {unit} there were, by {self.by}, over time.",
             spans=spans_of(all_points),
             series=series,
             zone=self.period.zone,
@@ -143,6 +146,10 @@ def _name(group: Group) -> str:
 def _median(figures: Figures) -> str:
     found = figures.first_token_ms
     return "" if found is None else charts.duration(found.p50)
+
+
+def _energy(figures: Figures) -> str:
+    return words.energy(figures.energy_mj) if figures.energy_mj else ""
 
 
 def _moment(at: datetime) -> str:

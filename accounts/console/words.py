@@ -13,6 +13,7 @@ from accounts.models import LimitMetric, LimitWindow, RefusedRequest
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
+_MJ_OF_WH: Final = 3_600_000
 
 _MEANWHILE: Final = {
     WhenAway.REFUSE: "Requests are refused until it is back.",
@@ -34,6 +35,18 @@ def in_time(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{math.ceil(whole_s / _DAY_S)} days"
+
+
+def energy(millijoules: float) -> str:
+    """In watt-hours: 0.42 mWh, 3.1 Wh, 12 kWh."""
+    watt_hours = millijoules / _MJ_OF_WH
+    if watt_hours >= 1e6:
+        return f"{watt_hours / 1000:,.0f} kWh"
+    if watt_hours >= 1000:
+        return f"{watt_hours / 1000:.3g} kWh"
+    if watt_hours >= 1:
+        return f"{watt_hours:.3g} Wh"
+    return f"{watt_hours * 1000:.3g} mWh"
 
 
 def what(metric: str, window: str) -> str:

@@ -62,9 +62,11 @@ class Rollup(models.Model):
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)
     num_image_tokens = models.BigIntegerField(default=0)
+    num_audio_tokens = models.BigIntegerField(default=0)
     num_output_tokens = models.BigIntegerField(default=0)
     num_reasoning_tokens = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
+    energy_mj = models.BigIntegerField(default=0)
     histograms = models.BinaryField(
         default=b"", help_text="Latencies: see `accounts.usage.histogram`."
     )

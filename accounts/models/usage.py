@@ -42,6 +42,9 @@ class UsageRecord(models.Model):
     num_image_tokens = models.PositiveIntegerField(
         "image tokens", default=0, help_text="Part of the prompt tokens."
     )
+    num_audio_tokens = models.PositiveIntegerField(
+        "audio tokens", default=0, help_text="Part of the prompt tokens."
+    )
     num_output_tokens = models.PositiveIntegerField("output tokens", default=0)
     num_reasoning_tokens = models.PositiveIntegerField(
         "reasoning tokens", default=0, help_text="Part of the output tokens."
@@ -56,6 +59,11 @@ class UsageRecord(models.Model):
     total_ms = models.FloatField(null=True)
     num_request_bytes = models.PositiveIntegerField("request bytes", default=0)
     num_response_bytes = models.PositiveBigIntegerField("response bytes", default=0)
+    energy_mj = models.BigIntegerField(
+        "energy (mJ)",
+        null=True,
+        help_text="Attributed to it, in millijoules; empty where nothing is measured.",
+    )
     http_status = models.PositiveSmallIntegerField(
         null=True, help_text="Empty when the process ended before it answered."
     )

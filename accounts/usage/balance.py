@@ -20,7 +20,7 @@ from accounts.models import UsageRecord, UsageSlice
 from accounts.usage import histogram
 from accounts.usage.entries import Outcome
 from accounts.usage.grains import Slice, slice_of
-from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LATENCIES, LEVELS, MINUTE_S, SUMS, TOKENS
+from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LATENCIES, LEVELS, MINUTE_S, OF_ROWS, SUMS
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
@@ -97,9 +97,9 @@ class _Rows:
         rows = UsageRecord.objects.filter(created_at__gte=begin, created_at__lt=end).order_by()
         self._slices = slices
         about: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(about))
-        columns: tuple[list[Any], ...] = tuple([] for _ in range(2 + len(TOKENS) + len(LATENCIES)))
+        columns: tuple[list[Any], ...] = tuple([] for _ in range(2 + len(OF_ROWS) + len(LATENCIES)))
         num_about = len(_ABOUT)
-        fields = (*_ABOUT, "created_at", *TOKENS, *LATENCIES.values())
+        fields = (*_ABOUT, "created_at", *OF_ROWS, *LATENCIES.values())
         for row in rows.values_list(*fields).iterator(chunk_size=5000):
             columns[0].append(about[row[:num_about]])
             for column, value in zip(columns[1:], row[num_about:], strict=True):
@@ -107,20 +107,21 @@ class _Rows:
         self._about = np.array(columns[0], dtype=np.int64)
         self._finest = [_finest(each) for each in about]
         self._start_s = np.array([int(at.timestamp()) for at in columns[1]], dtype=np.int64)
-        tokens = columns[2 : 2 + len(TOKENS)]
-        self._values = self._counted(np.array(tokens, dtype=np.float64).reshape(len(TOKENS), -1))
-        self._latencies = [np.array(each, dtype=np.float64) for each in columns[2 + len(TOKENS) :]]
+        values = np.array(columns[2 : 2 + len(OF_ROWS)], dtype=np.float64)
+        # What was not measured adds nothing.
+        self._values = self._counted(np.nan_to_num(values.reshape(len(OF_ROWS), -1)))
+        self._latencies = [np.array(each, dtype=np.float64) for each in columns[2 + len(OF_ROWS) :]]
 
     def __len__(self) -> int:
         return len(self._start_s)
 
-    def _counted(self, tokens: Numbers) -> Numbers:
+    def _counted(self, values: Numbers) -> Numbers:
         """All values that are added up, in the order of `SUMS`."""
         is_error = np.array([Outcome(each.outcome).is_error for each in self._finest], dtype=float)
         ones = np.ones(len(self._about))
         errors = is_error[self._about] if len(self._about) else ones
-        is_taken = (tokens[0] > 0).astype(np.float64)
-        return np.vstack([ones, errors, is_taken, tokens])
+        is_taken = (values[0] > 0).astype(np.float64)
+        return np.vstack([ones, errors, is_taken, values])
 
     def sums(self, unit_s: int) -> _Sums:
         """What they add to the roll-ups of units of this length, in all grains."""

@@ -107,6 +107,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
     num_image_tokens: int = 0
+    num_audio_tokens: int = 0
+    energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
     weighted_tokens: float = 0.0
     is_exact: bool = True  # False: known from the last checkpoint of a process that died

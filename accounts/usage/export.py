@@ -58,6 +58,7 @@ COLUMNS = (
     "num_prompt_tokens",
     "num_cached_tokens",
     "num_image_tokens",
+    "num_audio_tokens",
     "num_output_tokens",
     "num_reasoning_tokens",
     "weighted_tokens",
@@ -68,6 +69,7 @@ COLUMNS = (
     "total_ms",
     "num_request_bytes",
     "num_response_bytes",
+    "energy_mj",
     "is_exact",
 )
 

@@ -77,8 +77,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was used. Cached and image tokens are part of the prompt's, reasoning tokens of the
-    output's. Latencies are None where nothing was measured, or where they were not asked for."""
+    """What was used. Cached, image and audio tokens are part of the prompt's, reasoning tokens
+    of the output's. Energy is what was attributed, and 0 where nothing was measured. Latencies
+    are None where nothing was measured, or where they were not asked for."""
 
     num_requests: int = 0
     num_errors: int = 0
@@ -86,9 +87,11 @@ class Figures:
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
+    num_audio_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
     weighted_tokens: float = 0.0
+    energy_mj: int = 0  # millijoules
     first_token_ms: Percentiles | None = None
     inter_token_ms: Percentiles | None = None
     total_ms: Percentiles | None = None

@@ -46,13 +46,17 @@ SUMS = (
     "num_prompt_tokens",
     "num_cached_tokens",
     "num_image_tokens",
+    "num_audio_tokens",
     "num_output_tokens",
     "num_reasoning_tokens",
     "weighted_tokens",
+    "energy_mj",
 )
 """The columns of a roll-up that are added up."""
 
-TOKENS = SUMS[3:]
+OF_ROWS = SUMS[3:]
+"""Those of them that are columns of a row, too."""
+
 LATENCIES = {
     Latency.FIRST_TOKEN: "first_token_ms",
     Latency.INTER_TOKEN: "inter_token_ms",
@@ -88,8 +92,8 @@ class Tally:
         self.sums[0] += 1
         self.sums[1] += Outcome(row.outcome).is_error
         self.sums[2] += row.num_prompt_tokens > 0
-        for at, column in enumerate(TOKENS, start=3):
-            self.sums[at] += getattr(row, column)
+        for at, column in enumerate(OF_ROWS, start=3):
+            self.sums[at] += getattr(row, column) or 0
         for latency, column in LATENCIES.items():
             duration_ms = getattr(row, column)
             if duration_ms is not None:

@@ -157,6 +157,14 @@ class _Snapshot(Collector):
             "num_output_tokens": ("vinery_engine_output_tokens", "Tokens made and used."),
             "num_unused_tokens": ("vinery_engine_unused_tokens", "Tokens made for nobody."),
             "num_recoveries": ("vinery_engine_recoveries", "Steps that failed."),
+            "energy_j": (
+                "vinery_engine_energy_joules",
+                "This engine's part of what the machine's counters say, with idle energy.",
+            ),
+            "request_energy_j": (
+                "vinery_engine_request_energy_joules",
+                "The part of it that is attributed to requests.",
+            ),
         }
         return [self._family(CounterMetricFamily, key, *of) for key, of in names.items()]
 
@@ -169,6 +177,7 @@ class _Snapshot(Collector):
     ) -> Metric:
         family = kind(name, help_text, labels=["model"])
         for each in self._health:
-            if each.stats is not None:
-                family.add_metric([each.model], float(getattr(each.stats, field)))
+            value = None if each.stats is None else getattr(each.stats, field)
+            if value is not None:
+                family.add_metric([each.model], float(value))
         return family

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from serving.engine.energy.costs import Work
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline, TokenArray
 from serving.engine.rows import UnknownRows, assign
@@ -67,6 +68,7 @@ class Step:
 
     made: list[Made] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)  # empty unless they are wanted
 
 
 class Batch:
@@ -82,6 +84,7 @@ class Batch:
         self._blocks = SharedBlocks() if pipeline.has_cache else None
         self._num_failed_in_row = 0
         self.num_recoveries = 0
+        self.tells_works = False  # whether somebody wants to know what steps did for whom
 
     def __len__(self) -> int:
         return len(self._running) + len(self._suspects)
@@ -180,8 +183,20 @@ class Batch:
         self._num_failed_in_row = 0
         if not self._pipeline.has_tap:
             self._assume_read()
+        if self.tells_works:
+            self._note_works(result)
         self._collect(result)
         return result if self._pipeline.can_salt else _without_abandoned(result)
+
+    def _note_works(self, result: Step) -> None:
+        for generation in self._running:
+            num_computed, generation.num_computed = generation.num_computed, 0
+            if generation.is_answering:
+                # A step at which nobody looks makes a token for each answer.
+                result.works.append(Work(generation, 0, num_computed or generation.width))
+            else:
+                num_read = num_computed or (0 if self._pipeline.has_tap else 1)
+                result.works.append(Work(generation, num_read, 0))
 
     def _assume_read(self) -> None:
         """It cannot be seen how much was read: at least a token."""
@@ -203,6 +218,7 @@ class Batch:
         for generation, stretch in zip(running, stretches, strict=True):
             if stretch is None:
                 continue
+            generation.num_computed = stretch.num_tokens
             if generation.num_cached is None:
                 generation.num_cached = stretch.start
             if not generation.is_answering:

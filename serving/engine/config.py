@@ -121,6 +121,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: Path
     cache_dir: Path
     books_dir: Path | None = None  # where gateways of this host keep their books
+    sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
 

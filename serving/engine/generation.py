@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import structs
 
+from serving.engine.energy.share import Share
 from serving.engine.pipeline import Handle, TokenArray
 from serving.engine.watch import Watch
 from serving.transport.messages import Rejected, Submit, TokenLogprobs, TokenOutput
@@ -58,6 +59,8 @@ class Generation:
     num_proposed: int = 0  # of these all so far, and how many were taken
     num_accepted: int = 0
     is_beam_grown: bool = False  # in the step that is under way
+    num_computed: int = 0  # tokens that the step under way computes for it
+    share: Share | None = None  # of the energy; None: nothing is measured, or not yet
     # What went wrong with it alone in the step that is under way.
     failure: Exception | None = None
 
@@ -117,6 +120,7 @@ class Generation:
         """What is new, as the gateway learns of it; the first time with how it began."""
         unsent = tuple(self.tokens[self.num_sent :])
         logprobs = tuple(self.logprobs[self.num_sent :])
+        energy_j = None if self.share is None else self.share.tell()
         self.num_sent = len(self.tokens)
         if self.has_spoken or self.first_step_at is None:
             return TokenOutput(
@@ -126,6 +130,7 @@ class Generation:
                 logprobs=logprobs,
                 num_proposed=self.num_proposed,
                 num_accepted=self.num_accepted,
+                energy_j=energy_j,
             )
         self.has_spoken = True
         return TokenOutput(
@@ -139,6 +144,7 @@ class Generation:
             prompt_logprobs=self._prompt_logprobs,
             num_proposed=self.num_proposed,
             num_accepted=self.num_accepted,
+            energy_j=energy_j,
         )
 
     @property

@@ -25,6 +25,7 @@ from serving.engine.batch import Batch, Broken, Made, PipelineBroken, Step
 from serving.engine.compiling import SharedCompiler
 from serving.engine.config import EngineConfig
 from serving.engine.ended import Ended
+from serving.engine.energy.attribution import find_energy
 from serving.engine.generation import Generation
 from serving.engine.grammars import GrammarChecks
 from serving.engine.outbox import Outbox
@@ -85,6 +86,10 @@ class EngineLoop:
         self._num_output_tokens = 0
         self._num_unused_tokens = 0
         self._ended = Ended(config.books_dir)
+        self._energy = find_energy(
+            config.sysfs, config.socket_path.parent / "energy", config.device
+        )
+        self._batch.tells_works = self._energy is not None
         self._is_stopping = False
         self._is_orphan = False
         self._server: SocketServer | None = None
@@ -165,12 +170,16 @@ class EngineLoop:
 
     def _turn(self, server: SocketServer) -> None:
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_room)
+        if self._energy is not None and not has_work:
+            self._energy.end()
         for incoming in server.poll(0 if has_work else _IDLE_WAIT_S):
             self._receive(incoming)
         self._grammars.tick()
         self._expire()
         self._admit()
         if self._batch.has_work:
+            if self._energy is not None:
+                self._energy.begin()
             self._take_step(self._batch.step())
         else:
             self._outbox.send(num_streams=0)
@@ -360,6 +369,9 @@ class EngineLoop:
 
     def _take_step(self, step: Step) -> None:
         self._num_steps += 1
+        if self._energy is not None:
+            is_end = any(made.finish is not None for made in step.made)
+            self._energy.note(step.works, is_end=is_end)
         for made in step.made:
             self._count(made.generation, len(made.token_ids))
             self._outbox.add(made)
@@ -425,6 +437,8 @@ class EngineLoop:
             num_recoveries=self._batch.num_recoveries,
             cache_usage=self._pipeline.cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
+            energy_j=None if self._energy is None else self._energy.totals.used_j,
+            request_energy_j=None if self._energy is None else self._energy.totals.told_j,
         )
 
 

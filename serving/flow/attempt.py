@@ -286,9 +286,12 @@ class _Reading:
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
+        meter = self._job.meter
+        if output.energy_j is not None:
+            meter.energy_j = (meter.energy_j or 0.0) + output.energy_j
         if output.id not in self._open:
             return  # made before the engine heard that a stop string had ended this choice
-        reader, meter = self._readers[output.id], self._job.meter
+        reader = self._readers[output.id]
         events: list[Event] = []
         if output.queue_s is not None:
             counts_cached = output.id in self._counts_cached

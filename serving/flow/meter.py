@@ -19,6 +19,7 @@ class Meter:
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0
     num_accepted_tokens: int = 0
+    energy_j: float | None = None  # None: not measured
     queue_s: float | None = None
     prefill_s: float | None = None
     first_token_s: float | None = None
@@ -65,7 +66,8 @@ class Meter:
             self.queue_s, self.prefill_s = queue_s, prefill_s
 
     def restart(self) -> None:
-        """What a lost engine has made is not the client's to pay."""
+        """What a lost engine has made is not the client's to pay. The energy was used, though,
+        and is no price."""
         self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
         self.num_proposed_tokens = self.num_accepted_tokens = 0
         self.queue_s = self.prefill_s = self.first_token_s = None

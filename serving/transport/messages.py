@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 # A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -204,6 +204,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     # Tokens that were proposed ahead since the beginning, and those of them that were taken.
     num_proposed: int = 0
     num_accepted: int = 0
+    energy_j: float | None = None  # that it has used since its last output; None: not measured
 
 
 class StepOutputs(_Message, frozen=True):
@@ -235,6 +236,10 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
     last_token_age_s: float | None = None  # None: never made a token
+    # This engine's part of what the machine has used, and what of that it has told its requests;
+    # None: the machine has no counter.
+    energy_j: float | None = None
+    request_energy_j: float | None = None
 
 
 class Pong(_Message, frozen=True):

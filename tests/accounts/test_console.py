@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 from usage_builders import admission, settlement
 
+from accounts.console import words
 from accounts.limits.away import GuardedLimiter, WhenAway
 from accounts.limits.current import read_levels_with, read_state_with
 from accounts.limits.leases import Level
@@ -126,6 +127,33 @@ def test_the_overview_adds_up_the_period(alice: User) -> None:
     assert numbers(page(client, "/console/")) == ["2", "1", "22", "60"]
     assert numbers(page(client, "/console/?period=7d")) == ["3", "1", "33", "90"]
     assert tile(page(client, "/console/"), "total").endswith(" ms")
+
+
+def test_energy_is_told_where_it_was_measured(alice: User) -> None:
+    client = signed_in(alice)
+    store(used(alice, "r1"))
+    assert "nergy" not in page(client, "/console/")
+    assert "nergy" not in page(client, "/console/usage/")
+
+    store(used(alice, "r2", model="measured", energy_mj=7_200_000))
+    assert tile(page(client, "/console/"), "energy") == "2 Wh"
+    assert "1 Wh a request, 24.4 Wh for 1,000 tokens" in page(client, "/console/")
+    usage = page(client, "/console/usage/?by=model")
+    assert re.findall(r'data-name="Energy">(.*?)<', usage) == ["2 Wh", "", "2 Wh"]
+
+
+@pytest.mark.parametrize(
+    ("millijoules", "told"),
+    [
+        (40.0, "0.0111 mWh"),
+        (1_800_000, "500 mWh"),
+        (3_600_000, "1 Wh"),
+        (3_600_000_000, "1 kWh"),
+        (8.64e15, "2,400,000 kWh"),
+    ],
+)
+def test_energy_is_told_in_watt_hours(millijoules: float, told: str) -> None:
+    assert words.energy(millijoules) == told
 
 
 def test_people_see_their_own_and_leaders_their_organisation(

@@ -53,6 +53,7 @@ requests = st.builds(
     http_status=st.sampled_from([200, 404, 500, None]),
     num_output_tokens=st.integers(0, 2000),
     weighted_tokens=st.floats(0, 1e6),
+    energy_mj=st.none() | st.integers(0, 10**9),
     total_ms=st.none() | st.floats(0, 1e7),
     inter_token_ms=st.none() | st.floats(0, 1e4),
 )

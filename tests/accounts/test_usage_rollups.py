@@ -11,6 +11,7 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from accounts.usage import histogram, rollups
+from accounts.usage.balance import num_balanced
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.grains import Grain
 from accounts.usage.histogram import Latency
@@ -31,19 +32,27 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
 
 
 def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
-    store_settlements([request("r1", after=timedelta(hours=1, minutes=2, seconds=3))])
+    after = timedelta(hours=1, minutes=2, seconds=3)
+    store_settlements([request("r1", after=after, num_audio_tokens=4, energy_mj=250)])
 
     noon_s = int(NOON.timestamp())
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
-    assert [getattr(row, column) for column in rollups.SUMS] == [1, 0, 1, 11, 8, 0, 30, 20, 0.0]
+    sums = [getattr(row, column) for column in rollups.SUMS]
+    assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 0.0, 250]
     places = histogram.decode(bytes(row.histograms))
     assert places == {
         histogram.place_of(Latency.QUEUE, 0.5): 1,
         histogram.place_of(Latency.FIRST_TOKEN, 12.25): 1,
         histogram.place_of(Latency.TOTAL, 340.0): 1,
     }
+
+
+def test_a_request_of_which_no_energy_was_measured_adds_none() -> None:
+    store_settlements([request("r1", energy_mj=70), request("r2", energy_mj=None)])
+    assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
+    assert num_balanced(int((NOON - timedelta(hours=12)).timestamp())) == 2
 
 
 def test_requests_of_one_slice_share_a_row() -> None:

@@ -31,6 +31,8 @@ def test_a_settlement_becomes_a_row() -> None:
     }
     used = {
         "num_image_tokens": 5,
+        "num_audio_tokens": 4,
+        "energy_mj": 2_500_000_000_000,
         "prefill_ms": 10.5,
         "weighted_tokens": 12.5,
         "inter_token_ms": 7.5,

@@ -107,12 +107,13 @@ StartEngine = Callable[..., Any]
 @pytest.fixture
 def start_engine(tmp_path: Path) -> StartEngine:
     @asynccontextmanager
-    async def start(**options: Any) -> AsyncIterator[Gateway]:
+    async def start(name: str = "e", **options: Any) -> AsyncIterator[Gateway]:
         config = EngineConfig(
             name="tiny-chat",
             folder=TINY_CHAT,
             device="CPU",
-            socket_path=tmp_path / "e.sock",
+            socket_path=tmp_path / f"{name}.sock",
+            sysfs=tmp_path / "sys",
             cache_dir=tmp_path / "cache",
             max_context=2048,
             options=EngineOptions(**options),

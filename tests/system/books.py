@@ -32,6 +32,7 @@ class Row(NamedTuple):
     prefill_ms: float | None
     first_token_ms: float | None
     total_ms: float | None
+    energy_mj: int | None
 
 
 def rows(running: Running) -> list[Row]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.conftest import Running, until
-from tests.system.books import Row, execute, rows
+from tests.conftest import Running, run_platform, until
+from tests.engine.energy.counted import package, using
+from tests.system.books import Row, execute, metric, rows, wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -53,3 +55,25 @@ def test_its_time_is_told_in_parts_that_are_no_more_than_the_whole(running: Runn
     assert row.queue_ms >= 0
     assert row.prefill_ms > 0
     assert row.queue_ms + row.prefill_ms <= row.first_token_ms
+
+
+def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(
+    tmp_path: Path,
+) -> None:
+    counter = package(tmp_path / "sys")
+    environment = {"VINERY_SYSFS": str(tmp_path / "sys")}
+    with run_platform(tmp_path / "home", environment) as platform, using(counter, watts=50):
+        wait_until_seen(platform)
+        names = ("vinery_engine_energy_joules_total", "vinery_engine_request_energy_joules_total")
+        used_before_j, told_before_j = (metric(platform, name) for name in names)
+        counted_before_j = counter.energy_uj / 1e6
+        answers = [ask(platform, {}) for _ in range(20)]
+        energies = [row_of(platform, answer).energy_mj for answer in answers]
+        used_j, told_j = (metric(platform, name) for name in names)
+        counted_j = counter.energy_uj / 1e6 - counted_before_j
+
+    assert all(energies)
+    assert sum(filter(None, energies)) / 1000 == pytest.approx(told_j - told_before_j, abs=0.02)
+    # What was counted since the last reading, and while it was asked for, is a second's at most.
+    assert used_j - used_before_j == pytest.approx(counted_j, abs=50)
+    assert told_j - told_before_j < counted_j

@@ -6,6 +6,7 @@ be used raises `SettingError` with the variable's name.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
 VINERY_MODELS_DIR = BASE_DIR / "models"
+# Where the kernel tells of the machine: a container may have the host's mounted elsewhere.
+VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
 # -- Listening ------------------------------------------------------------------------
 

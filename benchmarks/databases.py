@@ -1,0 +1,94 @@
+"""A benchmark on each database: a new SQLite file, and a PostgreSQL server of its own if this
+machine has one installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.progress import tell
+
+_REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+
+def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
+    """Run `python -m MODULE --here ARGV` on each of them, in a process, because Django knows
+    one. Returns how they ended."""
+    statuses = []
+    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
+        Path(folder).chmod(0o755)  # the postgres user must reach its own in it
+        statuses.append(_run(module, argv, folder, f"sqlite:///{folder}/vinery.sqlite3"))
+        with _postgresql(Path(folder)) as url:
+            if url is None:
+                tell("PostgreSQL is not installed here, so only SQLite was measured")
+            else:
+                statuses.append(_run(module, argv, folder, url))
+    return statuses
+
+
+def set_up_django() -> None:
+    """In the process of a database: settings, and all tables."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def _run(module: str, argv: Sequence[str], folder: str, url: str) -> int:
+    environment = {
+        **os.environ,
+        "DATABASE_URL": url,
+        "VINERY_HOME": f"{folder}/home",
+        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
+    }
+    command = [sys.executable, "-m", module, "--here", *argv]
+    return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Iterator[str | None]:
+    """The URL of a throw-away server; None where there is no program for one."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found = str(programs[-1]) if programs else shutil.which("initdb")
+    if found is None:
+        yield None
+        return
+    data, socket_folder = folder / "postgresql", folder / "socket"
+    for each in (data, socket_folder):
+        each.mkdir()
+    as_owner: list[str] = []
+    if os.geteuid() == 0:  # as which PostgreSQL refuses to run
+        as_owner = ["runuser", "-u", "postgres", "--"]
+        owner = pwd.getpwnam("postgres")
+        for each in (data, socket_folder):
+            os.chown(each, owner.pw_uid, owner.pw_gid)
+    port = _free_port()
+    pg_ctl = [*as_owner, str(Path(found).with_name("pg_ctl")), "-D", str(data), "-s", "-w"]
+    initdb = [*as_owner, found, "-D", str(data), "-A", "trust", "-U", "vinery", "-E", "UTF8"]
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {socket_folder}"
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    log = str(data / "log")
+    subprocess.run([*pg_ctl, "-l", log, "-o", options, "start"], check=True, cwd=folder)
+    try:
+        yield f"postgres://vinery@127.0.0.1:{port}/postgres"
+    finally:
+        subprocess.run([*pg_ctl, "-m", "immediate", "stop"], check=True, cwd=folder)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,93 @@
+"""Engines of one machine know how long the others have worked, and when they are gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serving.engine.energy.busy import BusyBoard
+
+OTHER = """
+import sys
+from pathlib import Path
+from serving.engine.energy.busy import BusyBoard
+board = BusyBoard(Path(sys.argv[1]))
+print("here", flush=True)
+for line in sys.stdin:
+    word, at = line.split()
+    (board.work if word == "work" else board.rest)(float(at))
+    print("done", flush=True)
+"""
+
+
+class Other:
+    """An engine in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert self._hear() == "here"
+
+    def work(self, since: float) -> None:
+        self._say(f"work {since}")
+
+    def rest(self, until: float) -> None:
+        self._say(f"rest {until}")
+
+    def die(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+        assert self._hear() == "done"
+
+    def _hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[Other]:
+    command = [sys.executable, "-c", OTHER, str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        other = Other(process)
+        yield other
+        other.die()
+
+
+def test_one_alone_has_nobody_beside_it(tmp_path: Path) -> None:
+    board = BusyBoard(tmp_path)
+    board.work(10.0)
+    board.rest(11.0)
+    assert (board.others_s(20.0), board.num_engines) == (0, 1)
+
+
+def test_what_another_has_worked_is_seen_also_in_the_middle(tmp_path: Path) -> None:
+    board = BusyBoard(tmp_path)
+    with another(tmp_path) as other:
+        assert board.others_s(10.0) == 0
+        assert board.num_engines == 2
+        other.work(11.0)
+        assert board.others_s(12.0) == 1.0
+        other.rest(12.5)
+        assert board.others_s(14.0) == 0.5
+        assert board.others_s(15.0) == 0
+
+
+def test_one_that_is_killed_while_it_works_is_forgotten(tmp_path: Path) -> None:
+    board = BusyBoard(tmp_path)
+    with another(tmp_path) as other:
+        board.others_s(10.0)
+        other.work(10.0)
+        assert board.others_s(10.5) == 0.5
+        other.die()
+        board.others_s(12.0)  # looks who is there
+        assert board.others_s(13.0) == 0
+        assert board.num_engines == 1
+        assert len(list(tmp_path.glob("*.busy"))) == 1

@@ -1,0 +1,52 @@
+"""A step is divided by what its tokens cost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.energy.costs import StepCosts, Work
+from tests.engine.in_process import generation
+
+ONE = generation("one")
+
+
+def works(*counts: tuple[int, int]) -> list[Work]:
+    return [Work(ONE, num_read, num_made) for num_read, num_made in counts]
+
+
+def test_answers_share_a_step_alike() -> None:
+    assert StepCosts().divide(0.4, works((0, 1), (0, 1))) == pytest.approx([0.2, 0.2])
+
+
+def test_prompts_share_a_step_by_what_was_read() -> None:
+    assert StepCosts().divide(1.0, works((30, 0), (10, 0))) == pytest.approx([0.75, 0.25])
+
+
+def test_what_an_answer_and_a_prompt_cost_is_learned() -> None:
+    costs = StepCosts()
+    for _ in range(50):
+        costs.divide(0.010, works((0, 1)))  # 10 ms a token
+        costs.divide(0.110, works((100, 0), (0, 1)))  # 1 ms to read one
+    read_s, made_s = costs.divide(0.110, works((100, 0), (0, 1)))
+    assert read_s == pytest.approx(0.100, rel=0.01)
+    assert made_s == pytest.approx(0.010, rel=0.01)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(1e-6, 100),
+        st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 8)), min_size=1, max_size=6),
+    ),
+    min_size=1,
+)
+
+
+@given(STEPS)
+def test_the_parts_are_always_the_whole(steps: list[tuple[float, list[tuple[int, int]]]]) -> None:
+    costs = StepCosts()
+    for step_s, counts in steps:
+        parts = costs.divide(step_s, works(*counts))
+        assert min(parts) >= 0
+        assert sum(parts) == pytest.approx(step_s)

@@ -1,0 +1,63 @@
+"""Which of the kernel's counters are read, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving.engine.energy.counters import gpu_counters, package_counters
+from tests.engine.energy.counted import RANGE_UJ, card, package, zone
+
+
+def test_it_tells_what_was_used_since_it_was_last_asked(tmp_path: Path) -> None:
+    first = package(tmp_path, energy_uj=123_456)
+    (counter,) = package_counters(tmp_path)
+    assert counter.read_j() == 0
+    first.use(1.5)
+    assert counter.read_j() == pytest.approx(1.5)
+    assert counter.read_j() == 0
+
+
+def test_a_counter_that_begins_anew_goes_on(tmp_path: Path) -> None:
+    first = package(tmp_path, energy_uj=RANGE_UJ - 1_000_000)
+    (counter,) = package_counters(tmp_path)
+    first.use(3)
+    assert first.energy_uj > RANGE_UJ
+    assert counter.read_j() == pytest.approx(3)
+
+
+def test_nothing_is_counted_twice(tmp_path: Path) -> None:
+    package(tmp_path, 0)
+    package(tmp_path, 1)
+    package(tmp_path, 0, kind="intel-rapl-mmio")
+    zone(tmp_path, "intel-rapl:0:0", "core")
+    zone(tmp_path, "intel-rapl:2", "psys")
+    assert len(package_counters(tmp_path)) == 2
+
+
+def test_a_counter_that_may_not_be_read_is_left_out(tmp_path: Path) -> None:
+    package(tmp_path, 0)
+    damaged = package(tmp_path, 1)
+    damaged.use(1)
+    (tmp_path / "class/powercap/intel-rapl:1/energy_uj").write_text("no number\n")
+    assert len(package_counters(tmp_path)) == 1
+    assert package_counters(tmp_path / "none") == []
+
+
+def test_a_reading_that_fails_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    first = package(tmp_path)
+    (counter,) = package_counters(tmp_path)
+    file = tmp_path / "class/powercap/intel-rapl:0/energy_uj"
+    file.write_text("")
+    assert counter.read_j() == 0
+    first.use(2)
+    assert counter.read_j() == pytest.approx(2)
+
+
+def test_graphics_cards_of_intel_are_counted(tmp_path: Path) -> None:
+    used = card(tmp_path, 0, "xe")
+    card(tmp_path, 1, "coretemp")
+    (counter,) = gpu_counters(tmp_path)
+    used.use(0.25)
+    assert counter.read_j() == pytest.approx(0.25)
