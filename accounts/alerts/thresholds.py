@@ -75,7 +75,8 @@ def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
 
 
 def _told(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
-    """What there are alerts of. Windows are few: those of a day or month in some time zones."""
+    """What there are alerts of. Windows are few: those of a day, a week or a month in some time
+    zones."""
     starts = {quota.window_start for quota in quotas}
     known = Alert.objects.filter(window_start__in=starts).order_by()
     return set(known.values_list("limit_id", "window_start", "percent"))

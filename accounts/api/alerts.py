@@ -45,7 +45,7 @@ from accounts.models import (
 
 
 class QuotaBody(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """A limit of a day, of a month or for ever, as it stands."""
+    """A limit of a day, a week, a month or for ever, as it stands."""
 
     used = serializers.IntegerField(help_text="Of the window, from the books.")
     left = serializers.IntegerField(help_text="0 when it is used up.")
@@ -61,7 +61,15 @@ class QuotaBody(serializers.ModelSerializer):  # type: ignore[type-arg]
         model = Limit
         fields = [
             *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
-            *("is_shadow", "used", "left", "window_start", "resets_at", "runs_out_at"),
+            *(
+                "week_start",
+                "is_shadow",
+                "used",
+                "left",
+                "window_start",
+                "resets_at",
+                "runs_out_at",
+            ),
         ]
 
     def to_representation(self, instance: Any) -> Any:

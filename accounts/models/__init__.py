@@ -9,6 +9,7 @@ from accounts.models.limits import (
     LimitScope,
     LimitWindow,
     ModelWeight,
+    WeekStart,
 )
 from accounts.models.people import (
     Membership,
@@ -57,4 +58,5 @@ __all__ = [
     "User",
     "UserManager",
     "Webhook",
+    "WeekStart",
 ]

@@ -117,6 +117,14 @@ def test_a_window_is_that_of_the_limits_time_zone(search: Project) -> None:
     assert check(NOON - timedelta(hours=1, minutes=1)) == [50]
 
 
+def test_a_week_begins_on_the_limits_day(search: Project) -> None:
+    tokens_a_day(search, window="week", week_start=NOON.strftime("%A").lower())
+    use(600, search, NOON - timedelta(days=1))
+
+    assert check() == []
+    assert check(NOON - timedelta(hours=23)) == [50]
+
+
 def test_several_thresholds_at_once_are_all_kept_and_told_in_one_message(
     search: Project, acme: Organization
 ) -> None:

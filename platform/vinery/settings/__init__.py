@@ -279,6 +279,7 @@ SPECTACULAR_SETTINGS = {
         "LimitScope": "accounts.models.LimitScope",
         "LimitMetric": "accounts.models.LimitMetric",
         "LimitWindow": "accounts.models.LimitWindow",
+        "WeekStart": "accounts.models.WeekStart",
         "DeliveryState": "accounts.models.DeliveryState",
         "KeyState": "accounts.models.keys.STATES",
         "Break": "accounts.audit.Break",

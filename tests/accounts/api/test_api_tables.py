@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -216,6 +217,19 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
+def test_a_limit_of_a_week_tells_and_changes_its_first_day(root: Api) -> None:
+    body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
+    told = root.post("limits/", body)
+    path = f"limits/{told['id']}/"
+
+    assert told["week_start"] == "monday"
+    assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
+    [quota] = root.get("quotas/")["data"]
+    since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
+    assert (quota["week_start"], since.strftime("%A")) == ("sunday", "Sunday")
+    assert until - since == timedelta(days=7)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -225,6 +239,10 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
         ({"metric": "concurrency"}, "window"),
         ({"window": "none"}, "window"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"week_start": "sunday"}, "week_start"),
+        ({"window": "month", "week_start": "sunday"}, "week_start"),
+        ({"window": "week", "week_start": "Sunday"}, "week_start"),
+        ({"window": "week", "week_start": 0}, "week_start"),
         ({"scope": "model"}, "model"),
         ({"scope": "key", "scope_id": 99}, "scope_id"),
         ({"scope": "key"}, "scope_id"),
