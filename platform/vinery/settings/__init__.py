@@ -23,6 +23,10 @@ VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
+# With less room than that where data lives, `/readyz` says so.
+VINERY_MIN_FREE_DISK_BYTES = (
+    env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000) * 1024 * 1024
+)
 VINERY_MODELS_DIR = BASE_DIR / "models"
 
 # -- Listening ------------------------------------------------------------------------
@@ -72,7 +76,7 @@ SECURE_SSL_REDIRECT = _IS_BEHIND_TLS
 # The proxy must set this header itself, and drop it when a client sends it.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _IS_BEHIND_TLS else None
 # Probes come without the proxy; an API client would lose its body on a redirect.
-SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|metrics)$", r"^(v1|v2|v3|api)/"]
+SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|startupz|metrics)$", r"^(v1|v2|v3|api)/"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _IS_BEHIND_TLS else 0
 # Other names of the domain, and browsers' preload lists, are for the domain's owner.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
