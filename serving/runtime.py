@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
+from accounts.errors import DATABASE_AWAY
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
 from accounts.usage.ledger import UsageLedger
@@ -182,8 +183,11 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(self._snapshots, _then_close, work)
-        except Error:
+        except DATABASE_AWAY:
             self.database.failed()
+            raise
+        except Error:  # it answers, if only with a complaint
+            self.database.answered()
             raise
         self.database.answered()
         return result

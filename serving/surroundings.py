@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# The snapshots are read every 0.4 s; one that takes so long has met a database that is away.
-_DATABASE_PATIENCE_S: Final = 5.0
+# The snapshots are read every 0.4 s. One that takes so long has met a database that is away, and
+# not only a machine that is busy: pages are refused by this.
+_DATABASE_PATIENCE_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0
 _DISK_PATIENCE_S: Final = 3 * DISK_INTERVAL_S
 _MIB: Final = 1024 * 1024

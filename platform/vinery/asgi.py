@@ -23,6 +23,7 @@ from serving.core.errors import Unavailable  # noqa: E402
 from serving.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.routing import api_application  # noqa: E402
 from serving.runtime import Runtime, runtime  # noqa: E402
+from vinery.away import ask_whether_away  # noqa: E402
 from vinery.health import HealthApplication  # noqa: E402
 
 log = logging.getLogger(__name__)
@@ -86,4 +87,5 @@ async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None
 # The console tells what is left of limits, and knows nothing of serving.
 read_levels_with(runtime().limits.limiter.levels)
 read_state_with(lambda: runtime().limits.state)
+ask_whether_away(lambda: runtime().database.is_away)
 application = Application(runtime(), cast(App, django_application))

@@ -19,6 +19,8 @@ from tests.system.limiting import ask
 
 pytestmark = pytest.mark.system
 
+PAGES = ("", "admin/", "accounts/login/", "accounts/", "console/", "console/keys/", "api/keys/")
+
 
 @pytest.fixture(scope="module")
 def relay() -> Relay:
@@ -81,6 +83,29 @@ def test_it_serves_on_and_says_what_is_away(platform: Running, relay: Relay, how
         assert ask(platform).status_code == 200
         assert probe(platform, "livez") == {"status": "alive"}
         assert metric(platform, "vinery_usage_backlog_bytes") > 0
+
+
+@pytest.mark.parametrize("how", ["cut", "blocked"])
+def test_every_door_that_needs_it_says_so(platform: Running, relay: Relay, how: str) -> None:
+    with without_database(platform, relay, how):
+        answers = {path: said(platform, path) for path in PAGES}
+
+        assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(
+            PAGES, 503
+        )
+        for path, answer in answers.items():
+            assert answer.headers["retry-after"] == "5"
+            assert "The database does not answer" in answer.text
+            is_page = answer.headers["content-type"].startswith("text/html")
+            assert is_page != path.startswith("api/")
+        # What needs no database is there.
+        assert said(platform, "static/admin/css/base.css").status_code == 200
+        key = {"authorization": f"Bearer {platform.api_key}"}
+        models = httpx.get(f"{platform.base_url}/v1/models", headers=key, timeout=30)
+        assert [each["id"] for each in models.json()["data"]] == ["tiny-chat"]
+
+    assert said(platform, "accounts/login/").status_code == 200
+    assert said(platform, "api/keys/").status_code == 401
 
 
 def test_what_was_used_meanwhile_is_in_the_books(platform: Running) -> None:

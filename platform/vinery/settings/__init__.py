@@ -107,6 +107,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "vinery.static.StaticFilesMiddleware",
+    "vinery.away.database_middleware",
     "accounts.signin.sessions.SignedSessionMiddleware",
     "vinery.hosts.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
