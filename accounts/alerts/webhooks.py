@@ -33,7 +33,7 @@ from django.utils import timezone
 
 from accounts import audit
 from accounts.alerts.addresses import Refused, Target, check_url, resolve
-from accounts.models import Alert, Organization, Webhook
+from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
 from accounts.sealing import cipher
 
 TIMEOUT_S: Final = 10.0
@@ -41,6 +41,7 @@ USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
 _PURPOSE: Final = b"vinery webhooks"
+_KEY_EVENTS: Final = {KeyEvent.EXPIRES: "key.expires_soon"}
 
 
 class NotDelivered(Exception):
@@ -89,8 +90,29 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-def event_of(alert: Alert) -> dict[str, Any]:
+def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
     """What receivers are told."""
+    return _of_alert(subject) if isinstance(subject, Alert) else _of_reminder(subject)
+
+
+def _of_reminder(reminder: KeyReminder) -> dict[str, Any]:
+    return {
+        "id": f"evt_key_{reminder.pk}",
+        "type": _KEY_EVENTS[KeyEvent(reminder.event)],
+        "created_at": reminder.created_at.isoformat(),
+        "data": {
+            "key_id": reminder.key_id,
+            "name": reminder.key_name,
+            "hint": reminder.hint,
+            "owner": reminder.owner_name,
+            "project": reminder.project_name,
+            "happens_at": reminder.happens_at.isoformat(),
+            "days_before": reminder.days_before,
+        },
+    }
+
+
+def _of_alert(alert: Alert) -> dict[str, Any]:
     resets_at, runs_out_at = alert.resets_at, alert.runs_out_at
     return {
         "id": f"evt_alert_{alert.pk}",

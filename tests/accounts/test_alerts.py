@@ -44,16 +44,6 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-@pytest.fixture
-def acme(db: None) -> Organization:
-    return changes.add(Organization(name="Acme"))
-
-
-@pytest.fixture
-def search(acme: Organization) -> Project:
-    return changes.add(Project(organization=acme, name="search"))
-
-
 def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
     limit = Limit(scope="project", scope_id=project.pk, metric="tokens", window="day")
     for name, value in {"amount": amount, **more}.items():

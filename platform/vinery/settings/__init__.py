@@ -236,6 +236,8 @@ VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_m
 
 # At which percentages of a quota people are told, unless a limit has its own.
 VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
+# How many days before a key ends its owner is told.
+VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Where webhooks may go besides the public internet, and without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
@@ -315,6 +317,7 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
     "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
     "check-quotas": {"task": "accounts.tasks.check_quotas", "schedule": 60.0},
+    "check-keys": {"task": "accounts.tasks.check_keys", "schedule": 300.0},
     "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
     "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
 }
