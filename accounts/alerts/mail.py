@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.models import Alert, KeyReminder, LimitMetric, User
+from accounts.models import Alert, KeyEvent, KeyReminder, LimitMetric, User
+
+_ADVICE: Final = {
+    KeyEvent.EXPIRES: "What calls with it is refused from then on, and what it is running ends. "
+    "Rotate it, make a new one, or move its end.",
+    KeyEvent.ROTATION: "Rotating makes a new key that may do the same; the old one can go on for "
+    "as long as it takes to replace it everywhere.",
+}
 
 
 def send(user: User, about: Alert | KeyReminder) -> None:
@@ -23,12 +31,12 @@ def told(about: Alert | KeyReminder) -> tuple[str, str]:
 
 def _of_reminder(reminder: KeyReminder) -> tuple[str, str]:
     name = " ".join(reminder.key_name.split())
-    subject = f"API key {name} expires at {_time(reminder.happens_at)}"
+    what = f"{reminder.get_event_display()} at {_time(reminder.happens_at)}"
+    subject = f"API key {name} {what}"
     lines = [
         f"The API key {name} ({reminder.hint}) of {reminder.owner_name}, in "
-        f"{reminder.project_name}, expires at {_time(reminder.happens_at)}.",
-        "What calls with it is refused from then on, and what it is running ends. Rotate it, make "
-        "a new one, or move its end.",
+        f"{reminder.project_name}, {what}.",
+        _ADVICE[KeyEvent(reminder.event)],
     ]
     if settings.VINERY_PUBLIC_URL:
         lines.append(f"{settings.VINERY_PUBLIC_URL}/console/keys/")

@@ -23,7 +23,8 @@ def living_keys() -> QuerySet[ApiKey]:
 
 def moments_of(key: ApiKey) -> dict[KeyEvent, datetime]:
     """What is to come, and when."""
-    return {KeyEvent.EXPIRES: key.expires_at} if key.expires_at else {}
+    moments = {KeyEvent.EXPIRES: key.expires_at, KeyEvent.ROTATION: key.rotation_due_at}
+    return {event: moment for event, moment in moments.items() if moment is not None}
 
 
 def holds(reminder: KeyReminder) -> bool:

@@ -1,4 +1,4 @@
-"""Which keys end soon: their owners are told some days before, once.
+"""Which keys end soon, or are due to be rotated: their owners are told some days before, once.
 
 As with quotas, any number of processes may look at the same time: a unique constraint lets one
 of them write the reminder, and the messages are written with it or not at all.
@@ -27,7 +27,8 @@ def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[K
     if not days:
         return []
     horizon = now + timedelta(days=max(days))
-    keys = living_keys().filter(expires_at__gt=now, expires_at__lte=horizon)
+    ends = Q(expires_at__gt=now, expires_at__lte=horizon)
+    keys = living_keys().filter(ends | Q(rotate_every_days__isnull=False))
     due = [
         (key, event, moment, lead)
         for key in keys.select_related("owner", "project__organization")

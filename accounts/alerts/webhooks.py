@@ -41,7 +41,10 @@ USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
 _PURPOSE: Final = b"vinery webhooks"
-_KEY_EVENTS: Final = {KeyEvent.EXPIRES: "key.expires_soon"}
+_KEY_EVENTS: Final = {
+    KeyEvent.EXPIRES: "key.expires_soon",
+    KeyEvent.ROTATION: "key.rotation_due_soon",
+}
 
 
 class NotDelivered(Exception):

@@ -111,6 +111,7 @@ class KeyEvent(models.TextChoices):
     """What becomes of a key at a moment that is known before."""
 
     EXPIRES = "expires", "expires"
+    ROTATION = "rotation", "is due to be rotated"
 
 
 class KeyReminder(models.Model):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import openai
 import pytest
 from django.core import mail
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
+from together import four_at_once
 from usage_builders import NOON
 from webhook_receiver import Receiver, receiving
 
@@ -185,21 +184,7 @@ def test_a_paused_key_may_be_resumed_and_is_told_of(olga: User, search: Project)
 @pytest.mark.django_db(transaction=True)
 def test_many_processes_write_each_reminder_once(olga: User, search: Project) -> None:
     key_of(olga, search)
-    found: list[int] = []
-    start = threading.Barrier(4)
-
-    def look() -> None:
-        start.wait()
-        try:
-            found.extend(check(END - DAY))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = four_at_once(lambda: check(END - DAY))
 
     assert found == [1]
     assert Delivery.objects.count() == 1
