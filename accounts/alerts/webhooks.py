@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts import audit
+from accounts import audit, sealing
 from accounts.alerts.addresses import Refused, Target, check_url, resolve
 from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
 from accounts.sealing import cipher
@@ -65,6 +65,12 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 def seal(secret: str) -> str:
     """For the database."""
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
+
+
+def resealed(sealed: str) -> str:
+    """The same secret under the newest of Django's keys. Raises
+    `cryptography.fernet.InvalidToken`."""
+    return sealing.resealed(_PURPOSE, sealed)
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:

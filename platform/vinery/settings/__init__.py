@@ -49,6 +49,7 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 # -- Secrets and access ---------------------------------------------------------------
 
 SECRET_KEY = secret_files.django_key(HOME)
+SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH", default=True)
 DEBUG = env.on_off("VINERY_DEBUG", default=False)
