@@ -15,6 +15,7 @@ from django.views import csrf, defaults
 
 from accounts.console.errors import error_page, is_console, old_form_page
 from accounts.errors import DATABASE_AWAY
+from accounts.signin.pages import guarded
 from serving.core.errors import InvalidRequest, NotFound, ServingError, Unavailable
 from serving.views import error_response
 
@@ -77,7 +78,7 @@ def database_away(request: HttpRequest) -> HttpResponse:
         return error_page(request, 503)
     if _is_for_people(request) or request.path == "/":
         # Without the request: who looks is a row, too.
-        return HttpResponse(render_to_string("503.html"), status=503)
+        return guarded(HttpResponse(render_to_string("503.html"), status=503))
     return error_response(DatabaseAway("The database does not answer. Try again in a moment."))
 
 

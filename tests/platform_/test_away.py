@@ -48,6 +48,16 @@ def test_a_page_is_refused_without_asking_the_database(path: str) -> None:
 
 
 @pytest.mark.usefixtures("noticed")
+@pytest.mark.parametrize("path", PAGES)
+def test_such_a_page_is_guarded_as_others_are(path: str) -> None:
+    headers = Client().get(path).headers
+
+    assert headers["Content-Security-Policy"].startswith("default-src 'none';")
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "no-store" in headers["Cache-Control"]
+
+
+@pytest.mark.usefixtures("noticed")
 @pytest.mark.django_db
 def test_programs_are_told_in_json_without_asking_the_database() -> None:
     with connection.execute_wrapper(no_query):
