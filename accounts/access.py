@@ -25,6 +25,7 @@ from accounts.models import (
     Alert,
     ApiKey,
     AuditEntry,
+    KeyReminder,
     Limit,
     LimitMetric,
     LimitScope,
@@ -205,6 +206,9 @@ class Access:
             limits = self._limits_condition() & ~_BIND_EVERYBODY
             known = Limit.objects.filter(limits).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
+        if model is KeyReminder:
+            seen = self.rows(ApiKey).order_by().values("pk")
+            return Q(organization_id__in=self.organizations) | Q(key_id__in=seen)
         if model is Webhook:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:

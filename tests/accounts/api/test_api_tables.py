@@ -19,8 +19,10 @@ from accounts.alerts.webhooks import make as make_webhook
 from accounts.keys import NewKey
 from accounts.models import (
     Alert,
+    ApiKey,
     AuditEntry,
     Delivery,
+    KeyReminder,
     Limit,
     Membership,
     ModelWeight,
@@ -35,7 +37,7 @@ from accounts.models import (
 Keys = Callable[..., NewKey]
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
-    *("refusals", "audit", "quotas", "alerts", "webhooks"),
+    *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks"),
 )
 
 
@@ -77,6 +79,23 @@ def alert(place: Place, number: int = 0) -> Alert:
     return made
 
 
+def reminder(place: Place, key: ApiKey) -> KeyReminder:
+    made = KeyReminder.objects.create(
+        key_id=key.pk,
+        organization_id=place.organization.pk,
+        event="expires",
+        happens_at=timezone.now(),
+        days_before=1,
+        key_name=key.name,
+        hint=key.hint,
+        owner_name=key.owner.username,
+        project_name=str(place.one),
+        created_at=timezone.now(),
+    )
+    Delivery.objects.create(reminder=made, user=key.owner, due_at=timezone.now())
+    return made
+
+
 def webhook(place: Place) -> Webhook:
     made, _ = make_webhook("pager", "https://hooks.example.com/", place.organization)
     return changes.add(made)
@@ -95,6 +114,7 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "refusals": refuse(place).pk,
         "quotas": limit("key", key.pk, window="day").pk,
         "alerts": alert(place).pk,
+        "key-reminders": reminder(place, key).pk,
         "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
