@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.errors import KeyRefused, NotAllowed
+from accounts.errors import DATABASE_AWAY, KeyRefused, NotAllowed
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ def _response(error: Exception) -> Response | None:
             return _answer(404, "There is nothing of that id here, or not for you.")
         case exceptions.ValidationError():
             return _invalid(error.detail)
-        case OperationalError() | InterfaceError():
+        case _ if isinstance(error, DATABASE_AWAY):
             log.warning("the database is away: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
-from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weights, Window
+from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.models import Limit, LimitScope, ModelWeight
 
 log = logging.getLogger(__name__)
@@ -127,6 +127,7 @@ def rule_of(limit: Limit) -> Rule:
         amount=min(limit.amount, MAX_AMOUNT),
         time_zone=limit.time_zone,
         is_shadow=limit.is_shadow,
+        week_start=Weekday(limit.week_start),
     )
 
 

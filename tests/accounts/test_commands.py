@@ -346,6 +346,26 @@ def test_a_limit_set_anew_keeps_what_is_not_named(vinery_: Vinery) -> None:
     assert kept("--amount", "8", "--time-zone", "UTC") == (8, "UTC", False, None)
 
 
+def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
+    kind = ("limit", "set", "--platform", "--metric", "tokens", "--window", "week")
+
+    def begins(*words: str) -> str:
+        assert vinery_(*kind, "--amount", "9", *words).status == 0
+        (row,) = vinery_("limit", "list", "--json").rows
+        assert row["window"] == "week"
+        return str(row["week_start"])
+
+    assert begins() == "monday"
+    assert begins("--week-start", "sunday") == "sunday"
+    assert begins() == "sunday"
+    assert "sunday" in vinery_("limit", "list").out
+
+    (row,) = vinery_("limit", "quotas", "--json").rows
+    since = datetime.fromisoformat(row["since"])
+    assert (since.strftime("%A"), since.hour) == ("Sunday", 0)
+    assert datetime.fromisoformat(row["resets"]) - since == timedelta(days=7)
+
+
 def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
     words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
     vinery_(*words, "tokens", "--window", "day")
@@ -361,8 +381,12 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day or a month."),
+        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day, a week or a month."),
         (("--metric", "concurrency", "--window", "day", "--amount", "9"), "at any time"),
+        (
+            ("--metric", "tokens", "--window", "day", "--amount", "1", "--week-start", "sunday"),
+            "Only a limit of a week has a first day",
+        ),
         (("--metric", "tokens", "--window", "day", "--amount", "0"), "greater than or equal to 1"),
         (
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--time-zone", "Mars"),

@@ -289,6 +289,7 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
 ) -> None:
     limit = _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
     _limit(alice, LimitMetric.TOKENS, LimitWindow.MINUTE, 1000)
+    _limit(alice, LimitMetric.TOKENS, LimitWindow.WEEK, 5000, week_start="sunday")
     _limit(bob, LimitMetric.TOKENS, LimitWindow.MINUTE, 777)
     claim = Claim("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
     async_to_sync(limiter.acquire)(claim)
@@ -299,6 +300,9 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
     assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
     assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
     assert cells[4:7] == [("Limit", "1,000"), ("Used", "0"), ("Left", "1,000")]
+    assert cells[8:11] == [("Limit", "5,000"), ("Used", "0"), ("Left", "5,000")]
+    assert re.fullmatch(r"In .*, with the next week of UTC, on a Sunday", cells[11][1])
+    assert "tokens per week" in text
     assert "777" not in text
 
 
@@ -391,10 +395,9 @@ def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) ->
     assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
 
 
-def _limit(user: User, metric: str, window: str, amount: int) -> Limit:
-    return Limit.objects.create(
-        scope=LimitScope.USER, scope_id=user.pk, metric=metric, window=window, amount=amount
-    )
+def _limit(user: User, metric: str, window: str, amount: int, **more: Any) -> Limit:
+    whose = {"scope": LimitScope.USER, "scope_id": user.pk}
+    return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)
 
 
 def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(

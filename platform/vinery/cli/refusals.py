@@ -85,7 +85,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", metavar="METRIC", help="only by limits of this metric")
     parser.add_argument(
-        "--window", choices=("minute", "day", "month", "none"), help="only by limits of this window"
+        "--window",
+        choices=("minute", "day", "week", "month", "none"),
+        help="only by limits of this window",
     )
     parser.add_argument(
         "--shadow",

@@ -11,6 +11,7 @@ from api_client import Api, Place, with_key
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from accounts import changes
 from accounts.keys import NewKey, find_key, revoke_key
@@ -40,6 +41,47 @@ def test_a_key_is_made_and_its_secret_told_once(member: Api, ours: Place) -> Non
     assert read == {name: value for name, value in made.items() if name != "secret"}
     assert made["secret"] not in str(member.get("keys/"))
     assert key.digest not in str(read)
+
+
+def test_a_key_is_to_be_rotated_and_says_when(admin: Api, ours: Place) -> None:
+    days = {"rotate_every_days": 90, "rotation_grace_days": 7}
+    made = admin.post("keys/", {"name": "crawler", "project": ours.one.pk, **days})
+    path = f"keys/{made['id']}/"
+
+    key = ApiKey.objects.get(pk=made["id"])
+    assert parse_datetime(made["rotation_due_at"]) == key.rotation_due_at
+    assert made["is_rotation_overdue"] is False
+    assert parse_datetime(made["expires_at"]) == key.expires_at
+    # All that was read can be sent back.
+    sent = {name: made[name] for name in (*days, "expires_at")}
+    assert admin.patch(path, sent)["expires_at"] == made["expires_at"]
+
+    ApiKey.objects.filter(pk=key.pk).update(created_at=timezone.now() - timedelta(days=91))
+    assert admin.get(path)["is_rotation_overdue"] is True
+    assert admin.post(f"{path}rotate/")["is_rotation_overdue"] is False
+    assert admin.get(path)["rotation_due_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "param"),
+    [
+        ({"rotate_every_days": 0}, "rotate_every_days"),
+        ({"rotate_every_days": 10**30}, "rotate_every_days"),
+        ({"rotate_every_days": "often"}, "rotate_every_days"),
+        ({"rotation_grace_days": 7}, "rotation_grace_days"),
+        (
+            {"rotate_every_days": 9, "rotation_grace_days": 7, "expires_at": "2999-01-01T00:00Z"},
+            "expires_at",
+        ),
+        ({"rotation_due_at": "2999-01-01T00:00Z"}, "rotation_due_at"),
+    ],
+)
+def test_days_that_cannot_be_meant_are_refused_by_name(
+    admin: Api, ours: Place, key_in: Keys, values: dict[str, Any], param: str
+) -> None:
+    whole = {"name": "crawler", "project": ours.one.pk, **values}
+    assert admin.refusal("POST", "keys/", whole)[2] == param
+    assert admin.refusal("PATCH", f"keys/{key_in(ours.one).key.pk}/", values)[2] == param
 
 
 def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> None:

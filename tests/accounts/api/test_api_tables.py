@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from accounts.alerts.webhooks import make as make_webhook
 from accounts.keys import NewKey
 from accounts.models import (
     Alert,
+    ApiKey,
     AuditEntry,
     Delivery,
+    KeyReminder,
     Limit,
     Membership,
     ModelWeight,
@@ -34,7 +37,7 @@ from accounts.models import (
 Keys = Callable[..., NewKey]
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
-    *("refusals", "audit", "quotas", "alerts", "webhooks"),
+    *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks"),
 )
 
 
@@ -132,6 +135,23 @@ def alert(place: Place, number: int = 0) -> Alert:
     return made
 
 
+def reminder(place: Place, key: ApiKey) -> KeyReminder:
+    made = KeyReminder.objects.create(
+        key_id=key.pk,
+        organization_id=place.organization.pk,
+        event="expires",
+        happens_at=timezone.now(),
+        days_before=1,
+        key_name=key.name,
+        hint=key.hint,
+        owner_name=key.owner.username,
+        project_name=str(place.one),
+        created_at=timezone.now(),
+    )
+    Delivery.objects.create(reminder=made, user=key.owner, due_at=timezone.now())
+    return made
+
+
 def webhook(place: Place) -> Webhook:
     made, _ = make_webhook("pager", "https://hooks.example.com/", place.organization)
     return changes.add(made)
@@ -150,6 +170,7 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "refusals": refuse(place).pk,
         "quotas": limit("key", key.pk, window="day").pk,
         "alerts": alert(place).pk,
+        "key-reminders": reminder(place, key).pk,
         "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
@@ -272,6 +293,19 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
+def test_a_limit_of_a_week_tells_and_changes_its_first_day(root: Api) -> None:
+    body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
+    told = root.post("limits/", body)
+    path = f"limits/{told['id']}/"
+
+    assert told["week_start"] == "monday"
+    assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
+    [quota] = root.get("quotas/")["data"]
+    since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
+    assert (quota["week_start"], since.strftime("%A")) == ("sunday", "Sunday")
+    assert until - since == timedelta(days=7)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -281,6 +315,10 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
         ({"metric": "concurrency"}, "window"),
         ({"window": "none"}, "window"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"week_start": "sunday"}, "week_start"),
+        ({"window": "month", "week_start": "sunday"}, "week_start"),
+        ({"window": "week", "week_start": "Sunday"}, "week_start"),
+        ({"window": "week", "week_start": 0}, "week_start"),
         ({"scope": "model"}, "model"),
         ({"scope": "key", "scope_id": 99}, "scope_id"),
         ({"scope": "key"}, "scope_id"),
