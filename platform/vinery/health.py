@@ -24,6 +24,9 @@ from serving.runtime import EngineHealth, Runtime
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+# Keys and limits are read twice a second. So late, something is wrong.
+_FRESH_S: Final = 30.0
+
 Answer = tuple[int, bytes, bytes]  # status, content type, body
 
 
@@ -67,7 +70,12 @@ class HealthApplication:
         """
         runtime = self._runtime
         health = await runtime.health()
-        checks = [_of_database(runtime), _of_limits(runtime.limits.state), _of_disk(runtime)]
+        checks = [
+            _of_database(runtime),
+            _of_keys(runtime),
+            _of_limits(runtime.limits.state),
+            _of_disk(runtime),
+        ]
         is_ready = runtime.is_started and any(each.is_ready for each in health)
         is_well = all(check.is_well for check in checks)
         told = {
@@ -113,6 +121,14 @@ def _of_database(runtime: Runtime) -> _Check:
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": what was read {time.time() - read_at_s:.0f} s ago holds" if read_at_s else ""
     return _Check("database", False, f"away{age}")
+
+
+def _of_keys(runtime: Runtime) -> _Check:
+    """Whether a key that is revoked now would soon be refused."""
+    age_s = time.time() - runtime.accounts_read_at_s
+    if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
+        return _Check("keys", True, "followed" if runtime.accounts_read_at_s else "not read yet")
+    return _Check("keys", False, f"changes of the last {age_s:.0f} s are not known")
 
 
 def _of_limits(state: StoreState | None) -> _Check:

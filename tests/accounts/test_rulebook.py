@@ -108,6 +108,21 @@ def test_weights_are_in_thousandths() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "uncached_milli"),
+    [(5000.0, 1_000_000), (1e308, 1000), (float("inf"), 1000), (-3.0, 0)],
+)
+def test_a_weight_that_no_form_would_take_keeps_nobody_from_following_the_others(
+    stored: float, uncached_milli: int
+) -> None:
+    ModelWeight.objects.create(model="small")
+    ModelWeight.objects.filter(model="small").update(uncached=stored)
+    limit("platform", amount=7)
+    following = book()
+    assert following.weights_of("small").uncached_milli == uncached_milli
+    assert [rule.amount for rule in following.rules] == [7]
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"scope": "key"},

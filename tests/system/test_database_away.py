@@ -60,6 +60,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "status": "ready",
         "models": {"tiny-chat": "ready"},
         "database": "answers",
+        "keys": "followed",
         "limits": "counted",
         "disk": "enough",
     }
