@@ -27,6 +27,7 @@ from accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    KeyReminder,
     Limit,
     LimitMetric,
     LimitScope,
@@ -53,6 +54,7 @@ _RANKS: Final[Mapping[str, int]] = {
     Role.OWNER: 4,
 }
 _ABOVE_ALL: Final = 5
+_CALENDAR: Final = (LimitWindow.DAY, LimitWindow.WEEK, LimitWindow.MONTH)
 _BIND_EVERYBODY: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
@@ -159,7 +161,7 @@ class Access:
         """Limits that can be used up, of those whose use one may know: everybody knows the
         limits of the platform and of models, and administrators how full these are."""
         is_for_ever = Q(window=LimitWindow.NONE) & ~Q(metric=LimitMetric.CONCURRENCY)
-        is_quota = Q(window__in=(LimitWindow.DAY, LimitWindow.MONTH)) | is_for_ever
+        is_quota = Q(window__in=_CALENDAR) | is_for_ever
         limits = self.rows(Limit).filter(is_quota)
         return limits if self.is_superuser else limits.exclude(_BIND_EVERYBODY)
 
@@ -212,6 +214,9 @@ class Access:
             limits = self._limits_condition() & ~_BIND_EVERYBODY
             known = Limit.objects.filter(limits).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
+        if model is KeyReminder:
+            seen = self.rows(ApiKey).order_by().values("pk")
+            return Q(organization_id__in=self.organizations) | Q(key_id__in=seen)
         if model is Webhook:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
+from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db.models import Model
+from django.db.models import Model, UniqueConstraint
 
 from accounts import audit
 from accounts.captures import keeping
@@ -69,7 +70,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         if not changed:
             return row
         if is_checked:
-            row.full_clean(exclude=_others(row, changed))
+            row.full_clean(exclude=_others(row, changed), validate_constraints=False)
+            _check_constraints(row, changed)
         check(row, stored)
         row.save(update_fields=[*changed, *_stamps(row)])
         if isinstance(row, Project) and "capture_hours" in changed:
@@ -200,6 +202,10 @@ def check(row: Model, stored: Model | None = None) -> None:
                 raise ValidationError({"project": "This project is in another organisation."})
             if row.role != Role.OWNER and stored is not None:
                 _check_leaves_an_owner(stored)
+        case ApiKey():
+            known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
+            if row.allowed_endpoints != known:
+                _check_endpoints(row.allowed_endpoints)
         case User() if isinstance(stored, User):
             _check_leaves_a_superuser(row, stored)
 
@@ -208,6 +214,19 @@ def _check_owner_of_limit(limit: Limit) -> None:
     model = _OWNERS_OF_LIMITS.get(limit.scope)
     if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
         raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
+
+
+def _check_endpoints(endpoints: Iterable[str]) -> None:
+    """Raises `ValidationError` for one that is not served: the key could call nothing."""
+    known = settings.VINERY_KEY_ENDPOINTS
+    for name in endpoints:
+        if name not in known:
+            raise ValidationError(
+                {
+                    "allowed_endpoints": f"There is no endpoint {name}. There are: "
+                    f"{', '.join(known)}."
+                }
+            )
 
 
 def _check_leaves_an_owner(row: Model) -> None:
@@ -249,6 +268,15 @@ def _column(row: Model, name: str) -> str:
 def _stamps(row: Model) -> list[str]:
     """Columns that Django sets with each save, if they are among those to save."""
     return [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
+
+
+def _check_constraints(row: Model, changed: Iterable[str]) -> None:
+    """Raises `ValidationError` for a row that there is already. Those constraints that a change
+    touches look at columns that stay, too: a project's name is one of its organisation's."""
+    touched = set(changed)
+    for constraint in row._meta.constraints:
+        if isinstance(constraint, UniqueConstraint) and touched & set(constraint.fields):
+            constraint.validate(type(row), row)
 
 
 def _others(row: Model, changed: Iterable[str]) -> set[str]:

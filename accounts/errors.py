@@ -12,6 +12,12 @@ The door that catches `KeyRefused` answers 401 with its message, which says what
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+from django.db import InterfaceError, OperationalError
+
+DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+"""What Django raises when the database cannot be asked."""
 
 
 class Refusal(StrEnum):

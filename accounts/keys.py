@@ -24,7 +24,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from accounts import audit, changes
+from accounts import audit, changes, rotation
 from accounts.errors import KeyRefused, Refusal
 from accounts.models import ApiKey, KeyState, Project, User
 from accounts.models.keys import usual_scopes
@@ -69,8 +69,11 @@ def create_key(
     models: Iterable[str] = (),
     endpoints: Iterable[str] = (),
     networks: Iterable[str] = (),
+    rotate_every_days: int | None = None,
+    rotation_grace_days: int | None = None,
 ) -> NewKey:
-    """Make and store a new key. Without a project it belongs to the owner's first one.
+    """Make and store a new key. Without a project it belongs to the owner's first one. One with
+    `rotation_grace_days` has its end from these.
 
     Empty models, endpoints and networks allow all of them. Raises `ValidationError` for
     values that no key can have.
@@ -84,19 +87,24 @@ def create_key(
         allowed_models=list(models),
         allowed_endpoints=list(endpoints),
         allowed_networks=list(networks),
+        rotate_every_days=rotate_every_days,
+        rotation_grace_days=rotation_grace_days,
     )
     return _with_secret(key)
 
 
 def change_key(key: ApiKey, **values: object) -> ApiKey:
     """Give a key other values. Raises `ValidationError` for those that no key can have."""
-    return changes.change(key, "update", **values)
+    with audit.writing():
+        stored = ApiKey.objects.get(pk=key.pk)
+        whole = rotation.with_end(stored, values, timezone.now())
+        return changes.change(key, "update", **whole)
 
 
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
-    """A new key that may do the same. The old one works for the time of `grace`, unless it
-    expires before that; without any it is revoked. Raises ValueError for a key that is revoked
-    or was rotated before."""
+    """A new key that may do the same, and whose days until the next rotation begin now. The old
+    one works for the time of `grace`, unless it expires before that; without any it is revoked.
+    Raises ValueError for a key that is revoked or was rotated before."""
     with audit.writing():
         return _rotate(key, grace)
 
@@ -112,11 +120,13 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
             owner=old.owner,
             project=old.project,
             name=old.name,
-            expires_at=old.expires_at,
+            expires_at=None if old.rotation_grace_days is not None else old.expires_at,
             scopes=old.scopes,
             allowed_models=old.allowed_models,
             allowed_endpoints=old.allowed_endpoints,
             allowed_networks=old.allowed_networks,
+            rotate_every_days=old.rotate_every_days,
+            rotation_grace_days=old.rotation_grace_days,
         )
     )
     before = audit.snapshot(old)
@@ -134,6 +144,7 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
 
 def _with_secret(key: ApiKey) -> NewKey:
     """Draw the secret of a key that is otherwise complete, and store the key."""
+    key.expires_at = rotation.end_of_new(vars(key), timezone.now())
     secret = new_secret()
     peppers = key_peppers()
     key.pepper_id = max(peppers)

@@ -24,6 +24,11 @@ def cipher(purpose: bytes) -> MultiFernet:
     return MultiFernet([Fernet(_derived(key, purpose)) for key in keys])
 
 
+def resealed(purpose: bytes, sealed: str) -> str:
+    """The same, encrypted with the newest key. Raises `cryptography.fernet.InvalidToken`."""
+    return cipher(purpose).rotate(sealed.encode()).decode()
+
+
 def _derived(key: str | bytes, purpose: bytes) -> bytes:
     """Django's key is long and random, so that one hash will do."""
     return base64.urlsafe_b64encode(hmac.digest(force_bytes(key), purpose, hashlib.sha256))

@@ -8,7 +8,7 @@ from pathlib import Path
 from celery import shared_task
 from django.conf import settings
 
-from accounts.alerts import deliveries, thresholds
+from accounts.alerts import deliveries, reminders, thresholds
 from accounts.captures.keeping import delete_expired
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.retention import delete_old
@@ -37,6 +37,16 @@ def check_quotas() -> None:
     """Write alerts of quotas that have reached a threshold, and wake who sends them."""
     has_new = thresholds.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
+    )
+    if has_new:
+        sweep_deliveries.delay()
+
+
+@shared_task(name="accounts.tasks.check_keys")
+def check_keys() -> None:
+    """Write reminders of keys that end soon, and wake who sends them."""
+    has_new = reminders.check_keys(
+        datetime.now(UTC), settings.VINERY_REMIND_DAYS, has_email=settings.VINERY_HAS_EMAIL
     )
     if has_new:
         sweep_deliveries.delay()

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
-from accounts.limits.floors import read_floors
+from accounts.limits.floors import read_bucket_floors, read_floors
 from accounts.limits.leases import Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
@@ -46,6 +46,7 @@ class News:
     snapshot: Snapshot
     new_quotas: Sequence[Rule]
     floors: Sequence[Floor]
+    tells_of_buckets: bool
 
 
 class Limits:
@@ -66,6 +67,7 @@ class Limits:
         self._turns = Turns(self._open_leases)
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
+        self._has_lost_buckets = True
         self._next_restore_at = 0.0
 
     @property
@@ -128,17 +130,23 @@ class Limits:
 
         Of quotas that are new here it says what was used of them before they bind anybody;
         and of all of them now and then where they are counted in a store, which may have lost
-        its memory.
+        its memory. Of buckets it says so after a start, and when a store is back that was away.
         """
         now = time.monotonic()
         state = self.state
-        if state is not None and (state.is_degraded or now >= self._next_restore_at):
+        is_away = state is not None and state.is_degraded
+        if state is not None and (is_away or now >= self._next_restore_at):
             self._next_restore_at = now + _RESTORE_ALL_S
             self._restored = set()
+        self._has_lost_buckets = self._has_lost_buckets or is_away
         snapshot = self.book.read()
         known = self._restored
         new = [rule for rule in snapshot.all_rules if rule.is_quota and rule.key not in known]
-        return News(snapshot, new, read_floors(new, time.time()) if new else [])
+        floors = read_floors(new, time.time()) if new else []
+        tells_of_buckets = self._has_lost_buckets and not is_away
+        if tells_of_buckets:
+            floors += read_bucket_floors(snapshot.all_rules, time.time())
+        return News(snapshot, new, floors, tells_of_buckets)
 
     async def follow(self, news: News) -> None:
         """From now on these limits hold. What a store that is away cannot be told now it is
@@ -147,6 +155,8 @@ class Limits:
             if news.floors:
                 await self._limiter.restore(news.floors)
             self._restored |= {rule.key for rule in news.new_quotas}
+            if news.tells_of_buckets:
+                self._has_lost_buckets = False
         self.book.follow(news.snapshot)
 
     async def tick(self) -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 
 from accounts.captures.queue import CaptureQueue
+from accounts.errors import DATABASE_AWAY
 from accounts.keytable import KeyTable
 from accounts.limits.away import WhenAway
 from accounts.usage.ledger import UsageLedger
@@ -30,6 +31,7 @@ from serving.flow.directory import LocalDirectory
 from serving.limits import Limits, LimitSettings, News
 from serving.live import LiveRequests
 from serving.snapshot import read_models
+from serving.surroundings import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
 from serving.transport.messages import EngineStats
 from serving.transport.run import EngineGone
 
@@ -81,21 +83,33 @@ class Runtime:
         # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
+        self.database = DatabaseWatch()
+        self.disk = DiskWatch(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._database = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+        self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         # Of its own, so that nothing else waits for long texts. It starts with the first capture.
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
+    @property
+    def is_started(self) -> bool:
+        """Whether requests can be served: keys and models have been read once."""
+        return self._is_started
+
     async def start(self) -> None:
-        """Load keys and models, and begin to keep them fresh. Idempotent."""
-        if self._is_started:
-            return
-        if self._start is None:
+        """Load keys and models, and begin to keep them fresh. Idempotent.
+
+        Raises `django.db.Error` while the database is away; the next call tries anew.
+        """
+        if not self._is_started:
+            await asyncio.shield(self.begin())
+
+    def begin(self) -> asyncio.Task[None]:
+        """The start, which is set going if it is not, and again if it has failed."""
+        if self._start is None or _has_failed(self._start):
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
-        await asyncio.shield(self._start)
-        self._is_started = True
+        return self._start
 
     async def stop(self) -> None:
         """Write what is unwritten and let go of the engines."""
@@ -107,7 +121,7 @@ class Runtime:
         await self._store_captures()
         self._capturing.shutdown(wait=False)
         await asyncio.to_thread(self.ledger.stop)
-        self._database.shutdown(wait=False)
+        self._snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
         """All models that should be loaded, asked at once."""
@@ -119,11 +133,13 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        self.ledger.start()
+        await asyncio.to_thread(self.disk.look)
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
         await self._refresh_models()
+        # From here on nothing fails that a second start would have to do again.
+        self.ledger.start()
         settle_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
         # key must not work meanwhile.
@@ -134,7 +150,9 @@ class Runtime:
             asyncio.create_task(
                 _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
             ),
+            asyncio.create_task(_repeat(self._look_at_disks, DISK_INTERVAL_S), name="disks"),
         ]
+        self._is_started = True
 
     async def _refresh_keys(self) -> None:
         begun_at_s = time.time()
@@ -155,7 +173,7 @@ class Runtime:
         """Of processes that died: what they had let in is used, too."""
         try:
             recover_orphans(Path(settings.VINERY_USAGE_DIR))
-        except DatabaseError as error:
+        except Error as error:
             log.warning("the books of dead processes wait: %s", error)
 
     async def _refresh_models(self) -> None:
@@ -173,9 +191,21 @@ class Runtime:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
+    async def _look_at_disks(self) -> None:
+        await asyncio.to_thread(self.disk.look)
+
     async def _in_database_thread(self, work: Callable[[], ResultT]) -> ResultT:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._database, _then_close, work)
+        try:
+            result = await loop.run_in_executor(self._snapshots, _then_close, work)
+        except DATABASE_AWAY:
+            self.database.failed()
+            raise
+        except Error:  # it answers, if only with a complaint
+            self.database.answered()
+            raise
+        self.database.answered()
+        return result
 
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
@@ -185,13 +215,32 @@ class Runtime:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """For ever; a database that is away is a warning, and the last snapshot stays."""
+    """For ever; a database that is away is a warning, and the last snapshot stays.
+
+    Whatever else fails is told and tried again: were this to end, revoked keys would go on to
+    work here, and nobody would be told.
+    """
     while True:
         await asyncio.sleep(interval_s)
         try:
             await work()
-        except DatabaseError as error:
+        except Error as error:
             log.warning("snapshot not refreshed: %s", error)
+        except Exception:
+            log.exception("snapshot not refreshed")
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _places() -> dict[str, Path]:
+    """Where data lives on this host."""
+    database = settings.DATABASES["default"]
+    places = {"usage": Path(settings.VINERY_USAGE_DIR)}
+    if database["ENGINE"].endswith("sqlite3"):
+        places["the database"] = Path(database["NAME"]).parent
+    return places
 
 
 def _then_close(work: Callable[[], ResultT]) -> ResultT:

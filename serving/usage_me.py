@@ -76,6 +76,7 @@ def _limit(level: Level, now_s: float) -> dict[str, object]:
         "resets_in_s": reset_s,
         "resets_at": resets_at and resets_at.isoformat(),
         "time_zone": rule.time_zone,
+        "week_start": rule.week_start,
         "is_shadow": rule.is_shadow,
     }
 
@@ -83,6 +84,6 @@ def _limit(level: Level, now_s: float) -> dict[str, object]:
 def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
     if rule.kind is Kind.CALENDAR:
         # Midnight itself, and not what a sum of two clocks makes of it.
-        _, ends_ms = window_at(rule.window, rule.time_zone, round(now_s * 1000))
+        _, ends_ms = window_at(rule, round(now_s * 1000))
         return datetime.fromtimestamp(ends_ms / 1000, UTC)
     return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

@@ -1,4 +1,4 @@
-"""Alerts and webhooks in Django's admin."""
+"""Alerts, reminders and webhooks in Django's admin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from accounts.admin.scoped import ReadOnly, ScopedAdmin
 from accounts.alerts import webhooks
-from accounts.models import Alert, Delivery, Webhook
+from accounts.models import Alert, Delivery, KeyReminder, Webhook
 
 
 @admin.register(Webhook)
@@ -96,7 +96,7 @@ class DeliveryInline(admin.TabularInline):  # type: ignore[type-arg]
         return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whoever sees the alert."""
+        """Whoever sees what it is about."""
         return True
 
 
@@ -112,4 +112,19 @@ class AlertAdmin(ReadOnly):
     ]
     list_filter = ["percent", "metric", "window", "is_shadow", "created_at"]
     search_fields = ["scope", "whose"]
+    ordering = ["-created_at", "-id"]
+
+
+@admin.register(KeyReminder)
+class KeyReminderAdmin(ReadOnly):
+    """Keys that were about to end."""
+
+    empty_text = "No key has been about to end yet."
+    inlines = [DeliveryInline]
+    list_display = [
+        *("created_at", "key_name", "hint", "owner_name", "project_name", "event", "happens_at"),
+        "days_before",
+    ]
+    list_filter = ["event", "days_before", "created_at"]
+    search_fields = ["key_name", "hint", "owner_name", "project_name"]
     ordering = ["-created_at", "-id"]

@@ -16,18 +16,28 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from accounts import changes
+from accounts import rotation
 from accounts.access import Action
 from accounts.admin.scoped import ScopedAdmin, ScopedForm, access_of
-from accounts.keys import create_key, pause_key, resume_key, revoke_key, rotate_key
+from accounts.keys import change_key, create_key, pause_key, resume_key, revoke_key, rotate_key
 from accounts.models import ApiKey, KeyState, Scope
 from accounts.models.keys import in_state, usual_scopes
 
 _LISTS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
-_CHANGED: Final = ["name", "scopes", *_LISTS, "expires_at"]
+_ENDS: Final = ["expires_at", "rotate_every_days", "rotation_grace_days"]
+_CHANGED: Final = ["name", "scopes", *_LISTS, *_ENDS]
 _CHOSEN: Final = ["name", "owner", "project", *_CHANGED[1:]]
 _DRAWN: Final = [
-    *("hint", "state", "created_at", "paused_at", "revoked_at", "replaced_by", "last_used_at"),
+    *(
+        "hint",
+        "state",
+        "created_at",
+        "rotation_due_at",
+        "paused_at",
+        "revoked_at",
+        "replaced_by",
+        "last_used_at",
+    ),
     *("last_used_ip", "last_used_model"),
 ]
 _GRACE: Final = timedelta(days=1)
@@ -90,6 +100,18 @@ class ApiKeyForm(ScopedForm[ApiKey]):
             raise ValidationError("Choose a time in the future, or leave it empty.")
         return expires_at
 
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError for two ends, and for one that has passed."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors:
+            values = {name: cleaned.get(name) for name in _ENDS}
+            if self.instance.pk is None:
+                rotation.end_of_new(values, timezone.now())
+            else:
+                stored = ApiKey.objects.get(pk=self.instance.pk)
+                rotation.with_end(stored, values, timezone.now())
+        return cleaned
+
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ScopedAdmin[ApiKey]):
@@ -98,7 +120,16 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
     form = ApiKeyForm
     empty_text = "No key yet. Add one: programs send it with each request."
     list_display = [
-        *("name", "owner", "project", "hint", "state", "created_at", "expires_at"),
+        *(
+            "name",
+            "owner",
+            "project",
+            "hint",
+            "state",
+            "created_at",
+            "expires_at",
+            "rotation_due_at",
+        ),
         "last_used_at",
     ]
     list_filter = [KeyStateFilter, "project", "created_at", "last_used_at"]
@@ -107,6 +138,15 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
     autocomplete_fields = ["owner", "project"]
     ordering = ["-created_at", "-id"]
     actions = ["pause", "resume", "rotate", "revoke"]
+
+    @admin.display(description="to be rotated")
+    def rotation_due_at(self, key: ApiKey) -> str | SafeString:
+        """When, and whether that has passed."""
+        due_at = key.rotation_due_at
+        if due_at is None:
+            return "at no time"
+        is_overdue = key.is_rotation_overdue(timezone.now())
+        return f"{due_at:%Y-%m-%d %H:%M} UTC{', overdue' if is_overdue else ''}"
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
@@ -143,7 +183,7 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
     ) -> None:
         """Save the key; of a new one, show the secret."""
         if change:
-            changes.change(obj, **{name: getattr(obj, name) for name in _CHANGED})
+            change_key(obj, **{name: getattr(obj, name) for name in _CHANGED})
             return
         new = create_key(
             owner=obj.owner,
@@ -154,6 +194,8 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
             models=obj.allowed_models,
             endpoints=obj.allowed_endpoints,
             networks=obj.allowed_networks,
+            rotate_every_days=obj.rotate_every_days,
+            rotation_grace_days=obj.rotation_grace_days,
         )
         # The admin goes on with the object of its form.
         obj.pk = new.key.pk

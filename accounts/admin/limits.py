@@ -34,7 +34,9 @@ class LimitAdmin(ScopedAdmin[Limit]):
     """All limits that concern a request hold together."""
 
     empty_text = "No limit yet: everybody may use everything. Add one for whom it is too much."
-    list_display = ["scope", "whose", "metric", "window", "amount", "time_zone", "is_shadow"]
+    list_display = [
+        *("scope", "whose", "metric", "window", "amount", "time_zone", "week_start", "is_shadow"),
+    ]
     list_filter = ["scope", "metric", "window", "is_shadow"]
     search_fields = ["model", "scope_id"]
     ordering = ["scope", "scope_id", "model", "metric", "window"]

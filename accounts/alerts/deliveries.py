@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import smtplib
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import F
+from django.db.models import F, Q
 
-from accounts.alerts import mail, webhooks
+from accounts.alerts import mail, moments, webhooks
 from accounts.alerts.webhooks import NotDelivered
-from accounts.models import Delivery, DeliveryState
+from accounts.models import Alert, Delivery, DeliveryState, KeyReminder, User, Webhook
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,21 @@ BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60
 """How long after each try that fails comes the next: almost a day in all, then it has failed."""
 
 _AT_ONCE: Final = 200
+
+
+def owe(
+    subject: Alert | KeyReminder, organization_id: int | None, people: Iterable[User], now: datetime
+) -> None:
+    """Write down a message to each of the organisation's webhooks, and to these people. None:
+    the webhooks of the platform."""
+    of = {"alert": subject} if isinstance(subject, Alert) else {"reminder": subject}
+    hooks = Webhook.objects.filter(Q(organization_id=organization_id), is_active=True)
+    Delivery.objects.bulk_create(
+        [
+            *(Delivery(webhook=webhook, due_at=now, **of) for webhook in hooks),
+            *(Delivery(user=user, due_at=now, **of) for user in people),
+        ]
+    )
 
 
 def due_ids(now: datetime) -> list[int]:
@@ -40,9 +56,13 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
     if not taken:
         return None
-    delivery = Delivery.objects.select_related("alert", "webhook", "user").get(pk=delivery_id)
+    whole = Delivery.objects.select_related("alert", "reminder", "webhook", "user")
+    delivery = whole.get(pk=delivery_id)
     if delivery.num_tries > len(BACKOFF) + 1:
         return _failed(delivery, "Each process that tried to send it ended meanwhile.", now)
+    if isinstance(delivery.subject, KeyReminder) and not moments.holds(delivery.subject):
+        _end(delivery, DeliveryState.FAILED, error="The key was changed before it was sent.")
+        return DeliveryState.FAILED
     try:
         _send(delivery)
     except NotDelivered as error:
@@ -53,22 +73,23 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
 
 def _send(delivery: Delivery) -> None:
     """Raises `NotDelivered`."""
-    alert, webhook, user = delivery.alert, delivery.webhook, delivery.user
+    subject, webhook, user = delivery.subject, delivery.webhook, delivery.user
     if webhook is not None:
         if not webhook.is_active:
             raise NotDelivered("The webhook is not active.")
-        webhooks.send(webhook, webhooks.event_of(alert))
+        webhooks.send(webhook, webhooks.event_of(subject))
     elif user is not None:
         if not user.is_active or not user.email:
             raise NotDelivered("There is nobody to write to.")
         try:
-            mail.send(user, alert)
+            mail.send(user, subject)
         except (OSError, smtplib.SMTPException) as error:
             raise NotDelivered(f"The mail server: {type(error).__name__}.") from None
 
 
 def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
-    log.warning("alert %s to %s: %s", delivery.alert_id, delivery.receiver, error)
+    kind = "alert" if delivery.alert_id else "reminder"
+    log.warning("%s %s to %s: %s", kind, delivery.subject.pk, delivery.receiver, error)
     if delivery.num_tries > len(BACKOFF):
         _end(delivery, DeliveryState.FAILED, error=error[:300])
         return DeliveryState.FAILED

@@ -1,23 +1,49 @@
-"""Alerts as e-mails, in plain text."""
+"""Alerts and reminders as e-mails, in plain text."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.models import Alert, LimitMetric, User
+from accounts.models import Alert, KeyEvent, KeyReminder, LimitMetric, User
+
+_ADVICE: Final = {
+    KeyEvent.EXPIRES: "What calls with it is refused from then on, and what it is running ends. "
+    "Rotate it, make a new one, or move its end.",
+    KeyEvent.ROTATION: "Rotating makes a new key that may do the same; the old one can go on for "
+    "as long as it takes to replace it everywhere.",
+}
 
 
-def send(user: User, alert: Alert) -> None:
+def send(user: User, about: Alert | KeyReminder) -> None:
     """Raises what mail servers make Python raise: OSError and its kin."""
-    subject, text = told(alert)
+    subject, text = told(about)
     send_mail(subject, text, settings.DEFAULT_FROM_EMAIL, [user.email])
 
 
-def told(alert: Alert) -> tuple[str, str]:
+def told(about: Alert | KeyReminder) -> tuple[str, str]:
     """The subject, in one line whatever names are, and the text."""
+    return _of_alert(about) if isinstance(about, Alert) else _of_reminder(about)
+
+
+def _of_reminder(reminder: KeyReminder) -> tuple[str, str]:
+    name = " ".join(reminder.key_name.split())
+    what = f"{reminder.get_event_display()} at {_time(reminder.happens_at)}"
+    subject = f"API key {name} {what}"
+    lines = [
+        f"The API key {name} ({reminder.hint}) of {reminder.owner_name}, in "
+        f"{reminder.project_name}, {what}.",
+        _ADVICE[KeyEvent(reminder.event)],
+    ]
+    if settings.VINERY_PUBLIC_URL:
+        lines.append(f"{settings.VINERY_PUBLIC_URL}/console/keys/")
+    return subject[:200], "\n\n".join(lines) + "\n"
+
+
+def _of_alert(alert: Alert) -> tuple[str, str]:
     whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
     metric = LimitMetric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"

@@ -19,7 +19,7 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit of a day, of a month or for ever, as it stands."""
+    """A limit of a day, a week, a month or for ever, as it stands."""
 
     limit: Limit
     num_used: int

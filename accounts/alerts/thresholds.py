@@ -13,20 +13,19 @@ from typing import Any
 from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
+from accounts.alerts import deliveries
 from accounts.alerts.quotas import Quota, read_quotas
 from accounts.audit import organization_of
 from accounts.limits.rulebook import rule_of
 from accounts.models import (
     Alert,
     ApiKey,
-    Delivery,
     Limit,
     LimitScope,
     Organization,
     Project,
     Role,
     User,
-    Webhook,
 )
 
 _OWNERS: dict[str, type[models.Model]] = {
@@ -75,7 +74,8 @@ def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
 
 
 def _told(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
-    """What there are alerts of. Windows are few: those of a day or month in some time zones."""
+    """What there are alerts of. Windows are few: those of a day, a week or a month in some time
+    zones."""
     starts = {quota.window_start for quota in quotas}
     known = Alert.objects.filter(window_start__in=starts).order_by()
     return set(known.values_list("limit_id", "window_start", "percent"))
@@ -105,20 +105,11 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_told: bool, mail: bo
         with transaction.atomic():
             alert.save(force_insert=True)
             if is_told:
-                Delivery.objects.bulk_create(_deliveries(alert, now, mail=mail))
+                people = people_for(alert.organization_id) if mail else ()
+                deliveries.owe(alert, alert.organization_id, people, now)
     except IntegrityError:
         return None
     return alert
-
-
-def _deliveries(alert: Alert, now: datetime, *, mail: bool) -> list[Delivery]:
-    theirs = Q(organization_id=alert.organization_id)  # None: the platform's
-    webhooks = Webhook.objects.filter(theirs, is_active=True)
-    people = people_for(alert.organization_id) if mail else User.objects.none()
-    return [
-        *(Delivery(alert=alert, webhook=webhook, due_at=now) for webhook in webhooks),
-        *(Delivery(alert=alert, user=user, due_at=now) for user in people),
-    ]
 
 
 def people_for(organization_id: int | None) -> models.QuerySet[User]:

@@ -31,9 +31,9 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts import audit
+from accounts import audit, sealing
 from accounts.alerts.addresses import Refused, Target, check_url, resolve
-from accounts.models import Alert, Organization, Webhook
+from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
 from accounts.sealing import cipher
 
 TIMEOUT_S: Final = 10.0
@@ -41,6 +41,10 @@ USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
 _PURPOSE: Final = b"vinery webhooks"
+_KEY_EVENTS: Final = {
+    KeyEvent.EXPIRES: "key.expires_soon",
+    KeyEvent.ROTATION: "key.rotation_due_soon",
+}
 
 
 class NotDelivered(Exception):
@@ -61,6 +65,12 @@ def make(name: str, url: str, organization: Organization | None = None) -> tuple
 def seal(secret: str) -> str:
     """For the database."""
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
+
+
+def resealed(sealed: str) -> str:
+    """The same secret under the newest of Django's keys. Raises
+    `cryptography.fernet.InvalidToken`."""
+    return sealing.resealed(_PURPOSE, sealed)
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
@@ -89,8 +99,29 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-def event_of(alert: Alert) -> dict[str, Any]:
+def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
     """What receivers are told."""
+    return _of_alert(subject) if isinstance(subject, Alert) else _of_reminder(subject)
+
+
+def _of_reminder(reminder: KeyReminder) -> dict[str, Any]:
+    return {
+        "id": f"evt_key_{reminder.pk}",
+        "type": _KEY_EVENTS[KeyEvent(reminder.event)],
+        "created_at": reminder.created_at.isoformat(),
+        "data": {
+            "key_id": reminder.key_id,
+            "name": reminder.key_name,
+            "hint": reminder.hint,
+            "owner": reminder.owner_name,
+            "project": reminder.project_name,
+            "happens_at": reminder.happens_at.isoformat(),
+            "days_before": reminder.days_before,
+        },
+    }
+
+
+def _of_alert(alert: Alert) -> dict[str, Any]:
     resets_at, runs_out_at = alert.resets_at, alert.runs_out_at
     return {
         "id": f"evt_alert_{alert.pk}",

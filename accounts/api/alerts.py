@@ -1,4 +1,5 @@
-"""Quotas as they stand, alerts about them, and the webhooks that hear of these."""
+"""Quotas as they stand, alerts about them, reminders of keys, and the webhooks that hear of
+these."""
 
 from __future__ import annotations
 
@@ -35,6 +36,8 @@ from accounts.models import (
     Alert,
     Delivery,
     DeliveryState,
+    KeyEvent,
+    KeyReminder,
     Limit,
     LimitMetric,
     LimitWindow,
@@ -45,7 +48,7 @@ from accounts.models import (
 
 
 class QuotaBody(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """A limit of a day, of a month or for ever, as it stands."""
+    """A limit of a day, a week, a month or for ever, as it stands."""
 
     used = serializers.IntegerField(help_text="Of the window, from the books.")
     left = serializers.IntegerField(help_text="0 when it is used up.")
@@ -61,7 +64,15 @@ class QuotaBody(serializers.ModelSerializer):  # type: ignore[type-arg]
         model = Limit
         fields = [
             *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
-            *("is_shadow", "used", "left", "window_start", "resets_at", "runs_out_at"),
+            *(
+                "week_start",
+                "is_shadow",
+                "used",
+                "left",
+                "window_start",
+                "resets_at",
+                "runs_out_at",
+            ),
         ]
 
     def to_representation(self, instance: Any) -> Any:
@@ -150,7 +161,18 @@ class AlertFilters(Dated):
         return rows.filter(pk__in=found.values("alert_id"))
 
 
-class Alerts(Rows):
+class Told(Rows):
+    """What people were told of, with their messages."""
+
+    read_scope = Scope.USAGE
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """With their messages, whose receivers have names."""
+        named = Delivery.objects.select_related("webhook", "user")
+        return super().get_queryset().prefetch_related(Prefetch("deliveries", named))
+
+
+class Alerts(Told):
     """Quotas that had reached a threshold, each once in its window, the newest first."""
 
     model = Alert
@@ -158,12 +180,40 @@ class Alerts(Rows):
     filters = AlertFilters
     ordering = ("-created_at",)
     words = ("an alert", "alerts")
-    read_scope = Scope.USAGE
 
-    def get_queryset(self) -> QuerySet[Any]:
-        """With their messages, whose receivers have names."""
-        named = Delivery.objects.select_related("webhook", "user")
-        return super().get_queryset().prefetch_related(Prefetch("deliveries", named))
+
+class KeyReminderBody(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A key was about to end."""
+
+    owner = serializers.CharField(source="owner_name")
+    project = serializers.CharField(source="project_name")
+    deliveries = DeliveryBody(many=True, help_text="Who was told, and whether it arrived.")
+
+    class Meta:
+        model = KeyReminder
+        fields = [
+            *("id", "created_at", "key_id", "organization_id", "event", "happens_at"),
+            *("days_before", "key_name", "hint", "owner", "project", "deliveries"),
+        ]
+
+
+class KeyReminderFilters(Dated):
+    """Which reminders."""
+
+    organization_id = id_filter("an organisation")
+    key_id = id_filter("a key")
+    event = choice_filter(KeyEvent.choices, "Only of this.")
+
+
+class KeyReminders(Told):
+    """Keys that were about to end, the newest first: each moment is announced some days before,
+    once, and anew when it is moved."""
+
+    model = KeyReminder
+    serializer_class = KeyReminderBody
+    filters = KeyReminderFilters
+    ordering = ("-created_at",)
+    words = ("a reminder", "reminders")
 
 
 class WebhookBody(StrictModel):

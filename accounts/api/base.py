@@ -31,8 +31,14 @@ class Guarded(APIView):
 
     def require(self, action: Action, row: Model) -> None:
         """Raises `PermissionDenied` for what the caller's role does not allow."""
-        if not self.access.may(action, row):
-            raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+        if self.access.may(action, row):
+            return
+        if self.access.is_of_key and Access.of(self.request.user).may(action, row):
+            raise PermissionDenied(
+                "You may do this, but not with a key: it reaches no further than its project. "
+                "Sign in and use the session."
+            )
+        raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
 
     def require_superuser(self) -> None:
         """Raises `PermissionDenied` for everybody else."""

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.errors import KeyRefused, NotAllowed
+from accounts.errors import DATABASE_AWAY, KeyRefused, NotAllowed
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,10 @@ class Conflict(exceptions.APIException):
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """The answer to an error, or None for what is the server's own fault."""
-    response = _response(error)
+    if isinstance(error, DjangoValidationError):
+        response: Response | None = _invalid(_as_asked(as_serializer_error(error), context))
+    else:
+        response = _response(error)
     if response is not None:
         set_rollback()
     return response
@@ -54,13 +56,14 @@ def _response(error: Exception) -> Response | None:
             return _answer(403, error.message, code=error.code)
         case Http404():
             return _answer(404, "There is nothing of that id here, or not for you.")
-        case DjangoValidationError():
-            return _invalid(as_serializer_error(error))
         case exceptions.ValidationError():
             return _invalid(error.detail)
-        case OperationalError() | InterfaceError():
+        case _ if isinstance(error, DATABASE_AWAY):
             log.warning("the database is away: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
+        case exceptions.NotAuthenticated():
+            told = "Sign in, or send 'Authorization: Bearer <key>' with a key that has the scope "
+            return _answer(401, f"{told}`manage`.", headers=_headers(error))
         case exceptions.ParseError():
             return _answer(400, str(error.detail), code="invalid_json")
         case exceptions.APIException():
@@ -82,6 +85,15 @@ def _invalid(detail: Any) -> Response:
         getattr(complaint, "code", ""), "invalid_value"
     )
     return _answer(400, f"{param}: {message}" if param else message, param=param, code=code)
+
+
+def _as_asked(detail: Any, context: Mapping[str, Any]) -> Any:
+    """Complaints of a table name its columns; whoever asked knows the names of the API."""
+    body = getattr(context.get("view"), "serializer_class", None)
+    if body is None or not isinstance(detail, Mapping):
+        return detail
+    names = {field.source: name for name, field in body().fields.items()}
+    return {names.get(column, column): complaints for column, complaints in detail.items()}
 
 
 def _first(detail: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:

@@ -67,6 +67,12 @@ class KeyBody(StrictModel):
         source="allowed_networks",
         help_text="The networks it may be used from, such as 10.0.0.0/8; empty: all.",
     )
+    rotation_due_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="When it is to be rotated; null: at no time."
+    )
+    is_rotation_overdue = serializers.SerializerMethodField(
+        help_text="Whether it should have been rotated by now."
+    )
     replaced_by = serializers.IntegerField(
         source="replaced_by_id", read_only=True, allow_null=True, help_text="Its rotation's key."
     )
@@ -76,7 +82,15 @@ class KeyBody(StrictModel):
         fields = [
             *("id", "name", "hint", "state", "owner", "owner_name", "project", "project_name"),
             *("organization", "scopes", "models", "endpoints", "networks", "created_at"),
-            *("expires_at", "paused_at", "revoked_at", "replaced_by", "last_used_at"),
+            *("rotate_every_days", "rotation_grace_days", "rotation_due_at"),
+            *(
+                "is_rotation_overdue",
+                "expires_at",
+                "paused_at",
+                "revoked_at",
+                "replaced_by",
+                "last_used_at",
+            ),
             *("last_used_ip", "last_used_model", "updated_at"),
         ]
         read_only_fields = [
@@ -91,6 +105,10 @@ class KeyBody(StrictModel):
     def get_state(self, key: ApiKey) -> KeyState:
         """At this moment."""
         return key.state_at(timezone.now())
+
+    def get_is_rotation_overdue(self, key: ApiKey) -> bool:
+        """At this moment."""
+        return key.is_rotation_overdue(timezone.now())
 
     def validate_expires_at(self, expires_at: datetime | None) -> datetime | None:
         """Raises ValidationError for a key that is over when it begins."""

@@ -41,7 +41,7 @@ class LimitBody(StrictModel):
         model = Limit
         fields = [
             *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
-            *("is_shadow", "alert_at", "created_at", "updated_at"),
+            *("week_start", "is_shadow", "alert_at", "created_at", "updated_at"),
         ]
         read_only_fields = ["created_at", "updated_at"]
         validators: ClassVar[list[Any]] = []

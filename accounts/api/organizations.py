@@ -24,8 +24,18 @@ class Seen(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
 
     def __init__(self, model: type[Model], *related: str, **more: Any) -> None:
         self.model, self.related = model, related
+        more["error_messages"] = {
+            "does_not_exist": f"There is no {model._meta.verbose_name} of this id, or not for you.",
+            "incorrect_type": "Give an id, a whole number.",
+        }
         # REST framework wants a queryset at once; the caller is known later.
         super().__init__(queryset=model._default_manager.none(), **more)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The row. Raises ValidationError for what is no id: Django takes 1.5 for 1."""
+        if isinstance(data, float):
+            self.fail("incorrect_type")
+        return super().to_internal_value(data)
 
     def get_queryset(self) -> QuerySet[Any]:
         """What the caller sees."""

@@ -21,6 +21,7 @@ for _name, _views in (
     ("model-weights", limits.ModelWeights),
     ("quotas", alerts.Quotas),
     ("alerts", alerts.Alerts),
+    ("key-reminders", alerts.KeyReminders),
     ("webhooks", alerts.Webhooks),
     ("refusals", books.Refusals),
     ("captures", captures.Captures),

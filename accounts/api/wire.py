@@ -8,13 +8,26 @@ from typing import Any, ClassVar, Final
 from django.db.models import Model, QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
+from rest_framework.parsers import JSONParser
 
 from accounts.usage.periods import check_moment
 
 MAX_ID: Final = 2**63 - 1
 MAX_PAGE: Final = 200
 USUAL_PAGE: Final = 50
+
+
+class Json(JSONParser):
+    """A body of JSON."""
+
+    def parse(self, stream: Any, *args: Any, **kwargs: Any) -> Any:
+        """As REST framework's. Raises ParseError for what is nested too deeply, too."""
+        try:
+            return super().parse(stream, *args, **kwargs)
+        except RecursionError:
+            raise ParseError("JSON parse error - it is nested too deeply.") from None
 
 
 class Strict(serializers.Serializer):  # type: ignore[type-arg]

@@ -13,9 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from django.db import InterfaceError, OperationalError
-
 from accounts.captures.store import Taken, store_taken
+from accounts.errors import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class CaptureQueue:
             try:
                 if not self._store(batch):
                     return
-            except (OperationalError, InterfaceError) as error:
+            except DATABASE_AWAY as error:
                 logger.warning("%d captures wait for the database: %s", len(self), _reason(error))
                 return
             except Exception as error:

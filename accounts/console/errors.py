@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -50,12 +49,6 @@ def error_page(request: HttpRequest, status: int) -> HttpResponse:
     """For 400, 403, 404, 500 and 503."""
     # Where something broke, who looks can perhaps not be read.
     return _page(None if status >= 500 else request, status, *_TOLD[status])
-
-
-def broken_page(request: HttpRequest, error: BaseException | None) -> HttpResponse:
-    """For what no page has caught: 503 while the database is away, else 500."""
-    is_away = isinstance(error, OperationalError | InterfaceError)
-    return error_page(request, 503 if is_away else 500)
 
 
 def old_form_page(request: HttpRequest) -> HttpResponse:

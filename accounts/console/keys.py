@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts import keys
+from accounts import keys, rotation
 from accounts.access import Access, Action
 from accounts.console.page import Page
 from accounts.keys import NewKey
@@ -46,6 +46,20 @@ class NewKeyForm(forms.Form):
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         help_text="In UTC; empty: never.",
     )
+    rotate_every_days = forms.IntegerField(
+        label="To be rotated after",
+        required=False,
+        min_value=1,
+        max_value=3650,
+        help_text="Days; you are told before. Empty: never.",
+    )
+    rotation_grace_days = forms.IntegerField(
+        label="Else it stops after",
+        required=False,
+        min_value=0,
+        max_value=365,
+        help_text="Days more. Empty: it is only told to be overdue.",
+    )
     scopes = forms.MultipleChoiceField(
         label="May be used for", choices=Scope.choices, widget=forms.CheckboxSelectMultiple
     )
@@ -72,6 +86,13 @@ class NewKeyForm(forms.Form):
         if expires_at is not None and expires_at <= timezone.now():
             raise ValidationError("Choose a time in the future, or leave it out.")
         return expires_at
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError for two ends."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors:
+            rotation.end_of_new(cleaned, timezone.now())
+        return cleaned
 
     def clean_models(self) -> list[str]:
         """As a list."""
@@ -153,6 +174,7 @@ class Keys(KeysPage):
             "key": key,
             "state": state,
             "slug": state.replace(" ", "-"),
+            "is_overdue": not is_over and key.is_rotation_overdue(now),
             "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
             "may_pause": not is_over and key.paused_at is None,
             "may_resume": may_manage and key.paused_at is not None,

@@ -18,7 +18,7 @@ from accounts.console.owners import OWNERS, owners_of
 from accounts.console.page import Page
 from accounts.console.words import what
 from accounts.limits.rules import MAX_AMOUNT
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow
+from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, WeekStart
 from accounts.models.alerts import check_percents
 from accounts.models.limits import check_time_zone
 
@@ -59,7 +59,13 @@ class LimitForm(forms.Form):
         max_length=64,
         initial="UTC",
         validators=[check_time_zone],
-        help_text="In which days and months begin, such as Europe/Berlin.",
+        help_text="In which days, weeks and months begin, such as Europe/Berlin.",
+    )
+    week_start = forms.ChoiceField(
+        label="Weeks begin on",
+        choices=WeekStart.choices,
+        initial=WeekStart.MONDAY,
+        help_text="For a limit of a week.",
     )
     alert_at = Percents(
         label="Alerts at",
@@ -79,6 +85,15 @@ class LimitForm(forms.Form):
         for name, told in known.items():
             field = _FIELDS.get(name, name)
             self.add_error(field if field in self.fields else None, ValidationError(told))
+
+
+class ChangedLimitForm(LimitForm):
+    """Of a limit that there is."""
+
+    def __init__(self, limit: Limit, data: Any = None) -> None:
+        super().__init__(data, initial={name: getattr(limit, name) for name in self.base_fields})
+        if limit.window != LimitWindow.WEEK:
+            del self.fields["week_start"]
 
 
 class NewLimitForm(LimitForm):
@@ -223,13 +238,13 @@ class ChangeLimit(LimitPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The form with what there is."""
         limit = kwargs.pop("limit", None) or self.limit()
-        values = {name: getattr(limit, name) for name in LimitForm.base_fields}
-        kwargs.setdefault("form", LimitForm(initial=values))
+        kwargs.setdefault("form", ChangedLimitForm(limit))
         return super().get_context_data(**kwargs) | self.about(limit)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Change it."""
-        limit, form = self.limit(), LimitForm(request.POST)
+        limit = self.limit()
+        form = ChangedLimitForm(limit, request.POST)
         if form.is_valid():
             try:
                 changes.change(limit, **form.cleaned_data)

@@ -8,11 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils import timezone
+
 from accounts.access import Access
+from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.owners import owners_of
 from accounts.console.page import Page
-from accounts.console.words import away, reset, what
+from accounts.console.words import away, reset, runs_out, what
 from accounts.limits.current import current_levels, current_state
 from accounts.limits.leases import Level
 from accounts.limits.rulebook import rule_of
@@ -32,6 +35,7 @@ class Row:
     used: int | None
     left: int | None
     reset: str
+    runs_out: str  # empty where it does not, and for what one may not know
     is_shadow: bool
     may_change: bool
 
@@ -66,9 +70,17 @@ def limit_rows(access: Access) -> tuple[list[Row], bool]:
     rules = list(_rules(limits))
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
+    ends = _ends(access) if rules else {}
     told: dict[int, Level] = {level.rule.id: level for level in levels or ()}
     rows = [
-        _row(rule, owners[rule.scope], told.get(rule.id), rule.id in may_change) for rule in rules
+        _row(
+            rule,
+            owners[rule.scope],
+            told.get(rule.id),
+            runs_out=ends.get(rule.id, ""),
+            may_change=rule.id in may_change,
+        )
+        for rule in rules
     ]
     return rows, levels is not None
 
@@ -80,7 +92,18 @@ def _rules(limits: Iterable[Limit]) -> Iterator[Rule]:
             yield rule_of(limit)
 
 
-def _row(rule: Rule, owner: str, level: Level | None, may_change: bool) -> Row:  # noqa: FBT001
+def _ends(access: Access) -> dict[int, str]:
+    """When quotas run out at the pace of late, by the limit's id. Of those that are used up
+    there is nothing to foretell."""
+    now = timezone.now()
+    return {
+        quota.limit.pk: runs_out((quota.runs_out_at - now).total_seconds())
+        for quota in read_quotas(access.quotas_seen(), now)
+        if quota.runs_out_at is not None and quota.num_left
+    }
+
+
+def _row(rule: Rule, owner: str, level: Level | None, *, runs_out: str, may_change: bool) -> Row:
     amount = rule.amount if level is None else level.rule.amount
     return Row(
         id=rule.id,
@@ -91,6 +114,7 @@ def _row(rule: Rule, owner: str, level: Level | None, may_change: bool) -> Row: 
         used=None if level is None else level.num_used,
         left=None if level is None else max(0, level.num_remaining),
         reset=reset(rule, level),
+        runs_out=runs_out,
         is_shadow=rule.is_shadow,
         may_change=may_change,
     )

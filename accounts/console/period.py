@@ -29,6 +29,10 @@ _POINTS: Final = {
 }
 
 
+def _article(granularity: Granularity) -> str:
+    return f"an {granularity}" if granularity is Granularity.HOUR else f"a {granularity}"
+
+
 @dataclass(frozen=True, slots=True)
 class Period:
     """From `since` to before `until`; `granularity` None is chosen by the length."""
@@ -61,7 +65,7 @@ class PeriodForm(forms.Form):
     )
     granularity = forms.ChoiceField(
         label="One column for",
-        choices=[("", "as fits"), *((each.value, f"a {each.value}") for each in Granularity)],
+        choices=[("", "as fits"), *((each.value, _article(each)) for each in Granularity)],
         required=False,
     )
     zone = forms.CharField(
@@ -85,8 +89,8 @@ class PeriodForm(forms.Form):
         length = found.until - found.since
         if found.granularity and length / _POINTS[found.granularity] > MAX_POINTS:
             raise forms.ValidationError(
-                f"A column for a {found.granularity} makes more than {MAX_POINTS}. Choose a longer "
-                "one, or a shorter period."
+                f"A column for {_article(found.granularity)} makes more than {MAX_POINTS}. Choose "
+                "a longer one, or a shorter period."
             )
         return values
 

@@ -26,6 +26,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
 _NOBODY: Final = "(nobody)"
+_NONE: Final = "(none)"  # of what was refused before its model was known
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _name(group: Group) -> str:
     (key,), (name,) = group.values, group.names
     if key is None:
         return _NOBODY
-    return name or str(key)
+    return name or str(key) or _NONE
 
 
 def _median(figures: Figures) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from accounts.limits.away import StoreState, WhenAway
 from accounts.limits.leases import Level
-from accounts.limits.rules import Kind, Rule
+from accounts.limits.rules import Kind, Rule, Window
 from accounts.models import LimitMetric, LimitWindow, RefusedRequest
 
 _MINUTE_S: Final = 60
@@ -72,7 +72,13 @@ def reset(rule: Rule, level: Level | None) -> str:
             return f"Refills all the time, full in {in_time(level.reset_s)}"
     if level is None or level.reset_s is None:
         return f"With the next {rule.window}"
-    return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}"
+    begins = f", on a {rule.week_start.capitalize()}" if rule.window is Window.WEEK else ""
+    return f"In {in_time(level.reset_s)}, with the next {rule.window} of {rule.time_zone}{begins}"
+
+
+def runs_out(seconds: float) -> str:
+    """When a quota is used up, if it is used as it was of late."""
+    return f"Used up in {in_time(max(1.0, seconds))}, at the pace of late"
 
 
 def away(state: StoreState | None, now_s: float) -> str:

@@ -1,8 +1,8 @@
-"""Days and months where people live: when a quota starts anew.
+"""Days, weeks and months where people live: when a quota starts anew.
 
-A day is from one midnight to the next, so it has 23 or 25 hours when clocks change. Where
-midnight itself is left out, the day begins with the change; where it comes twice, with the
-first. Times are Unix times in milliseconds.
+A day is from one midnight to the next, so it has 23 or 25 hours when clocks change, and a week
+of seven such days has an hour less or more. Where midnight itself is left out, the day begins
+with the change; where it comes twice, with the first. Times are Unix times in milliseconds.
 """
 
 from __future__ import annotations
@@ -10,38 +10,45 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from accounts.limits.rules import Window
+from accounts.limits.rules import Rule, Weekday, Window
 
 # The starts of the last, this and the next window, and the end of the next.
 Boundaries = tuple[int, int, int, int]
 
-_known: dict[tuple[str, str], Boundaries] = {}
+_WEEKDAYS = {day: number for number, day in enumerate(Weekday)}  # as `date.weekday`
+
+_known: dict[tuple[str, str, str], Boundaries] = {}
 
 
-def window_at(window: Window, time_zone: str, at_ms: int) -> tuple[int, int]:
-    """When the day or month of a moment begins and ends. Raises ValueError for other windows."""
-    zone = ZoneInfo(time_zone)
+def window_at(rule: Rule, at_ms: int) -> tuple[int, int]:
+    """When the rule's day, week or month of a moment begins and ends. Raises ValueError for
+    rules that are not of the calendar."""
+    zone = ZoneInfo(rule.time_zone)
     today = datetime.fromtimestamp(at_ms / 1000, zone).date()
-    match window:
+    match rule.window:
         case Window.DAY:
             first, last = today, today + timedelta(days=1)
+        case Window.WEEK:
+            num_days = (today.weekday() - _WEEKDAYS[rule.week_start]) % 7
+            first = today - timedelta(days=num_days)
+            last = first + timedelta(days=7)
         case Window.MONTH:
             first = today.replace(day=1)
             last = (first + timedelta(days=31)).replace(day=1)
-        case _:
+        case window:
             raise ValueError(f"a {window} is not of the calendar")
     return _midnight_ms(first, zone), _midnight_ms(last, zone)
 
 
-def boundaries_at(window: Window, time_zone: str, at_ms: int) -> Boundaries:
+def boundaries_at(rule: Rule, at_ms: int) -> Boundaries:
     """The same with the neighbours, for somebody whose clock differs a little from ours."""
-    key = window.value, time_zone
+    key = rule.window.value, rule.time_zone, rule.week_start.value
     known = _known.get(key)
     if known is not None and known[1] <= at_ms < known[2]:
         return known
-    start_ms, end_ms = window_at(window, time_zone, at_ms)
-    before_ms, _ = window_at(window, time_zone, start_ms - 1)
-    _, after_ms = window_at(window, time_zone, end_ms)
+    start_ms, end_ms = window_at(rule, at_ms)
+    before_ms, _ = window_at(rule, start_ms - 1)
+    _, after_ms = window_at(rule, end_ms)
     _known[key] = before_ms, start_ms, end_ms, after_ms
     return _known[key]
 

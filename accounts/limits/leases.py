@@ -110,7 +110,8 @@ class Floor(msgspec.Struct, frozen=True):
     """At least this much of a rule is used, according to the books.
 
     `since_ms` is the start of the window that was counted, in Unix milliseconds; it says
-    nothing about another window. Budgets for ever ignore it.
+    nothing about another window. Of a bucket it is when so much was used, and it has refilled
+    since. Budgets for ever ignore it.
     """
 
     rule: Rule
@@ -199,7 +200,7 @@ def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
 
 
 def _until_next_window_s(rule: Rule, now_ms: int) -> float:
-    _, _, end_ms, _ = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
+    _, _, end_ms, _ = calendar.boundaries_at(rule, now_ms)
     return (end_ms - now_ms) / 1000
 
 

@@ -69,5 +69,6 @@ class Limiter(Protocol):
 
     async def restore(self, floors: Sequence[Floor]) -> None:
         """Raise what is used of quotas to what the books say: after a start, or when the
-        store has lost its memory. Buckets and places have none, and are left alone."""
+        store has lost its memory. Of buckets the books only know about how much it is: one of
+        which something is used here is left alone. Places are not in the books."""
         ...

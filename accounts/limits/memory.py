@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accounts.limits import calendar
+from accounts.limits import buckets, calendar
 from accounts.limits.leases import (
     LOST,
     Denial,
@@ -55,7 +55,7 @@ class _Tab:
                     self.used = used if used > 0 else 0
                 self.at_ms = now_ms
         elif self.end_ms is not None and now_ms >= self.end_ms:
-            window = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
+            window = calendar.boundaries_at(rule, now_ms)
             _, self.at_ms, self.end_ms, _ = window
             self.used = 0
         self.rule = rule
@@ -187,11 +187,13 @@ class MemoryLimiter:
         """See `Limiter`."""
         now_ms = self._now_ms()
         for floor in floors:
-            tab = self._tab(floor.rule, now_ms)
+            tab, used = self._tab(floor.rule, now_ms), floor.num_used * GRAINS
             if floor.rule.kind is Kind.TOTAL or (
                 floor.rule.kind is Kind.CALENDAR and tab.at_ms == floor.since_ms
             ):
-                tab.used = max(tab.used, floor.num_used * GRAINS)
+                tab.used = max(tab.used, used)
+            elif floor.rule.kind is Kind.BUCKET and not tab.used:
+                tab.used = buckets.used_after(used, floor.rule.amount, now_ms - floor.since_ms)
 
     def _now_ms(self) -> int:
         """The time, when everything that has expired until then is gone."""

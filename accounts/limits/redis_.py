@@ -1,8 +1,8 @@
 """The limiter that several web processes share, on one Redis server.
 
 Each call is one Lua script and one round trip, whatever number of rules it looks at. The
-scripts take the time from the server, so the clocks of web processes may differ; where days
-and months begin in a time zone is worked out here and sent along.
+scripts take the time from the server, so the clocks of web processes may differ; where days,
+weeks and months begin in a time zone is worked out here and sent along.
 
 The scripts make up their keys from the call, which Redis Cluster does not allow. One server
 with replicas is enough: it does tens of thousands of such calls in a second.
@@ -170,7 +170,7 @@ class RedisLimiter:
     def _tab(self, rule: Rule, cost: int, now_ms: int) -> _Tab:
         windows = _NO_WINDOWS
         if rule.kind is Kind.CALENDAR:
-            windows = calendar.boundaries_at(rule.window, rule.time_zone, now_ms)
+            windows = calendar.boundaries_at(rule, now_ms)
         return (
             self._rule_key(rule),
             rule.kind.value,

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
-from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weights, Window
+from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.models import Limit, LimitScope, ModelWeight
+from accounts.models.limits import MAX_WEIGHT
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ def rule_of(limit: Limit) -> Rule:
         amount=min(limit.amount, MAX_AMOUNT),
         time_zone=limit.time_zone,
         is_shadow=limit.is_shadow,
+        week_start=Weekday(limit.week_start),
     )
 
 
@@ -172,16 +174,20 @@ def _all_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _all_weights() -> dict[str, Weights]:
-    return {
-        row.model: Weights(
-            uncached_milli=_milli(row.uncached),
-            cached_milli=_milli(row.cached),
-            output_milli=_milli(row.output),
-            image_milli=_milli(row.image),
-        )
-        for row in ModelWeight.objects.all()
-    }
+    weights = {}
+    for row in ModelWeight.objects.all():
+        try:
+            weights[row.model] = Weights(
+                uncached_milli=_milli(row.uncached),
+                cached_milli=_milli(row.cached),
+                output_milli=_milli(row.output),
+                image_milli=_milli(row.image),
+            )
+        except (ValueError, OverflowError) as error:  # infinite, or no number
+            log.error("the weights of %s are left out: %s", ascii(row.model), error)
+    return weights
 
 
 def _milli(weight: float) -> int:
-    return max(0, round(weight * 1000))
+    """Within what a form would have let through."""
+    return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)

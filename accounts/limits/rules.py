@@ -42,15 +42,28 @@ class Window(StrEnum):
 
     MINUTE = "minute"
     DAY = "day"
+    WEEK = "week"
     MONTH = "month"
     NONE = "none"
+
+
+class Weekday(StrEnum):
+    """On which day a week begins. In their order: the first is the usual one."""
+
+    MONDAY = "monday"
+    TUESDAY = "tuesday"
+    WEDNESDAY = "wednesday"
+    THURSDAY = "thursday"
+    FRIDAY = "friday"
+    SATURDAY = "saturday"
+    SUNDAY = "sunday"
 
 
 class Kind(IntEnum):
     """How a rule is counted. The numbers are also those of the Lua scripts."""
 
     BUCKET = 0  # refills all the time
-    CALENDAR = 1  # starts anew at midnight or on the first of a month
+    CALENDAR = 1  # starts anew at midnight, on a day of the week or on the first of a month
     TOTAL = 2  # for ever
     PLACES = 3  # held while a request runs
 
@@ -59,6 +72,7 @@ _COLUMN = {metric: column for column, metric in enumerate(Metric)}
 _KIND = {
     Window.MINUTE: Kind.BUCKET,
     Window.DAY: Kind.CALENDAR,
+    Window.WEEK: Kind.CALENDAR,
     Window.MONTH: Kind.CALENDAR,
     Window.NONE: Kind.TOTAL,
 }
@@ -69,8 +83,9 @@ class Rule:
     """At most `amount` of a metric in a window, for everybody in a scope together.
 
     `scope` is `key:<id>`, `user:<id>`, `project:<id>`, `organization:<id>`, `model:<name>`
-    or `platform`. `time_zone` is an IANA name and says where midnight is. A shadow rule is
-    counted as if it were enforced, and refuses nothing.
+    or `platform`. `time_zone` is an IANA name and says where midnight is;
+    `week_start` matters to weeks alone. A shadow rule is counted as if it were enforced, and
+    refuses nothing.
 
     Concurrency has no window. Other metrics without one are a budget for ever. What is
     used survives a change of `amount` and `is_shadow`, but not of the rest.
@@ -86,6 +101,7 @@ class Rule:
     amount: int
     time_zone: str = "UTC"
     is_shadow: bool = False
+    week_start: Weekday = Weekday.MONDAY
 
     # Made from the others once, because a request asks for them many times.
     key: str = field(init=False, repr=False, compare=False)
@@ -102,6 +118,8 @@ class Rule:
         key = f"{self.id}:{self.scope}:{self.metric.value}:{self.window.value}"
         if kind is Kind.CALENDAR:
             key += f":{ZoneInfo(self.time_zone).key}"
+        if self.window is Window.WEEK:
+            key += f":{self.week_start.value}"
         _derive(self, "key", key)
         _derive(self, "kind", kind)
         _derive(self, "column", _COLUMN[self.metric])

@@ -142,6 +142,7 @@ _UNITS = {
 _WINDOWS = {
     Window.MINUTE: "per min",
     Window.DAY: "per day",
+    Window.WEEK: "per week",
     Window.MONTH: "per month",
     Window.NONE: "in total",
 }

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0009_usage_prefill"),
+        ("accounts", "0011_key_reminders"),
     ]
 
     operations = [

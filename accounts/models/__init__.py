@@ -1,6 +1,13 @@
 """The tables of people, keys, limits and usage."""
 
-from accounts.models.alerts import Alert, Delivery, DeliveryState, Webhook
+from accounts.models.alerts import (
+    Alert,
+    Delivery,
+    DeliveryState,
+    KeyEvent,
+    KeyReminder,
+    Webhook,
+)
 from accounts.models.audit import AuditEntry
 from accounts.models.captures import Capture
 from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, Scope
@@ -10,6 +17,7 @@ from accounts.models.limits import (
     LimitScope,
     LimitWindow,
     ModelWeight,
+    WeekStart,
 )
 from accounts.models.people import (
     Membership,
@@ -39,6 +47,8 @@ __all__ = [
     "Delivery",
     "DeliveryState",
     "HourRollup",
+    "KeyEvent",
+    "KeyReminder",
     "KeyState",
     "Limit",
     "LimitMetric",
@@ -59,4 +69,5 @@ __all__ = [
     "User",
     "UserManager",
     "Webhook",
+    "WeekStart",
 ]

@@ -1,4 +1,5 @@
-"""Who is told when a quota is nearly used up, what they were told, and whether it arrived."""
+"""Who is told when a quota is nearly used up or a key nearly over, what they were told, and
+whether it arrived."""
 
 from __future__ import annotations
 
@@ -106,6 +107,41 @@ class Alert(models.Model):
         return f"{self.percent} % of {self.amount} {self.metric}, {self.whose or self.scope}"
 
 
+class KeyEvent(models.TextChoices):
+    """What becomes of a key at a moment that is known before."""
+
+    EXPIRES = "expires", "expires"
+    ROTATION = "rotation", "is due to be rotated"
+
+
+class KeyReminder(models.Model):
+    """Something will become of a key: told once for each number of days before, and anew when
+    the moment is moved. Names are copied, so that it outlives its key."""
+
+    key_id = models.BigIntegerField()
+    organization_id = models.BigIntegerField()
+    event = models.CharField(max_length=10, choices=KeyEvent.choices)
+    happens_at = models.DateTimeField("when")
+    days_before = models.PositiveSmallIntegerField()
+    key_name = models.CharField(max_length=100)
+    hint = models.CharField(max_length=24)
+    owner_name = models.CharField("owner", max_length=150)
+    project_name = models.CharField("project", max_length=220)
+    created_at = models.DateTimeField("at")
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["key_id", "event", "happens_at", "days_before"],
+                name="one_reminder_of_a_moment",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key_name} ({self.hint}) {self.get_event_display()}"
+
+
 class DeliveryState(models.TextChoices):
     """How far a message is."""
 
@@ -118,7 +154,10 @@ class Delivery(models.Model):
     """One message to one receiver: a job. Whoever sends it moves `due_at` ahead first, so
     that nobody else does; if they die, it is due again."""
 
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, null=True, related_name="deliveries")
+    reminder = models.ForeignKey(
+        KeyReminder, on_delete=models.CASCADE, null=True, related_name="deliveries"
+    )
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, help_text="By e-mail.")
     state = models.CharField(
@@ -137,8 +176,17 @@ class Delivery(models.Model):
                 condition=Q(webhook__isnull=False, user=None) | Q(webhook=None, user__isnull=False),
                 name="one_receiver_of_a_delivery",
             ),
+            models.CheckConstraint(
+                condition=Q(alert__isnull=False, reminder=None)
+                | Q(alert=None, reminder__isnull=False),
+                name="one_subject_of_a_delivery",
+            ),
             models.UniqueConstraint(fields=["alert", "webhook"], name="one_call_of_a_webhook"),
             models.UniqueConstraint(fields=["alert", "user"], name="one_mail_to_a_user"),
+            models.UniqueConstraint(
+                fields=["reminder", "webhook"], name="one_reminder_of_a_webhook"
+            ),
+            models.UniqueConstraint(fields=["reminder", "user"], name="one_reminder_to_a_user"),
         ]
         indexes = [
             models.Index(
@@ -149,7 +197,14 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.alert_id} to {self.receiver}"
+        return f"{self.subject} to {self.receiver}"
+
+    @property
+    def subject(self) -> Alert | KeyReminder:
+        """What it is about."""
+        subject = self.alert or self.reminder
+        assert subject is not None  # a constraint of the table
+        return subject
 
     @property
     def receiver(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -132,6 +133,19 @@ class ApiKey(Stamped):
     pepper_id = models.PositiveSmallIntegerField(editable=False)
     created_at = models.DateTimeField("created", auto_now_add=True)
     expires_at = models.DateTimeField("expires", null=True, blank=True)
+    rotate_every_days = models.PositiveSmallIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(3650)],
+        help_text="So many days after it was made it is due to be rotated; empty: never.",
+    )
+    rotation_grace_days = models.PositiveSmallIntegerField(
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(365)],
+        help_text="So many days after that it stops, unless it was rotated; empty: it is only "
+        "told to be overdue.",
+    )
     paused_at = models.DateTimeField("paused", null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField("revoked", null=True, blank=True, editable=False)
     replaced_by = models.OneToOneField(
@@ -166,6 +180,26 @@ class ApiKey(Stamped):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.hint})"
+
+    def clean(self) -> None:
+        """Raises ValidationError for a grace of nothing."""
+        if self.rotation_grace_days is not None and self.rotate_every_days is None:
+            raise ValidationError(
+                {"rotation_grace_days": "Say after how many days it is to be rotated, too."}
+            )
+
+    @property
+    def rotation_due_at(self) -> datetime | None:
+        """When it is to be replaced by another, whose days begin anew. None: at no time, or it
+        has been."""
+        if self.rotate_every_days is None or self.replaced_by_id is not None:
+            return None
+        return self.created_at + timedelta(days=self.rotate_every_days)
+
+    def is_rotation_overdue(self, now: datetime) -> bool:
+        """Whether it should have been replaced, and was not."""
+        due_at = self.rotation_due_at
+        return due_at is not None and due_at <= now
 
     def state_at(self, now: datetime) -> KeyState:
         """The first reason for which the key is refused at `now`, or ACTIVE."""

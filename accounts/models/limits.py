@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
@@ -40,8 +41,21 @@ class LimitWindow(models.TextChoices):
 
     MINUTE = "minute", "per minute"
     DAY = "day", "per day"
+    WEEK = "week", "per week"
     MONTH = "month", "per month"
     NONE = "none", "at any time"
+
+
+class WeekStart(models.TextChoices):
+    """With which day a week begins."""
+
+    MONDAY = "monday", "Monday"
+    TUESDAY = "tuesday", "Tuesday"
+    WEDNESDAY = "wednesday", "Wednesday"
+    THURSDAY = "thursday", "Thursday"
+    FRIDAY = "friday", "Friday"
+    SATURDAY = "saturday", "Saturday"
+    SUNDAY = "sunday", "Sunday"
 
 
 # Python reads them from hundreds of files, each time.
@@ -75,7 +89,13 @@ class Limit(Stamped):
         max_length=64,
         default="UTC",
         validators=[check_time_zone],
-        help_text="In which days and months begin.",
+        help_text="In which days, weeks and months begin.",
+    )
+    week_start = models.CharField(
+        max_length=9,
+        choices=WeekStart.choices,
+        default=WeekStart.MONDAY,
+        help_text="The first day of a week; monday for limits of another window.",
     )
     is_shadow = models.BooleanField(
         "shadow", default=False, help_text="Only count what would have been refused."
@@ -112,7 +132,11 @@ class Limit(Stamped):
             raise ValidationError({"window": "Requests at the same time are counted at any time."})
         has_no_end = self.metric == LimitMetric.WEIGHTED_TOKENS
         if self.window == LimitWindow.NONE and not is_now and not has_no_end:
-            raise ValidationError({"window": "Choose a minute, a day or a month."})
+            raise ValidationError({"window": "Choose a minute, a day, a week or a month."})
+        if self.window != LimitWindow.WEEK and self.week_start != WeekStart.MONDAY:
+            raise ValidationError(
+                {"week_start": "Only a limit of a week has a first day: leave it at Monday."}
+            )
         needs_id = self.scope not in (LimitScope.PLATFORM, LimitScope.MODEL)
         if needs_id != bool(self.scope_id):
             raise ValidationError({"scope_id": f"A limit of {self.get_scope_display()}: whose?"})
@@ -120,6 +144,11 @@ class Limit(Stamped):
             raise ValidationError(
                 {"model": "Name the model for a limit of a model, and only then."}
             )
+
+
+MAX_WEIGHT: Final = 1000
+"""So that the longest answer still counts for less than limiters can count, 2^53 in thousandths
+of a token on Redis."""
 
 
 class ModelWeight(Stamped):
@@ -141,3 +170,10 @@ class ModelWeight(Stamped):
 
     def __str__(self) -> str:
         return self.model
+
+    def clean(self) -> None:
+        """Raises ValidationError for a weight that no budget can be counted with."""
+        for name in ("uncached", "cached", "output", "image"):
+            weight = getattr(self, name)
+            if isinstance(weight, float | int) and not weight <= MAX_WEIGHT:  # as is NaN
+                raise ValidationError({name: f"Give a weight from 0 to {MAX_WEIGHT}."})

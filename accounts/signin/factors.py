@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from allauth.core import context
 from allauth.mfa import app_settings
@@ -13,6 +14,7 @@ from allauth.mfa.models import Authenticator
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
+from accounts import sealing
 from accounts.models import User
 from accounts.sealing import cipher
 from accounts.signin import journal
@@ -36,6 +38,16 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         """From the database. Raises `cryptography.fernet.InvalidToken` after a change of
         Django's key without SECRET_KEY_FALLBACKS."""
         return cipher(_PURPOSE).decrypt(encrypted_text.encode()).decode()
+
+
+def resealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What allauth keeps of a factor, with its secrets under the newest of Django's keys. Raises
+    `cryptography.fernet.InvalidToken`."""
+    secrets = {name: data[name] for name in ("secret", "seed") if name in data}
+    return {
+        **data,
+        **{name: sealing.resealed(_PURPOSE, secret) for name, secret in secrets.items()},
+    }
 
 
 class _OneUse:

@@ -34,7 +34,7 @@ def sign_in_pages(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpR
             if not request.path.startswith(ROOT):
                 response: Awaitable[HttpResponse] = get_response(request)
                 return await response
-            return _guarded(await allauth(request))
+            return guarded(await allauth(request))
 
     else:
 
@@ -42,14 +42,15 @@ def sign_in_pages(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpR
             if not request.path.startswith(ROOT):
                 response: HttpResponse = get_response(request)
                 return response
-            return _guarded(allauth(request))
+            return guarded(allauth(request))
 
     # Django asks for this attribute: allauth answers some of its own exceptions there.
     middleware.process_exception = allauth.process_exception  # type: ignore[attr-defined]
     return middleware
 
 
-def _guarded(response: HttpResponse) -> HttpResponse:
+def guarded(response: HttpResponse) -> HttpResponse:
+    """With the headers of every such page."""
     forms = "" if settings.VINERY_OIDC else _FORMS
     response.headers.setdefault("Content-Security-Policy", _POLICY + forms)
     response.headers["Cache-Control"] = "no-store, private"

@@ -1,16 +1,22 @@
 """The books of dead processes: their journals become rows, then go.
 
 Safe to run in any number of processes at once, and to be killed at any point: a journal is
-adopted under its lock, rows are inserted once by request id, and the file goes last.
+adopted under its lock, rows are inserted once by request id, and the file goes last. Finders
+take turns, because who starts reads the books next: the rows of a journal that another finder
+has adopted must be among them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
@@ -23,6 +29,9 @@ Store = Callable[[Sequence[Settlement]], None]
 
 # About 500 settlements: one transaction of some ten milliseconds.
 BATCH_BYTES = 256 * 1024
+
+_MAX_TURN_S: Final = 30.0
+_LOOK_INTERVAL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +53,15 @@ class Recovered:
 def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
     """Settle the requests of all processes of this host that died.
 
-    Run it when a web process starts, and now and then from a job. Raises `django.db.Error`
-    when the database is away; what is left is for the next time.
+    Run it when a web process starts, and now and then from a job. When it returns, nobody else
+    is at it, unless they take longer than half a minute. Raises `django.db.Error` when the
+    database is away; what is left is for the next time.
     """
+    with _turn(directory):
+        return _recover_orphans(directory, store)
+
+
+def _recover_orphans(directory: Path, store: Store) -> Recovered:
     total = Recovered()
     lost = read_lost(directory)
     for path in journals_in(directory):
@@ -60,6 +75,33 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
     if total.num_journals:
         logger.warning("recovered the usage of processes that died: %s", total)
     return total
+
+
+@contextmanager
+def _turn(directory: Path) -> Iterator[None]:
+    """Be the only finder. Whoever waits in vain goes on beside the other: journals have locks."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        end_at = time.monotonic() + _MAX_TURN_S
+        while not _is_ours(fd):
+            if time.monotonic() > end_at:
+                logger.warning("another process still recovers the usage of those that died")
+                break
+            time.sleep(_LOOK_INTERVAL_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_ours(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system that locks no folders: its journals have locks all the same
+    return True
 
 
 def _recover_if_orphan(path: Path, store: Store, lost: Mapping[str, Progress]) -> Recovered:

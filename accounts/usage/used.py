@@ -1,4 +1,4 @@
-"""How much somebody used since a moment: what quotas are about.
+"""How much somebody used since a moment: what quotas are about, and buckets after a start.
 
 Roll-ups tell of whole hours and days, in the same transaction as the rows and so always the
 same as these; minutes and rows are read for the broken hour at the beginning alone. Where the
@@ -8,7 +8,7 @@ fine tables are deleted already, the beginning moves down to the hour or the day
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -73,6 +73,18 @@ def used_since(
                     mine + (more or 0) for mine, more in zip(sums[str(owner)], found, strict=True)
                 )
     return {owner: Use(*found) for owner, found in sums.items()}
+
+
+def each_since(
+    since_ms: int, columns: Sequence[str]
+) -> Iterator[tuple[int, Sequence[object], Use]]:
+    """Of each request by itself, in the order in which they came: when that was (Unix ms), what
+    it has in these columns of usage, and what it used."""
+    rows = _rows(_Piece(UsageRecord, 0, since_ms, None)).order_by("created_at", "id")
+    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens")
+    found = rows.values_list("created_at", *amounts, *columns).iterator()
+    for at, num_prompt, num_output, weighted, *has in found:
+        yield round(at.timestamp() * _MS), has, Use(1, num_prompt, num_output, weighted)
 
 
 @dataclass(frozen=True, slots=True)

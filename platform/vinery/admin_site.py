@@ -13,7 +13,8 @@ from django.urls import reverse
 # What is looked at daily comes first. What is not named here comes last, by name.
 _ORDER: Final = (
     *("ServedModel", "UsageRecord", "RefusedRequest", "ApiKey", "Limit", "ModelWeight", "User"),
-    *("Membership", "Organization", "Project", "Alert", "Webhook", "AuditEntry", "Group"),
+    *("Membership", "Organization", "Project", "Alert", "KeyReminder", "Webhook"),
+    *("AuditEntry", "Group"),
 )
 
 

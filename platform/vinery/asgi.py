@@ -1,25 +1,32 @@
 """The ASGI application: health, generation, and Django for the rest.
 
 The runtime starts with the server's lifespan, or with the first request on servers that
-have none, such as Daphne.
+have none, such as Daphne. While the database is away it cannot start: probes are answered all
+the same, and each request tries anew.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import cast
 
 from django.core.asgi import get_asgi_application
+from django.db import Error
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django_application = get_asgi_application()
 
 # These need the apps that the line above has loaded.
 from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
-from serving.edge import App, Receive, Scope, Send  # noqa: E402
+from serving.core.errors import Unavailable  # noqa: E402
+from serving.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.routing import api_application  # noqa: E402
 from serving.runtime import Runtime, runtime  # noqa: E402
+from vinery.away import ask_whether_away  # noqa: E402
 from vinery.health import HealthApplication  # noqa: E402
+
+log = logging.getLogger(__name__)
 
 # What browsers show to people. All the rest is for programs, and gets their headers:
 # a base URL without its `/v1` has to be readable in a browser's client too.
@@ -34,26 +41,38 @@ class Application:
         self._rest = rest
         self._health = HealthApplication(process)
         self._api = api_application(process, rest)
+        self._not_started = ApiEdge(_say_that_it_waits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        await self._runtime.start()
         path: str = scope["path"]
         if self._health.knows(path):
+            self._runtime.begin()
             await self._health(scope, receive, send)
+        elif not await self._is_started():
+            await self._not_started(scope, receive, send)
         elif path == "/" or path.startswith(_FOR_PEOPLE):
             await self._rest(scope, receive, send)
         else:
             await self._api(scope, receive, send)
 
+    async def _is_started(self) -> bool:
+        """Whether the start has gone well, now or before."""
+        try:
+            await self._runtime.start()
+        except Error as error:
+            log.warning("the start waits for the database: %s", str(error).partition("\n")[0])
+            return False
+        return True
+
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._runtime.start()
+                await self._is_started()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self._runtime.stop()
@@ -61,7 +80,12 @@ class Application:
                 return
 
 
+async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Unavailable("The database does not answer, so this process cannot start. Try again.")
+
+
 # The console tells what is left of limits, and knows nothing of serving.
 read_levels_with(runtime().limits.limiter.levels)
 read_state_with(lambda: runtime().limits.state)
+ask_whether_away(lambda: runtime().database.is_away)
 application = Application(runtime(), cast(App, django_application))

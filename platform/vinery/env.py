@@ -75,16 +75,23 @@ def words(name: str) -> list[str]:
 
 
 def percentages(name: str, default: Sequence[int]) -> list[int]:
-    """Whole numbers from 1 to 100 with commas between them, rising; "off" for none. Raises
-    `SettingError` for anything else."""
+    """As `numbers`, from 1 to 100."""
+    return numbers(name, default, at_most=100, like="percentages such as 50,80,100")
+
+
+def numbers(
+    name: str, default: Sequence[int], *, at_most: int, like: str = "numbers such as 1,7"
+) -> list[int]:
+    """Whole numbers from 1 on with commas between them, rising; "off" for none. Raises
+    `SettingError` for anything else, and tells what it should be `like`."""
     found = words(name)
     if not found:
         return list(default)
     if found == ["off"]:
         return []
-    if not all(word.isdecimal() and 1 <= int(word) <= 100 for word in found):
+    if not all(word.isdecimal() and 1 <= int(word) <= at_most for word in found):
         raise SettingError(
-            f"{name}={text(name)!r} are no percentages. Set it to some such as 50,80,100 or to off."
+            f"{name}={text(name)!r} cannot be used. Set it to {like}, at most {at_most}, or to off."
         )
     return sorted(set(map(int, found)))
 

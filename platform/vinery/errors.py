@@ -10,10 +10,13 @@ from typing import Any
 
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
-from accounts.console.errors import broken_page, error_page, is_console, old_form_page
-from serving.core.errors import InvalidRequest, NotFound, ServingError
+from accounts.console.errors import error_page, is_console, old_form_page
+from accounts.errors import DATABASE_AWAY
+from accounts.signin.pages import guarded
+from serving.core.errors import InvalidRequest, NotFound, ServingError, Unavailable
 from serving.views import error_response
 
 _FOR_PEOPLE = ("/admin/", "/accounts/", "/console/")
@@ -50,6 +53,13 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
         return error_page(request, 404)
     if _is_for_people(request):
         return defaults.page_not_found(request, exception)
+    if request.path.startswith("/api/"):
+        return error_response(
+            NotFound(
+                f"There is nothing at {request.path}. What the management API has is described at "
+                "/api/schema/."
+            )
+        )
     return error_response(
         NotFound(
             f"There is nothing at {request.path}. The OpenAI-compatible API is under /v1 "
@@ -59,12 +69,24 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500, and in the console 503 while the database is away."""
+    """500, or 503 while the database is away."""
+    if isinstance(sys.exception(), DATABASE_AWAY):
+        return database_away(request)
     if is_console(request):
-        return broken_page(request, sys.exception())
+        return error_page(request, 500)
     if _is_for_people(request):
         return defaults.server_error(request)
     return error_response(ServingError("The server failed. Try again."))
+
+
+def database_away(request: HttpRequest) -> HttpResponse:
+    """503."""
+    if is_console(request):
+        return error_page(request, 503)
+    if _is_for_people(request) or request.path == "/":
+        # Without the request: who looks is a row, too.
+        return guarded(HttpResponse(render_to_string("503.html"), status=503))
+    return error_response(DatabaseAway("The database does not answer. Try again in a moment."))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -72,6 +94,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if is_console(request):
         return old_form_page(request)
     return csrf.csrf_failure(request, reason)
+
+
+class DatabaseAway(Unavailable):
+    """Of what is in the database, nothing can be shown or changed."""
+
+    retry_after_s = 5
 
 
 class _Forbidden(ServingError):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +23,9 @@ from serving.runtime import EngineHealth, Runtime
 
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+# Keys and limits are read twice a second. So late, something is wrong.
+_FRESH_S: Final = 30.0
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
 
@@ -35,6 +40,7 @@ class HealthApplication:
             "/v2/health/live": self._live,
             "/readyz": self._ready,
             "/v2/health/ready": self._ready,
+            "/startupz": self._startup,
             "/metrics": self._metrics,
         }
 
@@ -58,15 +64,37 @@ class HealthApplication:
     async def _ready(self) -> Answer:
         """200 when at least one model has really generated a token a moment ago.
 
-        Limits whose store is away are told, and are no reason to send clients elsewhere: every
-        other process has the same store.
+        A database, a store of limits or a disk that is away or full is told, and is no reason
+        to send clients elsewhere: requests are served, and every other process has the same
+        database and the same store.
         """
-        health = await self._runtime.health()
-        is_ready = any(each.is_ready for each in health)
-        models = {each.model: "ready" if each.is_ready else "not ready" for each in health}
-        status = "ready" if is_ready else "not ready"
-        told = {"status": status, "models": models, **_said_of(self._runtime.limits.state)}
-        return (200 if is_ready else 503), _JSON, json.dumps(told).encode()
+        runtime = self._runtime
+        health = await runtime.health()
+        checks = [
+            _of_database(runtime),
+            _of_keys(runtime),
+            _of_limits(runtime.limits.state),
+            _of_disk(runtime),
+        ]
+        is_ready = runtime.is_started and any(each.is_ready for each in health)
+        is_well = all(check.is_well for check in checks)
+        told = {
+            "status": ("ready" if is_well else "degraded") if is_ready else "not ready",
+            "models": {each.model: "ready" if each.is_ready else "not ready" for each in health},
+            **{check.name: check.told for check in checks},
+        }
+        return _answer(told, is_good=is_ready)
+
+    async def _startup(self) -> Answer:
+        """200 from the moment at which keys and models were read once."""
+        runtime = self._runtime
+        told = {
+            "status": "started" if runtime.is_started else "starting",
+            "keys": "read" if runtime.accounts_read_at_s else "not read",
+            "models": "read" if runtime.models_read_at_s else "not read",
+            "database": _of_database(runtime).told,
+        }
+        return _answer(told, is_good=runtime.is_started)
 
     async def _metrics(self) -> Answer:
         registry = CollectorRegistry(auto_describe=False)
@@ -77,11 +105,45 @@ class HealthApplication:
         return 200, _PROMETHEUS, generate_latest(registry)
 
 
-def _said_of(state: StoreState | None) -> dict[str, str]:
-    """Where limits are counted, when that is not in the process itself."""
-    if state is None:
-        return {}
-    return {"limits": f"store away: {state.when_away}" if state.is_degraded else "counted"}
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One thing that readiness tells of, in words for people."""
+
+    name: str
+    is_well: bool
+    told: str
+
+
+def _of_database(runtime: Runtime) -> _Check:
+    """Away, with the age of what is known of keys, limits and models."""
+    if not runtime.database.is_away:
+        return _Check("database", True, "answers")
+    read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
+    age = f": what was read {time.time() - read_at_s:.0f} s ago holds" if read_at_s else ""
+    return _Check("database", False, f"away{age}")
+
+
+def _of_keys(runtime: Runtime) -> _Check:
+    """Whether a key that is revoked now would soon be refused."""
+    age_s = time.time() - runtime.accounts_read_at_s
+    if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
+        return _Check("keys", True, "followed" if runtime.accounts_read_at_s else "not read yet")
+    return _Check("keys", False, f"changes of the last {age_s:.0f} s are not known")
+
+
+def _of_limits(state: StoreState | None) -> _Check:
+    """Without a store they are counted in the process itself, which is here to count them."""
+    if state is None or not state.is_degraded:
+        return _Check("limits", True, "counted")
+    return _Check("limits", False, f"store away: {state.when_away}")
+
+
+def _of_disk(runtime: Runtime) -> _Check:
+    return _Check("disk", runtime.disk.is_well, runtime.disk.told)
+
+
+def _answer(told: Mapping[str, object], *, is_good: bool) -> Answer:
+    return (200 if is_good else 503), _JSON, json.dumps(told).encode()
 
 
 class _Process(Collector):
@@ -103,8 +165,19 @@ class _Process(Collector):
             _own(gauge, "models_read_timestamp_seconds", "Served models.", models_at_s),
             _own(gauge, "captures_waiting", "Texts not yet stored.", len(runtime.captures)),
             _own(counter, "captures_dropped", "Not kept.", runtime.captures.num_dropped),
+            _own(gauge, "database_away", "It does not answer.", runtime.database.is_away),
+            *self._disks(),
             *self._limits(),
         ]
+
+    def _disks(self) -> list[Metric]:
+        free = GaugeMetricFamily(
+            "vinery_disk_free_bytes", "Where data lives.", labels=["pid", "holds"]
+        )
+        for disk in self._runtime.disk.disks:
+            for place in disk.places:
+                free.add_metric([str(os.getpid()), place], disk.free_bytes)
+        return [free]
 
     def _limits(self) -> list[Metric]:
         state = self._runtime.limits.state

@@ -8,7 +8,8 @@ environment, or the process ends: a secret that lives only in memory would void 
 at the next start.
 
 Hosts that share a database must share these secrets: VINERY_SECRET_KEY and
-VINERY_KEY_PEPPER_1 (or `..._FILE`) come before the files.
+VINERY_KEY_PEPPER_1 (or `..._FILE`) come before the files. Keys of Django's from before, which
+still open what they have closed, are VINERY_SECRET_KEY_FALLBACKS.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ _MIN_PEPPER_BYTES = 32
 def django_key(home: Home) -> str:
     """Django's SECRET_KEY. Raises `SettingError` if it can be neither read nor made."""
     return env.secret("VINERY_SECRET_KEY") or _kept(home, "django_secret_key")
+
+
+def old_django_keys(home: Home) -> list[str]:
+    """Keys that were Django's before: they still open what they have closed. With blanks or line
+    breaks between them. Raises `SettingError` if they cannot be read."""
+    given = env.secret("VINERY_SECRET_KEY_FALLBACKS")
+    file = home.secrets / "django_secret_key_fallbacks"
+    if not given and file.exists():
+        given = _kept(home, file.name)
+    return given.split()
 
 
 def key_peppers(home: Home) -> dict[int, bytes]:

@@ -22,7 +22,7 @@ from serving.engine.energy.costs import Work
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline, TokenArray
 from serving.engine.rows import UnknownRows, assign
-from serving.engine.sharing import Reading, SharedBlocks
+from serving.engine.sharing import Reading, SharedBlocks, is_exposed
 from serving.engine.tap import View
 from serving.engine.watch import PromptWasCached, Watch
 from serving.transport.messages import FINISH_LENGTH, FINISH_STOP, Submit, TokenLogprobs
@@ -79,7 +79,8 @@ class Batch:
         self._capacity = capacity
         self._limit = capacity  # lower for a while after the cache was too small
         self._running: list[Generation] = []
-        self._unread: list[Generation] = []  # running, and not yet answering
+        # Running, and with blocks in the cache that others might still write to.
+        self._unread: list[Generation] = []
         self._suspects: deque[Generation] = deque()
         self._blocks = SharedBlocks() if pipeline.has_cache else None
         self._num_failed_in_row = 0
@@ -274,7 +275,9 @@ class Batch:
                 self.remove(generation)
         if self._unread:
             self._unread = [
-                each for each in self._unread if not each.is_answering and each in self._running
+                each
+                for each in self._unread
+                if each in self._running and is_exposed(len(each.added_ids), len(each.made))
             ]
 
     def _collect_beams(

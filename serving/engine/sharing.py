@@ -5,7 +5,9 @@ and lets a new prompt that begins with this sequence go on in that block. Two su
 that are added before either has been read get the same block: each writes its own words over
 the other's, one client is answered what another asked, and the cache keeps the mixture. It
 takes nothing more than a short prompt, and then two at once that go on from it differently.
-(Once the first has been read, the second gets a copy.) So of prompts that part inside of a
+(Once the first has been read, the second gets a copy; where the prompt ends with the block,
+once it has made a second token: until then the cache still knows the full block by the words
+that were in it before.) So of prompts that part inside of a
 block, the second waits for the first to be read, if there was ever a sequence to go on from.
 That is rare: such a sequence has a whole earlier prompt for its beginning, so that one must
 be the beginning of both.
@@ -50,6 +52,13 @@ class Reading:
     first_stop: int | None
     num_read: int = 0  # tokens, at least
     key: bytes | None = None  # what its own part of the cache goes by
+
+
+def is_exposed(num_prompt_tokens: int, num_made: int) -> bool:
+    """Whether another prompt could still get a block that this one has filled itself."""
+    # By half a block, because on a GPU blocks are as short.
+    ends_with_block = num_prompt_tokens % (BLOCK // 2) == 0
+    return num_made < (2 if ends_with_block else 1)
 
 
 class SharedBlocks:

@@ -12,7 +12,7 @@ from accounts import changes
 from accounts.actors import Actor, acting_as
 from accounts.keys import NewKey, create_key
 from accounts.keytable import KeyTable
-from accounts.models import AuditEntry, Organization, User
+from accounts.models import AuditEntry, Organization, Project, User
 from tests.accounts.key_tables import Clock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
@@ -44,6 +44,16 @@ def alice(db: None) -> User:
 @pytest.fixture
 def bob(db: None) -> User:
     return User.objects.create_user("bob")
+
+
+@pytest.fixture
+def acme(db: None) -> Organization:
+    return changes.add(Organization(name="Acme"))
+
+
+@pytest.fixture
+def search(acme: Organization) -> Project:
+    return changes.add(Project(organization=acme, name="search"))
 
 
 @pytest.fixture

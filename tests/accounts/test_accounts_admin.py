@@ -135,6 +135,32 @@ def test_a_new_key_cannot_be_expired(client: Client, root: User) -> None:
     assert not ApiKey.objects.exists()
 
 
+def test_a_key_is_to_be_rotated_and_has_its_end_from_that(
+    client: Client, root: User, new_key: Callable[..., NewKey]
+) -> None:
+    key = new_key(rotate_every_days=90, rotation_grace_days=7).key
+    page = reverse(CHANGE_KEY, args=[key.pk])
+    form = {"name": "spider", "scopes": ["inference"], "rotate_every_days": "30"}
+    end = {
+        "expires_at_0": f"{key.expires_at:%Y-%m-%d}",
+        "expires_at_1": f"{key.expires_at:%H:%M:%S}",
+    }
+    other = {"expires_at_0": "2999-01-01", "expires_at_1": "00:00:00"}
+
+    refused = client.post(page, form | {"rotation_grace_days": "7"} | other)
+    assert "leave out its end, or its days of grace" in text_of(refused)
+    refused = client.post(page, form | {"rotate_every_days": "", "rotation_grace_days": "7"})
+    assert "Say after how many days it is to be rotated" in text_of(refused)
+
+    assert client.post(page, form | {"rotation_grace_days": "3"} | end).status_code == 302
+    key.refresh_from_db()
+    assert key.expires_at == (key.created_at + timedelta(days=33)).replace(microsecond=0)
+    assert f"{key.rotation_due_at:%Y-%m-%d %H:%M} UTC" in text_of(client.get(reverse(KEYS)))
+
+    ApiKey.objects.update(created_at=timezone.now() - timedelta(days=31))
+    assert "UTC, overdue" in text_of(client.get(page))
+
+
 def test_secret_owner_and_project_of_a_key_stay(
     client: Client, root: User, new_key: Callable[..., NewKey]
 ) -> None:

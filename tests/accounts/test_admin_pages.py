@@ -219,9 +219,10 @@ def test_places_roles_and_limits_are_made_changed_and_removed(
     role = {"user": alice.pk, "organization": acme.pk, "role": "owner"}
     send(page_of("membership", "add"), role)
     kind = {"scope": "project", "scope_id": project.pk, "metric": "tokens", "window": "day"}
-    send(page_of("limit", "add"), {**kind, "amount": 9, "time_zone": "UTC"})
+    calendar = {"time_zone": "UTC", "week_start": "monday"}
+    send(page_of("limit", "add"), {**kind, "amount": 9, **calendar})
     limit = Limit.objects.get()
-    send(page_of("limit", "change", limit.pk), {"amount": 8, "time_zone": "Europe/Berlin"})
+    send(page_of("limit", "change", limit.pk), {**calendar, "amount": 8})
     assert "search" in text_of(client.get(page_of("limit", "changelist")))
     send(page_of("limit", "delete", limit.pk), {"post": "yes"})
     weight = {"model": "m", "uncached": 1, "cached": 0, "output": 2, "image": 1}
@@ -254,7 +255,7 @@ def test_the_last_owner_is_told_of_instead_of_lost(client: Client, root: User, a
 
 def test_a_limit_of_nobody_is_told_of(client: Client, root: User) -> None:
     body = {"scope": "key", "scope_id": 99, "metric": "tokens", "window": "day", "amount": 1}
-    page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC"})
+    page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC", "week_start": "monday"})
     assert "There is no key 99" in text_of(page)
     assert not Limit.objects.exists()
 

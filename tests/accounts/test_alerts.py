@@ -3,14 +3,13 @@ until it arrives."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import connection
+from together import four_at_once
 from usage_builders import NOON, admission, settlement
 from webhook_receiver import Receiver, receiving
 
@@ -42,16 +41,6 @@ def allowed(settings: Any) -> None:
 def receiver() -> Iterator[Receiver]:
     with receiving() as found:
         yield found
-
-
-@pytest.fixture
-def acme(db: None) -> Organization:
-    return changes.add(Organization(name="Acme"))
-
-
-@pytest.fixture
-def search(acme: Organization) -> Project:
-    return changes.add(Project(organization=acme, name="search"))
 
 
 def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
@@ -117,6 +106,14 @@ def test_a_window_is_that_of_the_limits_time_zone(search: Project) -> None:
     assert check(NOON - timedelta(hours=1, minutes=1)) == [50]
 
 
+def test_a_week_begins_on_the_limits_day(search: Project) -> None:
+    tokens_a_day(search, window="week", week_start=NOON.strftime("%A").lower())
+    use(600, search, NOON - timedelta(days=1))
+
+    assert check() == []
+    assert check(NOON - timedelta(hours=23)) == [50]
+
+
 def test_several_thresholds_at_once_are_all_kept_and_told_in_one_message(
     search: Project, acme: Organization
 ) -> None:
@@ -155,21 +152,7 @@ def test_many_processes_write_each_alert_once(search: Project, acme: Organizatio
     changes.set_role(person("olga"), acme, Role.OWNER)
     tokens_a_day(search)
     use(1000, search)
-    found: list[int] = []
-    start = threading.Barrier(4)
-
-    def look() -> None:
-        start.wait()
-        try:
-            found.extend(check())
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = four_at_once(check)
 
     assert sorted(found) == [50, 80, 100]
     assert Alert.objects.count() == 3

@@ -26,6 +26,7 @@ from accounts.models import (
     ModelWeight,
     Organization,
     Project,
+    RefusedRequest,
     Role,
     User,
 )
@@ -271,6 +272,17 @@ def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     assert "Acme" in vinery_("organization", "list").out
 
 
+def test_a_name_that_another_project_has_is_refused_in_a_line(
+    vinery_: Vinery, search: Project
+) -> None:
+    vinery_("project", "create", "other", "--organization", "acme")
+
+    told = vinery_("project", "rename", "other", "search")
+
+    assert told.status == 1
+    assert "This organisation has a project of that name." in told.err
+
+
 def test_a_project_is_named_with_its_organisation_where_there_are_two(
     vinery_: Vinery, search: Project
 ) -> None:
@@ -334,6 +346,26 @@ def test_a_limit_set_anew_keeps_what_is_not_named(vinery_: Vinery) -> None:
     assert kept("--amount", "8", "--time-zone", "UTC") == (8, "UTC", False, None)
 
 
+def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
+    kind = ("limit", "set", "--platform", "--metric", "tokens", "--window", "week")
+
+    def begins(*words: str) -> str:
+        assert vinery_(*kind, "--amount", "9", *words).status == 0
+        (row,) = vinery_("limit", "list", "--json").rows
+        assert row["window"] == "week"
+        return str(row["week_start"])
+
+    assert begins() == "monday"
+    assert begins("--week-start", "sunday") == "sunday"
+    assert begins() == "sunday"
+    assert "sunday" in vinery_("limit", "list").out
+
+    (row,) = vinery_("limit", "quotas", "--json").rows
+    since = datetime.fromisoformat(row["since"])
+    assert (since.strftime("%A"), since.hour) == ("Sunday", 0)
+    assert datetime.fromisoformat(row["resets"]) - since == timedelta(days=7)
+
+
 def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
     words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
     vinery_(*words, "tokens", "--window", "day")
@@ -349,8 +381,12 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day or a month."),
+        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day, a week or a month."),
         (("--metric", "concurrency", "--window", "day", "--amount", "9"), "at any time"),
+        (
+            ("--metric", "tokens", "--window", "day", "--amount", "1", "--week-start", "sunday"),
+            "Only a limit of a week has a first day",
+        ),
         (("--metric", "tokens", "--window", "day", "--amount", "0"), "greater than or equal to 1"),
         (
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--time-zone", "Mars"),
@@ -382,9 +418,83 @@ def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
     assert (
         "value is greater than or equal to 0" in vinery_("weight", "set", "m", "--image", "-1").err
     )
+    for weight in ("1001", "1e308", "inf", "nan"):
+        assert (
+            "Give a weight from 0 to 1000" in vinery_("weight", "set", "m", "--image", weight).err
+        )
     assert vinery_("weight", "remove", "tiny-chat").status == 0
     assert not ModelWeight.objects.exists()
     assert vinery_("weight", "remove", "tiny-chat").status == 1
+
+
+# -- The books
+
+
+def test_usage_and_refusals_are_chosen_by_names_and_by_ids_of_what_is_gone(
+    vinery_: Vinery, search: Project
+) -> None:
+    alice = User.objects.get(username="alice")
+    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip())
+    acme = search.organization
+    owners = {
+        "user_id": alice.pk,
+        "key_id": key.pk,
+        "project_id": search.pk,
+        "organization_id": acme.pk,
+    }
+    now = timezone.now()
+    store_settlements(
+        [
+            settlement("hers", admission=admission("hers", **owners, started_at=now)),
+            settlement("gone", admission=admission("gone", user_id=4711, started_at=now)),
+        ]
+    )
+    limit = {"metric": "tokens", "window": "day", "amount": 1, "level": 1, "needed": 1}
+    for request_id, more in (("hers", owners), ("gone", {"user_id": 4711})):
+        RefusedRequest.objects.create(
+            request_id=request_id, created_at=now, limit_id=1, scope="platform", **limit, **more
+        )
+
+    for words in (
+        ("--user", "alice"),
+        ("--key", key.hint),
+        ("--project", "acme/search"),
+        ("--organization", "acme"),
+    ):
+        (exported,) = vinery_("usage", "export", "--format", "jsonl", *words).out.splitlines()
+        assert json.loads(exported)["request_id"] == "hers"
+        assert [
+            row["request_id"] for row in vinery_("refusals", "list", "--json", *words).rows
+        ] == ["hers"]
+    (exported,) = vinery_("usage", "export", "--format", "jsonl", "--user", "4711").out.splitlines()
+    assert json.loads(exported)["request_id"] == "gone"
+    for command in (("usage", "show"), ("usage", "export"), ("refusals", "list")):
+        told = vinery_(*command, "--user", "nobody")
+        assert (told.status, told.err) == (
+            1,
+            "vinery: There is no user nobody. See: vinery user list\n",
+        )
+
+
+def test_an_outcome_that_there_is_not_is_refused_in_a_line(vinery_: Vinery) -> None:
+    told = vinery_("usage", "show", "--outcome", "fine")
+
+    assert told.status == 1
+    assert "There is no outcome fine. There are: ok, " in told.err
+
+
+def test_percentages_that_are_none_are_refused_in_words_of_the_command(
+    vinery_: Vinery, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        vinery_(
+            *("limit", "set", "--platform", "--metric", "tokens", "--window", "day"),
+            *("--amount", "9", "--alert-at", "half"),
+        )
+
+    assert "'half' is neither percentages like 50,80,100 nor off nor platform" in (
+        capsys.readouterr().err
+    )
 
 
 # -- The log

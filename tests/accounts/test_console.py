@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 from usage_builders import admission, settlement
 
+from accounts import changes
 from accounts.console import words
 from accounts.limits.away import GuardedLimiter, WhenAway
 from accounts.limits.current import read_levels_with, read_state_with
@@ -209,6 +210,20 @@ def test_a_period_that_cannot_be_shown_is_told_and_the_last_day_is_shown(
 # -- Usage
 
 
+def test_what_was_refused_before_its_model_was_known_has_a_name(alice: User) -> None:
+    store(used(alice, "r1", model=""))
+
+    text = page(signed_in(alice), "/console/usage/?by=model")
+
+    assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
+
+
+def test_periods_are_told_in_english(alice: User) -> None:
+    text = page(signed_in(alice), "/console/usage/")
+
+    assert re.findall(r"<option[^>]*>(an? \w+)</option>", text) == ["a minute", "an hour", "a day"]
+
+
 def test_usage_is_grouped_and_led_to(alice: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
 
@@ -274,6 +289,7 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
 ) -> None:
     limit = _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
     _limit(alice, LimitMetric.TOKENS, LimitWindow.MINUTE, 1000)
+    _limit(alice, LimitMetric.TOKENS, LimitWindow.WEEK, 5000, week_start="sunday")
     _limit(bob, LimitMetric.TOKENS, LimitWindow.MINUTE, 777)
     claim = Claim("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
     async_to_sync(limiter.acquire)(claim)
@@ -283,8 +299,28 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
     cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
     assert cells[:3] == [("Limit", "10"), ("Used", "1"), ("Left", "9")]
     assert re.fullmatch(r"In .*, with the next day of UTC", cells[3][1])
-    assert cells[4:7] == [("Limit", "1000"), ("Used", "0"), ("Left", "1000")]
+    assert cells[4:7] == [("Limit", "1,000"), ("Used", "0"), ("Left", "1,000")]
+    assert cells[8:11] == [("Limit", "5,000"), ("Used", "0"), ("Left", "5,000")]
+    assert re.fullmatch(r"In .*, with the next week of UTC, on a Sunday", cells[11][1])
+    assert "tokens per week" in text
     assert "777" not in text
+
+
+def test_limits_tell_when_they_run_out_at_the_pace_of_late(
+    alice: User, root: User, limiter: MemoryLimiter
+) -> None:
+    hers = _limit(alice, LimitMetric.WEIGHTED_TOKENS, LimitWindow.NONE, 3000)
+    changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
+    store(used(alice, "r1", weighted_tokens=1500.0))
+
+    def foretold(user: User) -> int:
+        text = page(signed_in(user), "/console/limits/")
+        return len(re.findall(r">Used up in [^<]+, at the pace of late<", text))
+
+    assert foretold(root) == 2
+    assert foretold(alice) == 1  # how much everybody uses is not hers to know
+    changes.change(hers, amount=1000)
+    assert foretold(alice) == 0  # it is used up
 
 
 def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> None:
@@ -359,10 +395,9 @@ def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) ->
     assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
 
 
-def _limit(user: User, metric: str, window: str, amount: int) -> Limit:
-    return Limit.objects.create(
-        scope=LimitScope.USER, scope_id=user.pk, metric=metric, window=window, amount=amount
-    )
+def _limit(user: User, metric: str, window: str, amount: int, **more: Any) -> Limit:
+    whose = {"scope": LimitScope.USER, "scope_id": user.pk}
+    return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)
 
 
 def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(

@@ -156,6 +156,35 @@ def test_a_key_is_paused_resumed_and_revoked_after_a_question(member: User) -> N
     assert f"{key.pk}/revoke/" not in row
 
 
+def test_a_key_says_by_when_it_is_to_be_rotated(member: User) -> None:
+    client = signed_in(member)
+    text = make(client, once=once(client), rotate_every_days="90", rotation_grace_days="7")
+    key = find_key(secret_in(text))
+    assert (key.rotate_every_days, key.rotation_grace_days) == (90, 7)
+
+    assert f"rotate by {key.rotation_due_at:%Y-%m-%d}" in client.get(KEYS).content.decode()
+
+    ApiKey.objects.update(created_at=timezone.now() - timedelta(days=91))
+    assert "rotation overdue" in client.get(KEYS).content.decode()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rotation_grace_days": "7"},
+        {"rotate_every_days": "0"},
+        {"rotate_every_days": "9", "rotation_grace_days": "7", "expires_at": "2999-01-01T00:00"},
+    ],
+)
+def test_days_that_cannot_be_meant_are_told_at_their_field(
+    member: User, values: dict[str, str]
+) -> None:
+    client = signed_in(member)
+
+    assert "Error: Make a key" in make(client, once=once(client), **values)
+    assert not ApiKey.objects.exists()
+
+
 def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> None:
     old = create_key(owner=member, name="laptop", project=first_project())
     client = signed_in(member)

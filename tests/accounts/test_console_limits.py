@@ -52,8 +52,8 @@ def signed_in(user: User) -> Client:
 
 
 def form(of: str, **more: Any) -> dict[str, Any]:
-    usual = {"metric": "tokens", "window": "day", "amount": 1000, "time_zone": "UTC"}
-    return {"of": of} | usual | more
+    usual = {"metric": "tokens", "window": "day", "amount": 1000}
+    return {"of": of} | usual | {"time_zone": "UTC", "week_start": "monday"} | more
 
 
 def text_of(response: Any, status: int = 200) -> str:
@@ -115,6 +115,26 @@ def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
     ]
 
 
+def test_a_limit_of_a_week_begins_with_the_day_that_was_chosen(root: User) -> None:
+    client = signed_in(root)
+
+    client.post(NEW, form("platform", window="week", week_start="sunday"))
+    limit = Limit.objects.get()
+    page = text_of(client.get(f"{LIMITS}{limit.pk}/"))
+    assert "Tokens per week, for the whole platform." in page
+    assert '<option value="sunday" selected>Sunday</option>' in page
+    changed = {"amount": 9, "time_zone": "UTC"}
+    client.post(f"{LIMITS}{limit.pk}/", changed | {"week_start": "saturday"})
+    limit.refresh_from_db()
+    assert (limit.window, limit.week_start, limit.amount) == ("week", "saturday", 9)
+
+    days = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=1))
+    assert "Weeks begin on" not in text_of(client.get(f"{LIMITS}{days.pk}/"))
+    client.post(f"{LIMITS}{days.pk}/", changed | {"week_start": "sunday"})
+    days.refresh_from_db()
+    assert (days.week_start, days.amount) == ("monday", 9)
+
+
 def test_what_was_there_is_sent_back_unchanged_by_a_form_that_nobody_touched(root: User) -> None:
     values = {"amount": 7, "time_zone": "Asia/Tokyo", "is_shadow": True}
     limit = changes.add(Limit(scope="platform", metric="tokens", window="day", **values))
@@ -159,7 +179,9 @@ def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
         ({"of": "model"}, "Name the model for a limit of a model"),
         ({"model": "tiny-chat"}, "Name the model for a limit of a model"),
         ({"metric": "concurrency"}, "counted at any time"),
-        ({"window": "none"}, "Choose a minute, a day or a month."),
+        ({"window": "none"}, "Choose a minute, a day, a week or a month."),
+        ({"week_start": "sunday"}, "Only a limit of a week has a first day"),
+        ({"window": "week", "week_start": "someday"}, "Select a valid choice."),
         ({"time_zone": "Mars"}, "There is no time zone Mars."),
         ({"alert_at": "half"}, "Give whole percentages"),
         ({"alert_at": "80, 50"}, "the smallest first"),
@@ -228,7 +250,7 @@ def test_whoever_leads_nothing_sets_changes_and_removes_nothing(
 
     assert [limit.amount for limit in Limit.objects.all()] == [1000]
     listed = text_of(client.get(LIMITS))
-    assert "1000" in listed
+    assert "1,000" in listed
     assert "Set a limit" not in listed
     assert "Change<" not in listed
 

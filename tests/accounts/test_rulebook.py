@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 
 from accounts.keytable import ANONYMOUS, Caller
 from accounts.limits.rulebook import RuleBook
-from accounts.limits.rules import EQUAL_WEIGHTS, Metric, Weights, Window
-from accounts.models import Limit, LimitMetric, LimitWindow, ModelWeight
+from accounts.limits.rules import EQUAL_WEIGHTS, Metric, Weekday, Weights, Window
+from accounts.models import Limit, LimitMetric, LimitWindow, ModelWeight, WeekStart
 
 pytestmark = pytest.mark.django_db
 
@@ -53,10 +53,18 @@ def test_without_keys_the_platform_and_its_models_are_limited_all_the_same() -> 
 
 
 def test_a_row_becomes_a_rule() -> None:
-    row = limit("key", scope_id=12, window="day", time_zone="Asia/Tokyo", is_shadow=True)
+    row = limit(
+        "key",
+        scope_id=12,
+        window="week",
+        week_start="sunday",
+        time_zone="Asia/Tokyo",
+        is_shadow=True,
+    )
     (rule,) = book().rules_for(CALLER, "small")
-    assert (rule.id, rule.metric, rule.window) == (row.pk, Metric.TOKENS, Window.DAY)
+    assert (rule.id, rule.metric, rule.window) == (row.pk, Metric.TOKENS, Window.WEEK)
     assert (rule.amount, rule.time_zone, rule.is_shadow) == (1000, "Asia/Tokyo", True)
+    assert rule.week_start is Weekday.SUNDAY
 
 
 def test_a_row_that_means_nothing_keeps_no_other_from_being_followed() -> None:
@@ -100,6 +108,21 @@ def test_weights_are_in_thousandths() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "uncached_milli"),
+    [(5000.0, 1_000_000), (1e308, 1000), (float("inf"), 1000), (-3.0, 0)],
+)
+def test_a_weight_that_no_form_would_take_keeps_nobody_from_following_the_others(
+    stored: float, uncached_milli: int
+) -> None:
+    ModelWeight.objects.create(model="small")
+    ModelWeight.objects.filter(model="small").update(uncached=stored)
+    limit("platform", amount=7)
+    following = book()
+    assert following.weights_of("small").uncached_milli == uncached_milli
+    assert [rule.amount for rule in following.rules] == [7]
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"scope": "key"},
@@ -120,6 +143,7 @@ def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
 def test_what_can_be_limited_is_what_can_be_counted() -> None:
     assert set(LimitMetric.values) == {metric.value for metric in Metric}
     assert set(LimitWindow.values) == {window.value for window in Window}
+    assert WeekStart.values == [day.value for day in Weekday]
 
 
 def test_two_limits_of_one_kind_are_refused() -> None:

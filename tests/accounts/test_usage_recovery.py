@@ -213,6 +213,49 @@ def test_many_who_recover_at_once_store_every_row_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_who_comes_second_returns_when_the_first_is_done(orphan: Path, shelf: Shelf) -> None:
+    is_storing, may_store = threading.Event(), threading.Event()
+
+    def store_slowly(settlements: Sequence[Settlement]) -> None:
+        is_storing.set()
+        may_store.wait(60)
+        shelf(settlements)
+
+    def look() -> None:
+        found.append(recover_orphans(orphan.parent, shelf))
+        seen.append(dict(shelf.outcomes))
+
+    found: list[Recovered] = []
+    seen: list[dict[str, str]] = []
+    first = threading.Thread(target=recover_orphans, args=(orphan.parent, store_slowly))
+    second = threading.Thread(target=look)
+    first.start()
+    is_storing.wait(60)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    may_store.set()
+    for each in (first, second):
+        each.join(60)
+
+    assert (found, seen) == ([Recovered()], [BOTH])
+
+
+def test_who_waits_in_vain_leaves_the_journal_to_the_other(
+    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
+    found = []
+
+    def look_beside(_: Sequence[Settlement]) -> None:
+        found.append(recover_orphans(orphan.parent, shelf))
+
+    recover_orphans(orphan.parent, look_beside)
+
+    assert found == [Recovered()] * 2
+    assert shelf.rows == {}
+
+
 # A web process that serves until it is killed, and says what it has entered.
 WEB_PROCESS = """
 import sys

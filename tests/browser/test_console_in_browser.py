@@ -112,7 +112,8 @@ def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width:
     page.get_by_role("link", name="Set a limit").click()
     page.get_by_label("For").select_option(label="A model")
     page.get_by_label("What").select_option("tokens")
-    page.get_by_label("Window").select_option("month")
+    page.get_by_label("Window").select_option("week")
+    page.get_by_label("Weeks begin on").select_option("Sunday")
     page.get_by_label("Amount").fill("4242")
     page.get_by_role("button", name="Set the limit").click()
     error = page.locator(".field-model .errorlist")
@@ -124,6 +125,7 @@ def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width:
     page.get_by_role("status").get_by_text("The limit is set.").wait_for()
 
     row = page.get_by_role("row").filter(has_text="The model not-loaded")
+    assert "with the next week of UTC, on a Sunday" in row.inner_text()
     row.get_by_role("link", name="Change").click()
     assert _fits(page)
     page.get_by_label("Amount").fill("5555")

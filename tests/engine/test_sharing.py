@@ -12,7 +12,7 @@ from msgspec import structs
 from serving.engine.batch import Batch, PipelineBroken
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
-from serving.engine.sharing import BLOCK, Reading, SharedBlocks, TokenIds
+from serving.engine.sharing import BLOCK, Reading, SharedBlocks, TokenIds, is_exposed
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
@@ -75,6 +75,18 @@ def test_a_prompt_that_was_given_up_unread_has_left_nothing() -> None:
     blocks = SharedBlocks()
     blocks.note_cut(unread(1, 2, 3))
     assert blocks.may_read(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
+
+
+@pytest.mark.parametrize(
+    ("num_prompt_tokens", "num_made", "is_open"),
+    [(BLOCK + 1, 0, True), (BLOCK + 1, 1, False), (2 * BLOCK, 1, True), (2 * BLOCK, 2, False)],
+)
+def test_a_prompt_that_ends_with_a_block_is_exposed_for_a_token_more(
+    num_prompt_tokens: int,
+    num_made: int,
+    is_open: bool,
+) -> None:
+    assert is_exposed(num_prompt_tokens, num_made) is is_open
 
 
 def half_read(*numbers: int, num_read: int, key: bytes | None = None) -> Reading:
@@ -179,6 +191,31 @@ def test_chats_that_go_on_from_the_same_text_are_answered_each_for_itself(batch:
     )
     assert told[0] == "The capital of France is Paris."
     assert told[0] not in told[1]
+
+
+@pytest.mark.live
+def test_one_whose_prompt_ends_with_a_block_keeps_it_when_another_joins_after_its_first_token(
+    batch: Batch,
+) -> None:
+    """The cache knows a full block by what was in it before, until there is a second token."""
+    question = ids_of(f"<|im_end|>\n{CAPITAL_OF_FRANCE}")
+    beginning = ids_of("<|im_start|>system\nBe very")
+    filling = ids_of(" brief" * 2 * BLOCK)[: 2 * BLOCK - len(beginning) - len(question)]
+    first = in_process.generation([*beginning, *filling, *question], max_new_tokens=12)
+    assert len(first.prompt_ids) == 2 * BLOCK
+    run(batch, in_process.generation(first.prompt_ids[: BLOCK + 3].tolist(), max_new_tokens=1))
+    second = in_process.generation(
+        [*first.prompt_ids[: BLOCK + 3].tolist(), *ids_of(" blue" * 40)], max_new_tokens=3
+    )
+    assert batch.add(first) is None
+    while not first.tokens:
+        for made in batch.step().made:
+            made.generation.tokens += made.token_ids
+
+    run(batch, second)
+
+    text = TOKENIZER.decode(first.tokens, skip_special_tokens=True)
+    assert text == "The capital of France is Paris."
 
 
 @pytest.mark.live

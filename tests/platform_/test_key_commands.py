@@ -95,3 +95,28 @@ def test_nobody_else_gets_a_new_password(vinery: Vinery) -> None:
 
     assert told.returncode == 1
     assert told.stderr == "vinery: There is no administrator charlie.\n"
+
+
+def test_a_key_that_is_to_be_rotated_says_when(vinery: Vinery) -> None:
+    vinery(
+        *("key", "create", "--name", "rotating"),
+        *("--rotate-every", "90d", "--rotation-grace", "1w"),
+    )
+    hint = row_of(vinery, "rotating")[1]
+
+    def known() -> dict[str, object]:
+        rows = json.loads(vinery("key", "list", "--json").stdout)
+        return next(row for row in rows if row["hint"] == hint)
+
+    told = known()
+    assert (told["rotate_every_days"], told["rotation_grace_days"]) == (90, 7)
+    assert told["is_rotation_overdue"] is False
+    assert told["rotation_due"] < told["expires"]  # type: ignore[operator]
+
+    assert vinery("key", "change", hint, "--rotation-grace", "never").returncode == 0
+    assert (known()["rotation_grace_days"], known()["expires"]) == (None, None)
+    refused = vinery("key", "change", hint, "--rotate-every", "12h")
+    assert "not a number of days" in refused.stderr
+    refused = vinery("key", "create", "--name", "wrong", "--rotation-grace", "1w")
+    assert refused.returncode == 1
+    assert "Say after how many days" in refused.stderr

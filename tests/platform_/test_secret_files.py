@@ -54,6 +54,25 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     assert [file.name for file in home.secrets.iterdir()] == ["django_secret_key"]
 
 
+def test_old_keys_are_named_with_blanks_or_line_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    assert secret_files.old_django_keys(home) == []
+
+    secret_files.django_key(home)
+    (home.secrets / "django_secret_key_fallbacks").write_text("first\nsecond\n")
+    assert secret_files.old_django_keys(home) == ["first", "second"]
+
+    monkeypatch.setenv("VINERY_SECRET_KEY_FALLBACKS", " third fourth ")
+    assert secret_files.old_django_keys(home) == ["third", "fourth"]
+
+    (tmp_path / "old").write_text("fifth\n")
+    monkeypatch.delenv("VINERY_SECRET_KEY_FALLBACKS")
+    monkeypatch.setenv("VINERY_SECRET_KEY_FALLBACKS_FILE", str(tmp_path / "old"))
+    assert secret_files.old_django_keys(home) == ["fifth"]
+
+
 def test_django_accepts_the_key(tmp_path: Path) -> None:
     key = secret_files.django_key(Home(tmp_path))
 

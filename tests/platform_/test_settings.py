@@ -114,7 +114,15 @@ def test_postgresql_gets_a_pool(home: str) -> None:
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5433, "vinery")
     assert database["OPTIONS"]["sslmode"] == "require"
     assert database["OPTIONS"]["pool"]["max_size"] > 1
+    assert database["OPTIONS"]["connect_timeout"] == 5
     assert database["CONN_MAX_AGE"] == 0
+
+
+def test_an_address_says_how_patient_postgresql_s_client_is(home: str) -> None:
+    url = "postgres://u:p@db/vinery?connect_timeout=2"
+    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL=url)
+
+    assert int(values["DATABASES"]["default"]["OPTIONS"]["connect_timeout"]) == 2
 
 
 def test_a_sqlite_url_keeps_the_options_of_a_server(home: str, tmp_path: Path) -> None:

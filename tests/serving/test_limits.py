@@ -1,4 +1,5 @@
-"""Quotas learn what was used of them before they bind, also when their store was away."""
+"""Quotas learn what was used of them before they bind, also when their store was away; buckets
+do when whoever counts them has lost its memory."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from django.utils import timezone
 
+from accounts.limits.away import StoreState, WhenAway
 from accounts.limits.leases import Floor
 from accounts.limits.limiter import LimitsAway
 from accounts.models import Limit
@@ -44,8 +46,8 @@ def store(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def quota() -> Limit:
-    """Twelve tokens of it have been used."""
+def twelve_used() -> None:
+    """Tokens, a moment ago."""
     admission = Admission(
         request_id="r",
         user_id=1,
@@ -62,9 +64,17 @@ def quota() -> Limit:
     store_settlements(
         [Settlement(admission=admission, outcome=Outcome.OK, http_status=200, **used)]
     )
-    return Limit.objects.create(
-        scope="platform", metric="tokens", window="none", amount=100, time_zone="UTC"
-    )
+
+
+@pytest.fixture
+def quota(twelve_used: None) -> Limit:
+    return Limit.objects.create(scope="platform", metric="tokens", window="none", amount=100)
+
+
+@pytest.fixture
+def bucket(twelve_used: None) -> Limit:
+    """It takes five seconds to refill by one."""
+    return Limit.objects.create(scope="platform", metric="tokens", window="minute", amount=12)
 
 
 def follow(limits: Limits) -> None:
@@ -92,3 +102,47 @@ def test_a_store_that_was_away_is_told_once_it_is_back(
     store.is_away = False
     follow(limits)
     assert told(store) == [12]
+
+
+def test_a_bucket_goes_on_after_a_start(limits: Limits, store: Store, bucket: Limit) -> None:
+    follow(limits)
+    [floor] = store.told
+    assert (floor.rule.id, 0 < floor.num_used <= 12) == (bucket.pk, True)
+    follow(limits)
+    assert len(store.told) == 1
+
+
+def test_a_new_bucket_of_a_process_that_runs_is_full(
+    limits: Limits, store: Store, twelve_used: None
+) -> None:
+    follow(limits)
+    Limit.objects.create(scope="platform", metric="tokens", window="minute", amount=12)
+    follow(limits)
+    assert len(list(limits.book.rules)) == 1
+    assert told(store) == []
+
+
+def test_a_bucket_goes_on_when_its_store_is_back(
+    limits: Limits, store: Store, bucket: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away_since_s: float | None = None
+
+    def state(_: Limits) -> StoreState:
+        return StoreState(WhenAway.REFUSE, away_since_s, 0, 0, 0)
+
+    monkeypatch.setattr(Limits, "state", property(state))
+    store.is_away = True
+    follow(limits)  # nobody has noticed yet
+    away_since_s = 1.0
+    assert limits.read().floors == []
+    follow(limits)
+    store.is_away, away_since_s = False, None
+    follow(limits)
+    follow(limits)
+    assert [floor.rule.id for floor in store.told] == [bucket.pk]
+
+    away_since_s = 2.0
+    follow(limits)
+    away_since_s = None
+    follow(limits)
+    assert [floor.rule.id for floor in store.told] == [bucket.pk] * 2

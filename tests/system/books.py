@@ -105,6 +105,12 @@ def wait_until_seen(running: Running) -> None:
     until(have_all_read)
 
 
+def is_written(running: Running) -> bool:
+    """Whether nothing runs, and the rows of all that ran are in the database."""
+    names = ("requests_live", "usage_backlog_bytes")
+    return not any(metric(running, f"vinery_{name}") for name in names)
+
+
 def is_idle(running: Running) -> bool:
     """Whether nothing runs and nothing waits."""
     names = ("vinery_requests_live", "vinery_engine_running", "vinery_engine_waiting")

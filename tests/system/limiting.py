@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import httpx
 
 from tests.conftest import Running, until
-from tests.system.books import execute, rows, wait_until_seen
+from tests.system.books import execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
-# Rows are written every half a second at most; and a little.
-WRITTEN_S = 1.2
+# Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
+# most of a minute.
+LONG: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "one " * 130}],
+    "max_tokens": 100,
+}
 
 
 def limit(
@@ -30,7 +33,8 @@ def limit(
     execute(
         platform,
         'INSERT INTO accounts_limit (scope, scope_id, model, metric, "window", amount, time_zone,'
-        " is_shadow, created_at, updated_at) VALUES (?, ?, '', ?, ?, ?, 'UTC', ?, ?, ?)",
+        " week_start, is_shadow, created_at, updated_at)"
+        " VALUES (?, ?, '', ?, ?, ?, 'UTC', 'monday', ?, ?, ?)",
         *(scope, scope_id, metric, window, amount, is_shadow, now, now),
     )
     wait_until_seen(platform)
@@ -77,6 +81,6 @@ def num_tokens(platform: Running, since: int = 0) -> int:
 
 def settled_rows(platform: Running, num: int) -> int:
     """Waits until there are so many rows, and all that was settled before is among them."""
-    time.sleep(WRITTEN_S)
+    until(lambda: is_written(platform))
     until(lambda: len(rows(platform)) >= num)
     return len(rows(platform))

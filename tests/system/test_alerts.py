@@ -1,5 +1,5 @@
 """Alerts of a running platform: whatever becomes of the receiver and of the worker, each
-threshold of a quota is told, once, signed.
+threshold of a quota and each key that ends soon is told, once, signed.
 
 The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
 """
@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import openai
@@ -86,6 +86,45 @@ def test_each_threshold_is_delivered_whoever_answers_badly_and_dies(
     assert len({event["id"] for event in events(receiver, secret)}) == 3
     assert [event["data"]["used"] for event in events(receiver, secret)][-1] == 100
     assert "100" in vinery(platform, "alerts", "list")
+
+
+def test_a_key_that_ends_soon_is_told_once_for_each_end(
+    platform: Running, receiver: Receiver
+) -> None:
+    del receiver.requests[:]
+    words = ("keys", receiver.url, "--organization", "default")
+    secret = vinery(platform, "alerts", "add-webhook", *words).splitlines()[-1]
+    vinery(platform, "key", "create", "--name", "crawler", "--expires-in", "30d")
+    with_end(platform, in_days=6)
+    receiver.statuses = [500, 204]
+
+    for _ in range(2):
+        wake(platform, "check_keys")
+    until(lambda: states(platform)[-1] == ("pending", 1, "answered 500"))
+    make_due(platform)
+    wake(platform, "sweep_deliveries")
+    until(lambda: states(platform)[-1] == ("sent", 2, ""))
+
+    with_end(platform, in_days=0.5)
+    for _ in range(2):
+        wake(platform, "check_keys")
+    until(lambda: states(platform)[-1] == ("sent", 1, ""))
+
+    told = events(receiver, secret)
+    assert [event["type"] for event in told] == ["key.expires_soon"] * 3
+    assert [event["data"]["days_before"] for event in told] == [7, 7, 1]
+    assert {event["data"]["name"] for event in told} == {"crawler"}
+    assert len({event["id"] for event in told}) == 2
+
+
+def with_end(platform: Running, *, in_days: float) -> None:
+    """As if the key had been made long ago, to end then."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    execute(
+        platform,
+        "UPDATE accounts_apikey SET created_at = ?, expires_at = ? WHERE name = 'crawler'",
+        *((now + timedelta(days=days)).isoformat(" ", "microseconds") for days in (-60, in_days)),
+    )
 
 
 def use(platform: Running, num_tokens: int) -> None:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from datetime import time as clock_time
 from typing import Any
 
 import httpx
@@ -18,8 +19,8 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, rows, wait_until_seen
 from tests.system.limiting import (
+    LONG,
     MODEL,
-    WRITTEN_S,
     ask,
     ask_at_once,
     limit,
@@ -51,7 +52,7 @@ def client(platform: Running, **changes: Any) -> openai.OpenAI:
 
 def num_output_tokens(platform: Running) -> int:
     """Of all answers so far, according to the books."""
-    time.sleep(WRITTEN_S)
+    settled_rows(platform, 0)
     return sum(row.num_output_tokens for row in rows(platform))
 
 
@@ -193,6 +194,7 @@ def test_what_a_shadow_limit_would_have_refused_is_remembered(platform: Running)
 
 def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     limit(platform, "tokens", "minute", 6000)
+    limit(platform, "requests", "week", 1_000_000)
     limit(platform, "requests", "month", 1_000_000)
     ask(platform)
     told = httpx.get(
@@ -204,8 +206,12 @@ def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     assert by_window["minute"]["limit"] == 6000
     assert by_window["minute"]["used"] + by_window["minute"]["remaining"] == 6000
     assert by_window["month"]["resets_in_s"] > 0
-    resets_at = datetime.fromisoformat(by_window["month"]["resets_at"])
-    assert resets_at == resets_at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    month_ends, week_ends = (
+        datetime.fromisoformat(by_window[window]["resets_at"]) for window in ("month", "week")
+    )
+    assert month_ends == datetime(month_ends.year, month_ends.month, 1, tzinfo=UTC)
+    assert (week_ends.weekday(), week_ends.time()) == (0, clock_time())
+    assert by_window["week"]["week_start"] == "monday"
     assert told["project"]["name"] == "default"
 
 
@@ -219,6 +225,29 @@ def test_a_quota_survives_the_process_that_counts_it(platform: Running) -> None:
     choice, used = answer.json()["choices"][0], answer.json()["usage"]["completion_tokens"]
     ending = used, choice["finish_reason"], choice["stop_reason"]
     assert ending == (10, "length", "quota_exceeded")
+
+
+def test_a_limit_by_the_minute_survives_the_process_that_counts_it(platform: Running) -> None:
+    limit(platform, "tokens", "minute", 400)
+    asked_at_s = time.time()
+    answer = ask(platform, **LONG)
+    assert answer.status_code == 200, answer.text
+    num_tokens = answer.json()["usage"]["total_tokens"]
+    assert 300 < num_tokens < 400
+    assert ask(platform, **LONG).status_code == 429
+
+    killed = platform.kill("web")
+    until(lambda: platform.has_replaced("web", killed) and is_up(platform))
+    refused = ask(platform, **LONG)
+
+    told_at_s = time.time()
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    wait_s = int(refused.headers["retry-after-ms"]) / 1000
+    # As the process that was killed would have said, or what others asked before, a little more.
+    fits_after_s = (num_tokens + num_tokens - 400) / 400 * 60
+    assert asked_at_s + fits_after_s < told_at_s + wait_s + 1
+    assert wait_s <= num_tokens / 400 * 60
 
 
 def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
 from tests.system.books import execute, metric, metrics, wait_until_seen
-from tests.system.limiting import ask, ask_at_once, limit, num_tokens, settled_rows
+from tests.system.limiting import LONG, ask, ask_at_once, limit, num_tokens, settled_rows
 
 pytestmark = pytest.mark.system
 
@@ -86,6 +86,26 @@ def test_a_redis_that_goes_away_is_told_and_comes_back_by_itself(
     until(lambda: metric(platform, "vinery_limits_store_away") == 0)
     assert health(platform)["limits"] == "counted"
     assert ask(platform).status_code == 200
+
+
+def test_a_redis_that_has_lost_its_memory_is_told_what_was_used(
+    platform: Running, redis_server: OwnRedis
+) -> None:
+    limit(platform, "tokens", "minute", 400)
+    assert ask(platform, **LONG).status_code == 200
+    settled_rows(platform, 0)
+
+    redis_server.stop()
+    try:
+        until(lambda: metric(platform, "vinery_limits_store_away") == NUM_WEB_PROCESSES)
+    finally:
+        redis_server.start()
+    until(lambda: metric(platform, "vinery_limits_store_away") == 0)
+    wait_until_seen(platform)
+
+    refused = ask(platform, **LONG)
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert "x-should-retry" not in refused.headers
 
 
 def test_each_process_tells_its_own_numbers(platform: Running) -> None:

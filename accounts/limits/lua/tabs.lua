@@ -35,6 +35,12 @@ local function window_at_now(tab)
     return start
 end
 
+-- What is still used of a bucket. A clock set back refills nothing.
+local function used_after(used, amount, since)
+    if now > since then return math.max(0, used - amount * (now - since)) end
+    return used
+end
+
 -- What is used of a rule now, and the window that this is said of (0 when it has none).
 local function read(tab)
     local key, kind, amount = tab[1], tab[2], tab[3]
@@ -45,8 +51,7 @@ local function read(tab)
     local stored = redis.call('HMGET', key, 'used', 'at')
     local used, at = tonumber(stored[1] or '0'), tonumber(stored[2] or '0')
     if kind == BUCKET then
-        if now > at then used = math.max(0, used - amount * (now - at)) end
-        return used, 0
+        return used_after(used, amount, at), 0
     elseif kind == CALENDAR then
         local window = window_at_now(tab)
         -- A clock that was set back does not bring an old window back.

@@ -1,4 +1,4 @@
-"""`vinery admin`: what an administrator needs who cannot log in."""
+"""`vinery admin`: what an administrator needs who cannot log in, or has a new secret key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vinery.cli.shape import Commands, Failure, start_django
 
 def add_to(commands: Commands) -> None:
     """Add `vinery admin` and what is under it."""
-    admin = commands.add_parser("admin", help="help an administrator who cannot log in")
+    admin = commands.add_parser("admin", help="a new password, or a new secret key")
     actions = admin.add_subparsers(title="commands", metavar="COMMAND", required=True)
     reset = actions.add_parser(
         "reset-password",
@@ -21,6 +21,13 @@ def add_to(commands: Commands) -> None:
         "--user", default="admin", help="the administrator's name (default: %(default)s)"
     )
     reset.set_defaults(run=reset_password)
+    again = actions.add_parser(
+        "reseal",
+        help="encrypt secrets anew with the newest VINERY_SECRET_KEY",
+        description="Encrypt the secrets of webhooks and second factors anew with "
+        "VINERY_SECRET_KEY, so that those in VINERY_SECRET_KEY_FALLBACKS can be taken away.",
+    )
+    again.set_defaults(run=reseal)
 
 
 def reset_password(arguments: argparse.Namespace) -> int:
@@ -35,4 +42,20 @@ def reset_password(arguments: argparse.Namespace) -> int:
     password = secrets.token_urlsafe(15)
     changes.set_password(admin, password)
     print(password)
+    return 0
+
+
+def reseal(_: argparse.Namespace) -> int:
+    """Say how many were. Raises `Failure` where some cannot be opened."""
+    start_django()
+    from accounts import resealing
+
+    resealed = resealing.reseal()
+    print(f"{resealed.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
+    if resealed.num_closed:
+        raise Failure(
+            f"{resealed.num_closed} more are encrypted with a key that is not named here. Add it "
+            "to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without a time of "
+            "grace and turn the second factors off."
+        )
     return 0

@@ -61,12 +61,16 @@ settings are environment variables:
   VINERY_EMAIL_URL, VINERY_EMAIL_FROM
                       smtp://user:password@host for STARTTLS, smtps:// for TLS
   VINERY_MAX_BODY_MB  largest request body (default: 64)
+  VINERY_MIN_FREE_DISK_MB
+                      room on disks under which health says degraded (default: 256)
   VINERY_REQUEST_TIMEOUT_S  longest generation (default: 600)
   VINERY_LIMITS_WHEN_AWAY
                       refuse, allow or share: requests while Redis is away (default: share)
   VINERY_LIMITS_QUEUE_S
                       how long a request may wait for a limit of its key (default: 0)
   VINERY_ALERT_AT     percentages of quotas at which people are told (default: 50,80,100)
+  VINERY_REMIND_DAYS  days before a key expires, or is to be rotated, at which its owner is told
+                      (default: 1,7)
   VINERY_WEBHOOK_NETWORKS
                       private networks that webhooks may call, also without TLS (default: none)
   VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
@@ -79,6 +83,8 @@ settings are environment variables:
   REDIS_URL           Redis instead of files and memory, for several hosts
   VINERY_SECRET_KEY, VINERY_KEY_PEPPER_1
                       secrets for hosts that share a database (default: made in the home)
+  VINERY_SECRET_KEY_FALLBACKS
+                      keys from before, which still open what they closed (default: none)
 Those with secrets in them may also be files: add _FILE to the name.
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from vinery.cli.shape import Failure
 
@@ -60,3 +61,26 @@ def key_named(id_or_hint: str) -> ApiKey:
     if len(found) > 1:
         raise Failure(f"Several keys have the hint {id_or_hint}. Use the id from: vinery key list")
     return found[0]
+
+
+METAVARS: Final = {
+    "key": "ID_OR_HINT",
+    "user": "ID_OR_NAME",
+    "project": "ID_OR_NAME",
+    "organization": "ID_OR_NAME",
+}
+
+
+def ids_of(kind: str, words: Iterable[str] | None) -> list[int]:
+    """The ids that are meant by ids or names of keys, users, projects or organisations. Books
+    keep rows of what is gone: a number is taken for an id, whether or not there is such a row.
+
+    Raises `Failure` for a name that nobody has.
+    """
+    find = {
+        "key": key_named,
+        "user": user_named,
+        "project": project_named,
+        "organization": organization_named,
+    }[kind]
+    return [int(word) if word.isdecimal() else find(word).pk for word in words or ()]

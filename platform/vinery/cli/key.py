@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PERIOD = re.compile(r"([1-9]\d{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "last_used")
+_HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "rotation_due", "last_used")
 
 
 def add_to(commands: Commands) -> None:
@@ -97,6 +97,15 @@ def _add_create(actions: Commands) -> None:
     make.add_argument(
         "--expires-in", type=period, metavar="PERIOD", help="like 12h, 30d or 4w (default: never)"
     )
+    for option, help_text in (
+        ("--rotate-every", "it is due to be rotated after so long, like 90d (default: never)"),
+        (
+            "--rotation-grace",
+            "so long after that it stops, unless it was rotated (default: it is only told to be "
+            "overdue)",
+        ),
+    ):
+        make.add_argument(option, type=_days, metavar="PERIOD", help=help_text)
     make.set_defaults(run=create)
 
 
@@ -137,6 +146,17 @@ def _add_change(actions: Commands) -> None:
         metavar="PERIOD",
         help="from now, like 12h, 30d or 4w, or never",
     )
+    for option, help_text in (
+        ("--rotate-every", "it is due to be rotated so long after it was made, like 90d, or never"),
+        ("--rotation-grace", "so long after that it stops, unless it was rotated, or never"),
+    ):
+        change.add_argument(
+            option,
+            type=_days_or_never,
+            default=argparse.SUPPRESS,
+            metavar="PERIOD",
+            help=help_text,
+        )
     change.set_defaults(run=change_key)
 
 
@@ -150,6 +170,18 @@ def period(text: str) -> timedelta:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a period like 12h, 30d or 4w")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _days(text: str) -> int:
+    """Of a period. Raises what argparse turns into a usage error."""
+    length = period(text)
+    if length % timedelta(days=1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, like 30d or 4w")
+    return length.days
+
+
+def _days_or_never(text: str) -> int | None:
+    return None if text == "never" else _days(text)
 
 
 def _expiry(text: str) -> timedelta | None:
@@ -174,6 +206,8 @@ def create(arguments: argparse.Namespace) -> int:
             models=arguments.model,
             endpoints=arguments.endpoint,
             networks=arguments.network,
+            rotate_every_days=arguments.rotate_every,
+            rotation_grace_days=arguments.rotation_grace,
         )
     print(new.secret)
     return 0
@@ -195,6 +229,12 @@ def change_key(arguments: argparse.Namespace) -> int:
     if "expires_in" in arguments:
         lasts: timedelta | None = arguments.expires_in
         values["expires_at"] = datetime.now(UTC) + lasts if lasts else None
+    for option, name in (
+        ("rotate_every", "rotate_every_days"),
+        ("rotation_grace", "rotation_grace_days"),
+    ):
+        if option in arguments:
+            values[name] = getattr(arguments, option)
     with refusals():
         key = keys.change_key(_find(arguments.key), **values)
     print(f"{key} is changed." if values else f"{key} stays as it is.")
@@ -270,6 +310,10 @@ def _row(key: ApiKey, now: datetime) -> dict[str, Any]:
         "endpoints": key.allowed_endpoints,
         "networks": key.allowed_networks,
         "expires": key.expires_at,
+        "rotate_every_days": key.rotate_every_days,
+        "rotation_grace_days": key.rotation_grace_days,
+        "rotation_due": key.rotation_due_at,
+        "is_rotation_overdue": key.is_rotation_overdue(now),
         "last_used": key.last_used_at,
     }
 

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 _METRICS = (
     *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
 )
-_VALUES = ("amount", "time_zone", "is_shadow", "alert_at")
+_WEEKDAYS = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
+_VALUES = ("amount", "time_zone", "week_start", "is_shadow", "alert_at")
 _QUOTAS = (
     *("id", "scope", "whose", "metric", "window", "amount", "used", "left", "resets"),
     *("runs_out", "shadow"),
 )
-_HEADS = ("id", "scope", "whose", "metric", "window", "amount", "time_zone", "shadow")
+_HEADS = ("id", "scope", "whose", "metric", "window", "amount", "time_zone", "week_start", "shadow")
 
 
 def add_to(commands: Commands) -> None:
@@ -32,8 +33,8 @@ def add_to(commands: Commands) -> None:
     quotas = actions.add_parser(
         "quotas",
         help="show what is left of quotas, and when they run out",
-        description="List limits of a day, of a month and for ever with what is used and left, "
-        "when they begin anew, and when they run out at the pace of late.",
+        description="List limits of a day, a week, a month and for ever with what is used and "
+        "left, when they begin anew, and when they run out at the pace of late.",
     )
     add_json(quotas)
     quotas.set_defaults(run=list_quotas)
@@ -64,7 +65,7 @@ def _add_set(actions: Commands) -> None:
     put.add_argument("--metric", required=True, choices=_METRICS, help="what is counted")
     put.add_argument(
         "--window",
-        choices=("minute", "day", "month", "none"),
+        choices=("minute", "day", "week", "month", "none"),
         default="none",
         help="in which time; none is for concurrency, and for budgets of weighted tokens "
         "(default: %(default)s)",
@@ -73,7 +74,14 @@ def _add_set(actions: Commands) -> None:
     put.add_argument(
         "--time-zone",
         default=argparse.SUPPRESS,
-        help="in which days and months begin (default: as it was; UTC for a new limit)",
+        help="in which days, weeks and months begin (default: as it was; UTC for a new limit)",
+    )
+    put.add_argument(
+        "--week-start",
+        choices=_WEEKDAYS,
+        default=argparse.SUPPRESS,
+        help="the first day of a week, for a limit of one (default: as it was; monday for a new "
+        "limit)",
     )
     put.add_argument(
         "--shadow",
@@ -130,6 +138,7 @@ def list_limits(arguments: argparse.Namespace) -> int:
             "window": limit.window,
             "amount": limit.amount,
             "time_zone": limit.time_zone,
+            "week_start": limit.week_start,
             "shadow": limit.is_shadow,
             "alert_at": limit.alert_at,
         }
@@ -185,10 +194,15 @@ def remove(arguments: argparse.Namespace) -> int:
 
 
 def _percents(text: str) -> list[int] | None:
-    """Raises ValueError, which argparse turns into a line."""
+    """Raises ArgumentTypeError."""
     if text == "platform":
         return None
-    return [] if text == "off" else sorted({int(word) for word in text.split(",")})
+    try:
+        return [] if text == "off" else sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither percentages like 50,80,100 nor off nor platform"
+        ) from None
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:

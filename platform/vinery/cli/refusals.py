@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from vinery.cli.find import METAVARS, ids_of
 from vinery.cli.shape import Commands, add_json, print_rows, start_django
 from vinery.cli.usage import add_file, add_period, output, period_of
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from accounts.models import RefusedRequest
 
-_OWNERS = ("key", "user", "project", "organization", "limit")
 _HEADS = (
     *("at", "user", "key", "scope", "whose", "metric", "window", "amount", "level", "needed"),
     *("wait_s", "shadow"),
@@ -71,9 +71,13 @@ def export_refusals(arguments: argparse.Namespace) -> int:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    for name in _OWNERS:
-        of = "by this limit" if name == "limit" else f"of this {name}'s requests"
-        parser.add_argument(f"--{name}", type=int, action="append", metavar="ID", help=f"only {of}")
+    for name, metavar in METAVARS.items():
+        parser.add_argument(
+            f"--{name}", action="append", metavar=metavar, help=f"only of this {name}'s requests"
+        )
+    parser.add_argument(
+        "--limit", type=int, action="append", metavar="ID", help="only by this limit"
+    )
     parser.add_argument("--request", metavar="ID", help="only of this request")
     parser.add_argument("--model", metavar="NAME", help="only of requests to this model")
     parser.add_argument(
@@ -81,7 +85,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", metavar="METRIC", help="only by limits of this metric")
     parser.add_argument(
-        "--window", choices=("minute", "day", "month", "none"), help="only by limits of this window"
+        "--window",
+        choices=("minute", "day", "week", "month", "none"),
+        help="only by limits of this window",
     )
     parser.add_argument(
         "--shadow",
@@ -95,7 +101,12 @@ def _wanted(arguments: argparse.Namespace) -> QuerySet[RefusedRequest]:
 
     since, until = period_of(arguments)
     asked: dict[str, Any] = {
-        **{f"{name}_id__in": getattr(arguments, name) for name in _OWNERS},
+        **{
+            f"{name}_id__in": ids_of(name, words)
+            for name in METAVARS
+            if (words := getattr(arguments, name))
+        },
+        "limit_id__in": arguments.limit,
         "request_id": arguments.request,
         "model": arguments.model,
         "scope": arguments.scope,

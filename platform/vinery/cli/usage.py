@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from vinery.cli.find import METAVARS, ids_of
 from vinery.cli.key import period
 from vinery.cli.shape import Commands, Failure, start_django, table
 
@@ -132,9 +133,9 @@ def add_period(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    for name in ("key", "user", "project", "organization"):
+    for name, metavar in METAVARS.items():
         parser.add_argument(
-            f"--{name}", type=int, action="append", metavar="ID", help=f"only this {name}'s"
+            f"--{name}", action="append", metavar=metavar, help=f"only this {name}'s"
         )
     for name in ("model", "endpoint", "outcome"):
         parser.add_argument(
@@ -171,13 +172,17 @@ def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime
 
 
 def _filters(arguments: argparse.Namespace) -> Filters:
+    from accounts.usage.entries import Outcome
     from accounts.usage.filters import Filters
 
+    for name in arguments.outcome or ():
+        if name not in list(Outcome):
+            raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
     return Filters(
-        keys=frozenset(arguments.key or ()),
-        users=frozenset(arguments.user or ()),
-        projects=frozenset(arguments.project or ()),
-        organizations=frozenset(arguments.organization or ()),
+        keys=frozenset(ids_of("key", arguments.key)),
+        users=frozenset(ids_of("user", arguments.user)),
+        projects=frozenset(ids_of("project", arguments.project)),
+        organizations=frozenset(ids_of("organization", arguments.organization)),
         models=frozenset(arguments.model or ()),
         endpoints=frozenset(arguments.endpoint or ()),
         outcomes=frozenset(arguments.outcome or ()),

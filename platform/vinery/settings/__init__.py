@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from serving.core.request import Endpoint
 from vinery import __version__, env, logs, secret_files
 from vinery.home import REPOSITORY, Home
 from vinery.listening import Address, server_from_env
@@ -24,6 +25,10 @@ VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
+# With less room than that where data lives, `/readyz` says so.
+VINERY_MIN_FREE_DISK_BYTES = (
+    env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000) * 1024 * 1024
+)
 VINERY_MODELS_DIR = BASE_DIR / "models"
 # Where the kernel tells of the machine: a container may have the host's mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
@@ -48,6 +53,7 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 # -- Secrets and access ---------------------------------------------------------------
 
 SECRET_KEY = secret_files.django_key(HOME)
+SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH", default=True)
 DEBUG = env.on_off("VINERY_DEBUG", default=False)
@@ -75,7 +81,7 @@ SECURE_SSL_REDIRECT = _IS_BEHIND_TLS
 # The proxy must set this header itself, and drop it when a client sends it.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _IS_BEHIND_TLS else None
 # Probes come without the proxy; an API client would lose its body on a redirect.
-SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|metrics)$", r"^(v1|v2|v3|api)/"]
+SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|startupz|metrics)$", r"^(v1|v2|v3|api)/"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _IS_BEHIND_TLS else 0
 # Other names of the domain, and browsers' preload lists, are for the domain's owner.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
@@ -106,6 +112,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "vinery.static.StaticFilesMiddleware",
+    "vinery.away.database_middleware",
     "accounts.signin.sessions.SignedSessionMiddleware",
     "vinery.hosts.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -228,12 +235,16 @@ VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
+# What keys may be allowed to call; the room of accounts does not know what is served.
+VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Alerts -------------------------------------------------------------------------------
 
 # At which percentages of a quota people are told, unless a limit has its own.
 VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
+# How many days before a key ends its owner is told.
+VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Where webhooks may go besides the public internet, and without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
@@ -255,7 +266,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["accounts.api.authentication.MayManage"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["accounts.api.wire.Json"],
     "DEFAULT_SCHEMA_CLASS": "accounts.api.schema.Schema",
     "EXCEPTION_HANDLER": "accounts.api.errors.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -279,6 +290,7 @@ SPECTACULAR_SETTINGS = {
         "LimitScope": "accounts.models.LimitScope",
         "LimitMetric": "accounts.models.LimitMetric",
         "LimitWindow": "accounts.models.LimitWindow",
+        "WeekStart": "accounts.models.WeekStart",
         "DeliveryState": "accounts.models.DeliveryState",
         "KeyState": "accounts.models.keys.STATES",
         "Break": "accounts.audit.Break",
@@ -313,6 +325,7 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
     "recover-usage": {"task": "accounts.tasks.recover_usage", "schedule": 60.0},
     "check-quotas": {"task": "accounts.tasks.check_quotas", "schedule": 60.0},
+    "check-keys": {"task": "accounts.tasks.check_keys", "schedule": 300.0},
     "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
     "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
     "delete-old-captures": {"task": "accounts.tasks.delete_old_captures", "schedule": 60.0},

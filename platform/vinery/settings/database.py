@@ -45,7 +45,11 @@ def _postgresql(parsed: dict[str, Any]) -> dict[str, Any]:
 
     Under ASGI a connection that is kept for a thread outlives its request for nothing;
     from a pool, 20 requests that wait for tokens hold no connection.
+
+    A host that is gone without a word is noticed in seconds: by itself TCP waits for a quarter
+    of an hour. The address may say otherwise, in libpq's own words.
     """
-    options = dict(parsed.get("OPTIONS", {}))
-    options["pool"] = {"min_size": 1, "max_size": 10, "timeout": 10}
+    options = {"connect_timeout": 5, "tcp_user_timeout": 10_000, **parsed.get("OPTIONS", {})}
+    # The pool tries again later and later, up to minutes; given up, it tries when it is asked.
+    options["pool"] = {"min_size": 1, "max_size": 10, "timeout": 5, "reconnect_timeout": 3}
     return parsed | {"OPTIONS": options, "CONN_MAX_AGE": 0}

@@ -11,6 +11,7 @@ from api_client import Api, Place, with_key
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from accounts import changes
 from accounts.keys import NewKey, find_key, revoke_key
@@ -40,6 +41,47 @@ def test_a_key_is_made_and_its_secret_told_once(member: Api, ours: Place) -> Non
     assert read == {name: value for name, value in made.items() if name != "secret"}
     assert made["secret"] not in str(member.get("keys/"))
     assert key.digest not in str(read)
+
+
+def test_a_key_is_to_be_rotated_and_says_when(admin: Api, ours: Place) -> None:
+    days = {"rotate_every_days": 90, "rotation_grace_days": 7}
+    made = admin.post("keys/", {"name": "crawler", "project": ours.one.pk, **days})
+    path = f"keys/{made['id']}/"
+
+    key = ApiKey.objects.get(pk=made["id"])
+    assert parse_datetime(made["rotation_due_at"]) == key.rotation_due_at
+    assert made["is_rotation_overdue"] is False
+    assert parse_datetime(made["expires_at"]) == key.expires_at
+    # All that was read can be sent back.
+    sent = {name: made[name] for name in (*days, "expires_at")}
+    assert admin.patch(path, sent)["expires_at"] == made["expires_at"]
+
+    ApiKey.objects.filter(pk=key.pk).update(created_at=timezone.now() - timedelta(days=91))
+    assert admin.get(path)["is_rotation_overdue"] is True
+    assert admin.post(f"{path}rotate/")["is_rotation_overdue"] is False
+    assert admin.get(path)["rotation_due_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "param"),
+    [
+        ({"rotate_every_days": 0}, "rotate_every_days"),
+        ({"rotate_every_days": 10**30}, "rotate_every_days"),
+        ({"rotate_every_days": "often"}, "rotate_every_days"),
+        ({"rotation_grace_days": 7}, "rotation_grace_days"),
+        (
+            {"rotate_every_days": 9, "rotation_grace_days": 7, "expires_at": "2999-01-01T00:00Z"},
+            "expires_at",
+        ),
+        ({"rotation_due_at": "2999-01-01T00:00Z"}, "rotation_due_at"),
+    ],
+)
+def test_days_that_cannot_be_meant_are_refused_by_name(
+    admin: Api, ours: Place, key_in: Keys, values: dict[str, Any], param: str
+) -> None:
+    whole = {"name": "crawler", "project": ours.one.pk, **values}
+    assert admin.refusal("POST", "keys/", whole)[2] == param
+    assert admin.refusal("PATCH", f"keys/{key_in(ours.one).key.pk}/", values)[2] == param
 
 
 def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> None:
@@ -123,7 +165,7 @@ def test_nobody_gets_hold_of_a_managing_key_of_somebody_greater(
         ({"project": "nine"}, "project"),
         ({"scopes": []}, "scopes"),
         ({"scopes": ["everything"]}, "scopes.0"),
-        ({"networks": ["the office"]}, "allowed_networks"),
+        ({"networks": ["the office"]}, "networks"),
         ({"models": [""]}, "models.0"),
         ({"models": "tiny-chat"}, "models"),
         ({"expires_at": "2020-01-01T00:00Z"}, "expires_at"),
@@ -171,7 +213,50 @@ def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
     assert admin.refusal("GET", "keys/", state="dead") == (400, "invalid_value", "state")
 
 
+def test_a_key_for_what_is_not_served_or_no_network_is_refused_by_the_name_of_the_api(
+    member: Api, ours: Place
+) -> None:
+    body = {"name": "x", "project": ours.one.pk}
+
+    for name, wrong, told in (
+        ("endpoints", "/v1/completions", "There are: chat/completions, completions, responses."),
+        ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
+    ):
+        error = member.ask("POST", "keys/", body | {name: [wrong]}).json()["error"]
+        assert error["param"] == name
+        assert error["message"].startswith(f"{name}: ")
+        assert wrong in error["message"]
+        assert told in error["message"]
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_that_allowed_what_is_no_longer_served_can_still_be_renamed(
+    admin: Api, ours: Place, key_in: Keys
+) -> None:
+    key = key_in(ours.one, endpoints=["completions"]).key
+    ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
+
+    assert admin.patch(f"keys/{key.pk}/", {"name": "new"})["endpoints"] == ["gone"]
+    assert admin.refusal("PATCH", f"keys/{key.pk}/", {"endpoints": ["gone", "x"]})[2] == "endpoints"
+
+
 # -- Keys that manage
+
+
+def test_a_key_that_may_less_than_its_owner_is_told_so(
+    ours: Place, person: Callable[..., User], key_in: Keys
+) -> None:
+    boss = person("boss", Role.OWNER)
+    api = with_key(key_in(ours.one, owner=boss, scopes=["manage"]))
+    limit = {"scope": "project", "metric": "tokens", "window": "day", "amount": 9}
+
+    def told(project: int) -> str:
+        answer = api.ask("POST", "limits/", limit | {"scope_id": project})
+        assert answer.status_code == 403
+        return str(answer.json()["error"]["message"])
+
+    assert told(ours.one.pk).startswith("You may do this, but not with a key")
+    assert told(0).startswith("Your role does not allow this")
 
 
 def test_a_key_with_the_manage_scope_manages_its_project_alone(

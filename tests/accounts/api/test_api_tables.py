@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,9 +19,11 @@ from accounts.alerts.webhooks import make as make_webhook
 from accounts.keys import NewKey
 from accounts.models import (
     Alert,
+    ApiKey,
     AuditEntry,
     Capture,
     Delivery,
+    KeyReminder,
     Limit,
     Membership,
     ModelWeight,
@@ -36,13 +38,69 @@ from accounts.models import (
 Keys = Callable[..., NewKey]
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
-    *("refusals", "audit", "quotas", "alerts", "webhooks", "captures"),
+    *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks", "captures"),
 )
 
 
 def limit(scope: str, scope_id: int, **more: Any) -> Limit:
     values = {"metric": "requests", "window": "minute", "amount": 9} | more
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
+
+
+@pytest.mark.parametrize("shape", ["[", '{"name":['])
+def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, shape: str) -> None:
+    assert root.refusal("POST", "organizations/", shape * 100_000) == (400, "invalid_json", None)
+
+
+def test_an_id_is_a_whole_number_of_something_that_one_sees(
+    owner: Api, ours: Place, theirs: Place
+) -> None:
+    def told(project: object) -> str:
+        answer = owner.ask("POST", "keys/", {"name": "x", "project": project})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "project"
+        return str(answer.json()["error"]["message"])
+
+    assert told(ours.one.pk + 0.5) == "project: Give an id, a whole number."
+    assert told(True) == "project: Give an id, a whole number."
+    assert (
+        told(theirs.one.pk)
+        == told(10**9)
+        == "project: There is no project of this id, or not for you."
+    )
+
+
+def test_a_project_does_not_get_the_name_of_another_of_its_organisation(
+    owner: Api, ours: Place, theirs: Place
+) -> None:
+    path = f"projects/{ours.one.pk}/"
+
+    assert owner.refusal("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")
+    assert owner.patch(path, {"name": ours.one.name})["name"] == ours.one.name
+    changes.change(theirs.one, name="elsewhere")
+    assert owner.patch(path, {"name": "elsewhere"})["name"] == "elsewhere"
+
+
+def test_a_weight_that_cannot_be_counted_with_is_refused(root: Api) -> None:
+    row = root.post("model-weights/", {"model": "tiny-chat", "output": 1000})
+
+    for wrong in (1000.5, 1e308):
+        asked = root.refusal("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
+        assert asked == (400, "invalid_value", "output")
+
+
+def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -> None:
+    for path in ("", "nothing/"):
+        answer = root.ask("GET", path)
+        assert answer.status_code == 404
+        assert "/api/schema/" in answer.json()["error"]["message"]
+
+
+def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
+    answer = Api().ask("GET", "keys/")
+
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+    assert "scope `manage`" in answer.json()["error"]["message"]
 
 
 def refuse(place: Place, number: int = 0) -> RefusedRequest:
@@ -92,6 +150,23 @@ def keep(place: Place, number: int = 0) -> Capture:
     )
 
 
+def reminder(place: Place, key: ApiKey) -> KeyReminder:
+    made = KeyReminder.objects.create(
+        key_id=key.pk,
+        organization_id=place.organization.pk,
+        event="expires",
+        happens_at=timezone.now(),
+        days_before=1,
+        key_name=key.name,
+        hint=key.hint,
+        owner_name=key.owner.username,
+        project_name=str(place.one),
+        created_at=timezone.now(),
+    )
+    Delivery.objects.create(reminder=made, user=key.owner, due_at=timezone.now())
+    return made
+
+
 def webhook(place: Place) -> Webhook:
     made, _ = make_webhook("pager", "https://hooks.example.com/", place.organization)
     return changes.add(made)
@@ -110,6 +185,7 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "refusals": refuse(place).pk,
         "quotas": limit("key", key.pk, window="day").pk,
         "alerts": alert(place).pk,
+        "key-reminders": reminder(place, key).pk,
         "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
@@ -234,6 +310,19 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
+def test_a_limit_of_a_week_tells_and_changes_its_first_day(root: Api) -> None:
+    body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
+    told = root.post("limits/", body)
+    path = f"limits/{told['id']}/"
+
+    assert told["week_start"] == "monday"
+    assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
+    [quota] = root.get("quotas/")["data"]
+    since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
+    assert (quota["week_start"], since.strftime("%A")) == ("sunday", "Sunday")
+    assert until - since == timedelta(days=7)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -243,6 +332,10 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
         ({"metric": "concurrency"}, "window"),
         ({"window": "none"}, "window"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"week_start": "sunday"}, "week_start"),
+        ({"window": "month", "week_start": "sunday"}, "week_start"),
+        ({"window": "week", "week_start": "Sunday"}, "week_start"),
+        ({"window": "week", "week_start": 0}, "week_start"),
         ({"scope": "model"}, "model"),
         ({"scope": "key", "scope_id": 99}, "scope_id"),
         ({"scope": "key"}, "scope_id"),

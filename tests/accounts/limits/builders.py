@@ -6,7 +6,7 @@ import itertools
 
 from accounts.limits.leases import Denial, Lease
 from accounts.limits.limiter import Limiter
-from accounts.limits.rules import EQUAL_WEIGHTS, Claim, Metric, Rule, Weights, Window
+from accounts.limits.rules import EQUAL_WEIGHTS, Claim, Metric, Rule, Weekday, Weights, Window
 
 _ids = itertools.count(1)
 
@@ -19,8 +19,9 @@ def rule(
     scope: str = "key:1",
     time_zone: str = "UTC",
     is_shadow: bool = False,
+    week_start: Weekday = Weekday.MONDAY,
 ) -> Rule:
-    return Rule(next(_ids), scope, metric, window, amount, time_zone, is_shadow)
+    return Rule(next(_ids), scope, metric, window, amount, time_zone, is_shadow, week_start)
 
 
 def places(amount: int, **more: object) -> Rule:

@@ -1,9 +1,12 @@
-"""What quotas begin with is what the rows of their window say, whichever table tells it."""
+"""What quotas begin with is what the rows of their window say, whichever table tells it; and
+buckets with what the rows of the last minutes let them have."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -12,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
-from accounts.limits.floors import read_floors, window_of
-from accounts.limits.rules import Metric, Rule, Window
+from accounts.limits.floors import read_bucket_floors, read_floors, window_of
+from accounts.limits.leases import Lease
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.rules import Claim, Metric, Rule, Spent, Weekday, Weights, Window
 from accounts.models import UsageRecord
 from accounts.usage import retention, used
 from accounts.usage.entries import Admission, Outcome, Settlement
@@ -64,13 +69,17 @@ def in_rows(rule: Rule, now: datetime) -> int:
 
 
 def all_rules(scopes: Sequence[str], zones: Sequence[str]) -> list[Rule]:
-    windows = [(Window.DAY, zone) for zone in zones] + [(Window.MONTH, zone) for zone in zones]
+    days = [Weekday.MONDAY, Weekday.SATURDAY]
+    windows = [
+        *((window, zone, days[0]) for window in (Window.DAY, Window.MONTH) for zone in zones),
+        *((Window.WEEK, zone, day) for day in days for zone in zones),
+    ]
     metrics = [metric for metric in Metric if metric is not Metric.CONCURRENCY]
     kinds = [(metric, *window) for metric in metrics for window in windows]
-    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC"))
+    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC", days[0]))
     return [
-        Rule(number, scope, metric, window, 10**9, zone)
-        for number, (scope, (metric, window, zone)) in enumerate(
+        Rule(number, scope, metric, window, 10**9, zone, week_start=day)
+        for number, (scope, (metric, window, zone, day)) in enumerate(
             (scope, kind) for scope in scopes for kind in kinds
         )
     ]
@@ -108,6 +117,116 @@ class FloorsTest(HypothesisTestCase):
             num_used = floors[rule].num_used if rule in floors else 0
             assert num_used == in_rows(rule, NOON), rule
         assert all(floor.num_used for floor in floors.values())
+
+
+# -- Buckets
+
+
+BUCKETS = (
+    Rule(1, "platform", Metric.TOKENS, Window.MINUTE, 60),
+    Rule(2, "key:1", Metric.REQUESTS, Window.MINUTE, 4),
+    Rule(3, "model:tiny", Metric.INPUT_TOKENS, Window.MINUTE, 50),
+    Rule(4, "user:1", Metric.WEIGHTED_TOKENS, Window.MINUTE, 70),
+)
+WEIGHTS = Weights(uncached_milli=333, output_milli=1250)
+# A pause before each request, in ms, and its tokens. Some pauses are shorter than what it takes
+# to refill, and some longer.
+arrivals = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 20_000), st.integers(0, 200_000)),
+        st.integers(1, 30),
+        st.integers(0, 30),
+    ),
+    max_size=40,
+)
+
+
+class BucketFloorsTest(HypothesisTestCase):
+    """Of requests at random, let in by a limiter that then forgets everything."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(asked=arrivals, rest_ms=st.integers(0, 70_000))
+    def test_no_less_than_was_used_is_used_again_and_no_more_after_a_minute_of_rest(
+        self, asked: list[tuple[int, int, int]], rest_ms: int
+    ) -> None:
+        now_ms = round(NOON.timestamp() * 1000)
+        limiter = MemoryLimiter(clock=lambda: (now_ms + 0.5) / 1000)
+        rows = []
+        for number, (pause_ms, num_input, num_output) in enumerate(asked):
+            now_ms += pause_ms
+            claim = Claim(f"r{number}", BUCKETS, num_input, num_output, weights=WEIGHTS)
+            spent = Spent(num_input, num_output)
+            if isinstance(lease := asyncio.run(limiter.acquire(claim)), Lease):
+                limiter.settle_now(lease, spent)
+                at = datetime.fromtimestamp(now_ms / 1000, UTC)
+                used = {"num_prompt_tokens": num_input, "num_output_tokens": num_output}
+                weighted = spent.weighted_tokens(WEIGHTS)
+                rows.append(request(number, at, 1, "tiny", weighted_tokens=weighted, **used))
+        now_ms += rest_ms
+        store_settlements(rows)
+
+        floors = {each.rule: each.num_used for each in read_bucket_floors(BUCKETS, now_ms / 1000)}
+
+        since_ms = now_ms - 5 * 60_000
+        came_ms = [round(row.admission.started_at.timestamp() * 1000) for row in rows]
+        moments_ms = [since_ms, *(each for each in came_ms if each >= since_ms), now_ms]
+        has_rested = any(after - before >= 60_000 for before, after in pairwise(moments_ms))
+        for level in asyncio.run(limiter.levels(BUCKETS)):
+            told = floors.get(level.rule, 0)
+            assert level.num_used <= told <= level.rule.amount
+            assert told == level.num_used or not has_rested
+
+
+def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
+    store_settlements(
+        [
+            request(1, NOON, 1, "tiny", num_prompt_tokens=20),
+            request(2, NOON, 2, "other", num_prompt_tokens=3),
+            request(3, NOON, None, "tiny", num_prompt_tokens=1),
+            request(4, NOON, 1, "tiny"),  # which no engine took
+        ]
+    )
+    scopes = ["platform", "key:1", "user:2", "project:3", "organization:2", "model:tiny"]
+    rules = [
+        Rule(number, scope, metric, Window.MINUTE, 60)
+        for number, (scope, metric) in enumerate(
+            (scope, metric) for scope in scopes for metric in (Metric.TOKENS, Metric.REQUESTS)
+        )
+    ]
+    quota = Rule(99, "platform", Metric.TOKENS, Window.DAY, 60)
+
+    floors = read_bucket_floors([*rules, quota], NOON.timestamp() + 2)
+
+    told = {(floor.rule.scope, floor.rule.metric.value): floor.num_used for floor in floors}
+    assert told == {
+        ("platform", "tokens"): 22,
+        ("platform", "requests"): 1,
+        ("key:1", "tokens"): 18,
+        ("user:2", "tokens"): 1,
+        ("organization:2", "tokens"): 1,
+        ("model:tiny", "tokens"): 19,
+    }
+    assert {floor.since_ms for floor in floors} == {round(NOON.timestamp() * 1000) + 2000}
+
+
+def test_without_a_bucket_nobody_is_asked(django_assert_num_queries: Any, db: None) -> None:
+    with django_assert_num_queries(0):
+        assert read_bucket_floors([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
+
+
+def test_whoever_used_all_of_a_bucket_for_long_finds_it_used_up(db: None) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MINUTE, 60)
+    start = NOON - timedelta(minutes=10)
+    store_settlements(
+        [
+            request(number, start + timedelta(seconds=number), 1, "tiny", num_prompt_tokens=1)
+            for number in range(600)
+        ]
+    )
+
+    [floor] = read_bucket_floors([rule], NOON.timestamp())
+
+    assert floor.num_used == 59
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import LEASE_TTL_S, Limiter
 from accounts.limits.memory import MemoryLimiter
-from accounts.limits.rules import Claim, Metric, Rule, Spent, Weights, Window
+from accounts.limits.rules import Claim, Metric, Rule, Spent, Weekday, Weights, Window
 from tests.accounts.limits.conftest import START_S, Clock, Fresh
 
 TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
@@ -27,6 +27,7 @@ RULES = (
     Rule(4, "project:1", Metric.REQUESTS, Window.MINUTE, 7),
     Rule(5, "project:1", Metric.OUTPUT_TOKENS, Window.DAY, 60),
     Rule(6, "platform", Metric.INPUT_TOKENS, Window.MONTH, 400, "Africa/Abidjan"),
+    Rule(11, "platform", Metric.OUTPUT_TOKENS, Window.WEEK, 130, week_start=Weekday.MONDAY),
     Rule(7, "platform", Metric.WEIGHTED_TOKENS, Window.MINUTE, 77),
     Rule(8, "key:1", Metric.TOKENS, Window.DAY, 50, is_shadow=True),
     Rule(9, "key:1", Metric.CONCURRENCY, Window.NONE, 1, is_shadow=True),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounts.limits.leases import Denial, Reading, denial_of
-from accounts.limits.rules import GRAINS, MAX_AMOUNT, Metric, Rule, Window
+from accounts.limits.rules import GRAINS, MAX_AMOUNT, Metric, Rule, Weekday, Window
 from accounts.limits.wording import duration, headers_of, refusal_of, retry_after
 from tests.accounts.limits.builders import places, rule
 
@@ -227,6 +227,17 @@ def test_a_budget_that_is_used_up() -> None:
         "Limit 100, Used 99, Requested 5. Ask an administrator to raise it."
     )
     assert told.code == "insufficient_quota"
+
+
+def test_a_week_that_is_used_up_says_when_the_next_begins() -> None:
+    week = rule(window=Window.WEEK, week_start=Weekday.SUNDAY)
+
+    told = refusal_of(denial(week, 99, 5), "m")
+
+    assert told.message == (
+        "You exceeded your current quota of tokens per week of this API key: "
+        "Limit 100, Used 99, Requested 5. It starts anew in 36h0m0s."
+    )
 
 
 @given(st.floats(0.0, 1e6))

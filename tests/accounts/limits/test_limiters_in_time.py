@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from accounts.limits.calendar import window_at
 from accounts.limits.leases import Floor
 from accounts.limits.limiter import LEASE_TTL_S, Limiter
-from accounts.limits.rules import NOTHING, Metric, Spent, Window
+from accounts.limits.rules import NOTHING, Metric, Spent, Weekday, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
-from tests.accounts.limits.conftest import Clock
+from tests.accounts.limits.conftest import Clock, Fresh
 
 MINUTE = Window.MINUTE
 
@@ -62,6 +63,54 @@ async def test_a_day_starts_anew_at_midnight_where_the_rule_lives(
     await denied(limiter, claim(tokens))
     clock.pass_s(0.002)
     await granted(limiter, claim(tokens))
+
+
+@pytest.mark.parametrize(
+    ("week_start", "begins_at"),
+    [
+        # A Saturday noon before clocks change in Berlin, forwards and then back.
+        (Weekday.MONDAY, "2027-03-29T00:00+02:00"),
+        (Weekday.SUNDAY, "2027-03-28T00:00+01:00"),
+        (Weekday.SATURDAY, "2027-04-03T00:00+02:00"),
+        (Weekday.MONDAY, "2027-11-01T00:00+01:00"),
+        (Weekday.SUNDAY, "2027-10-31T00:00+02:00"),
+        (Weekday.SATURDAY, "2027-11-06T00:00+01:00"),
+    ],
+)
+async def test_a_week_starts_anew_with_its_first_day_whatever_clocks_do_in_it(
+    limiter: Limiter, clock: Clock, week_start: Weekday, begins_at: str
+) -> None:
+    begins_s = datetime.fromisoformat(begins_at).timestamp()
+    noon = datetime(2027, 3, 27, 11, tzinfo=UTC), datetime(2027, 10, 30, 10, tzinfo=UTC)
+    clock.now_s = max(each.timestamp() for each in noon if each.timestamp() < begins_s)
+    tokens = rule(window=Window.WEEK, amount=100, time_zone="Europe/Berlin", week_start=week_start)
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    denial = await denied(limiter, claim(tokens))
+    assert denial.is_quota
+    assert denial.wait_s == begins_s - clock.now_s
+    clock.now_s = begins_s - 0.001
+    await denied(limiter, claim(tokens))
+    clock.now_s = begins_s
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+
+async def test_weeks_of_other_first_days_are_counted_apart(limiter: Limiter, clock: Clock) -> None:
+    by_monday = rule(window=Window.WEEK, amount=100)
+    by_sunday = replace(by_monday, week_start=Weekday.SUNDAY)
+
+    await granted(limiter, claim(by_monday, num_input_tokens=29))
+    await granted(limiter, claim(by_sunday, num_input_tokens=9))
+    assert await used(limiter, by_monday, by_sunday) == [30, 10]
+
+    # Of the week that began on a Sunday, two days before, the books say nothing about this one.
+    sunday_ms, _ = window_at(by_sunday, int(clock() * 1000))
+    monday_ms, _ = window_at(by_monday, int(clock() * 1000))
+    assert monday_ms - sunday_ms == 86_400_000
+    await limiter.restore(
+        [Floor(by_monday, 70, since_ms=sunday_ms), Floor(by_sunday, 70, since_ms=sunday_ms)]
+    )
+    assert await used(limiter, by_monday, by_sunday) == [30, 70]
 
 
 async def test_a_late_settlement_does_not_touch_the_next_window(
@@ -138,7 +187,7 @@ async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock:
 
 def go_to_midnight(clock: Clock) -> None:
     """To the last second of the day, in UTC."""
-    _, midnight_ms = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    _, midnight_ms = window_at(rule(), int(clock() * 1000))
     clock.now_s = midnight_ms / 1000 - 1
 
 
@@ -218,9 +267,8 @@ async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Cloc
 async def test_the_books_raise_what_is_used_and_never_lower_it(
     limiter: Limiter, clock: Clock
 ) -> None:
-    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    today_ms, _ = window_at(rule(), int(clock() * 1000))
     day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
-    bucket = rule(window=MINUTE)
     await granted(limiter, claim(other_day, num_input_tokens=79))
 
     await limiter.restore(
@@ -228,17 +276,62 @@ async def test_the_books_raise_what_is_used_and_never_lower_it(
             Floor(day, 70, since_ms=today_ms),
             Floor(other_day, 70, since_ms=today_ms),
             Floor(budget, 55),
-            Floor(bucket, 55),
         ]
     )
 
-    assert await used(limiter, day, other_day, budget, bucket) == [70, 80, 55, 0]
+    assert await used(limiter, day, other_day, budget) == [70, 80, 55]
+
+
+async def test_a_bucket_that_is_forgotten_goes_on_from_what_the_books_say(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket, slow, place = rule(window=MINUTE, amount=600), rule(window=MINUTE), places(1)
+    read_at_ms = int(clock() * 1000)
+    clock.pass_s(3.0)
+
+    await limiter.restore(
+        [Floor(each, 90, since_ms=read_at_ms) for each in (bucket, slow)] + [Floor(place, 1)]
+    )
+
+    assert await used(limiter, bucket, slow, place) == [60, 85, 0]
+    denial = await denied(limiter, claim(bucket, num_input_tokens=569))
+    assert denial.wait_s == pytest.approx(3.0)
+    clock.pass_s(3.0)
+    await granted(limiter, claim(bucket, num_input_tokens=569))
+
+
+async def test_a_bucket_of_which_something_is_known_is_left_alone(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(bucket, num_input_tokens=9))
+
+    now_ms = int(clock() * 1000)
+    await limiter.restore(
+        [Floor(bucket, 500, since_ms=now_ms), Floor(refilled, 500, since_ms=now_ms - 60_000)]
+    )
+
+    assert await used(limiter, bucket, refilled) == [10, 0]
+
+
+async def test_what_the_books_say_of_a_bucket_is_taken_over_once(
+    fresh: Fresh, clock: Clock
+) -> None:
+    first, second = fresh(2)
+    bucket = rule(window=MINUTE, amount=600)
+    floor = Floor(bucket, 500, since_ms=int(clock() * 1000))
+
+    await first.restore([floor])
+    clock.pass_s(1.0)
+    await second.restore([floor])
+
+    assert await used(first, bucket) == [490]
 
 
 async def test_the_books_of_another_day_say_nothing_about_this_one(
     limiter: Limiter, clock: Clock
 ) -> None:
-    today_ms, _ = window_at(Window.DAY, "UTC", int(clock() * 1000))
+    today_ms, _ = window_at(rule(), int(clock() * 1000))
     day = rule(amount=100)
 
     await limiter.restore([Floor(day, 70, since_ms=today_ms - 86_400_000)])

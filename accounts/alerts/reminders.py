@@ -1,0 +1,97 @@
+"""Which keys end soon, or are due to be rotated: their owners are told some days before, once.
+
+As with quotas, any number of processes may look at the same time: a unique constraint lets one
+of them write the reminder, and the messages are written with it or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+
+from accounts.alerts import deliveries
+from accounts.alerts.moments import living_keys, moments_of
+from accounts.models import ApiKey, KeyEvent, KeyReminder, Role, User
+
+
+def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[KeyReminder]:
+    """Write the reminders that are due. `days` before a moment are those at which people are
+    told; of several that have passed at once, the least.
+
+    A key that was made for less than so many days has no reminder of them: its owner has just
+    been told by making it.
+    """
+    if not days:
+        return []
+    horizon = now + timedelta(days=max(days))
+    ends = Q(expires_at__gt=now, expires_at__lte=horizon)
+    keys = living_keys().filter(ends | Q(rotate_every_days__isnull=False))
+    due = [
+        (key, event, moment, lead)
+        for key in keys.select_related("owner", "project__organization")
+        for event, moment in moments_of(key).items()
+        if (lead := lead_of(key, moment, days, now)) is not None
+    ]
+    told = _told(keys)
+    return [
+        reminder
+        for key, event, moment, lead in due
+        if (key.pk, event.value, moment, lead) not in told
+        and (reminder := _write(key, event, moment, lead, now, mail=has_email)) is not None
+    ]
+
+
+def lead_of(key: ApiKey, moment: datetime, days: Sequence[int], now: datetime) -> int | None:
+    """Of which number of days before the moment it is time; None for none."""
+    reached = [each for each in days if now < moment <= now + timedelta(days=each)]
+    if not reached or moment - key.created_at <= timedelta(days=min(reached)):
+        return None
+    return min(reached)
+
+
+def _told(keys: QuerySet[ApiKey]) -> set[tuple[int, str, datetime, int]]:
+    known = KeyReminder.objects.filter(key_id__in=keys.order_by().values("pk")).order_by()
+    return set(known.values_list("key_id", "event", "happens_at", "days_before"))
+
+
+def _write(
+    key: ApiKey, event: KeyEvent, moment: datetime, lead: int, now: datetime, *, mail: bool
+) -> KeyReminder | None:
+    """None: another process was faster."""
+    reminder = KeyReminder(
+        key_id=key.pk,
+        organization_id=key.project.organization_id,
+        event=event,
+        happens_at=moment,
+        days_before=lead,
+        key_name=key.name,
+        hint=key.hint,
+        owner_name=key.owner.username,
+        project_name=str(key.project),
+        created_at=now,
+    )
+    try:
+        with transaction.atomic():
+            reminder.save(force_insert=True)
+            people = people_for(key) if mail else ()
+            deliveries.owe(reminder, reminder.organization_id, people, now)
+    except IntegrityError:
+        return None
+    return reminder
+
+
+def people_for(key: ApiKey) -> QuerySet[User]:
+    """Who is told by e-mail: the owner. For a service account, or for somebody without an
+    address, those who lead the project and its organisation."""
+    reachable = User.objects.filter(is_active=True).exclude(email="")
+    if not key.owner.is_service and key.owner.email:
+        return reachable.filter(pk=key.owner_id)
+    roles = Q(memberships__role__in=(Role.OWNER, Role.ADMIN))
+    place = Q(memberships__project=key.project) | Q(
+        memberships__project=None, memberships__organization_id=key.project.organization_id
+    )
+    leaders = User.objects.filter(roles & place).order_by()
+    return reachable.filter(pk__in=leaders.values("pk"))

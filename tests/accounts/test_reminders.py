@@ -1,0 +1,366 @@
+"""Keys that end soon: the right people are told some days before, once for each end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import openai
+import pytest
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from hypothesis import given
+from hypothesis import strategies as st
+from together import four_at_once
+from usage_builders import NOON
+from webhook_receiver import Receiver, receiving
+
+from accounts import changes, keys, tasks
+from accounts.alerts import deliveries, reminders, webhooks
+from accounts.models import (
+    ApiKey,
+    Delivery,
+    DeliveryState,
+    KeyReminder,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+from accounts.networks import read_networks
+
+DAYS = (1, 7)
+DAY = timedelta(days=1)
+END = NOON + 90 * DAY
+
+
+@pytest.fixture
+def olga(acme: Organization) -> User:
+    """The owner of the keys, who leads nothing."""
+    return person("olga", acme, Role.MEMBER)
+
+
+@pytest.fixture
+def receiver(settings: Any, acme: Organization) -> Iterator[Receiver]:
+    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
+    with receiving() as found:
+        yield found
+
+
+def person(name: str, place: Organization | Project, role: Role, **more: Any) -> User:
+    user = User.objects.create_user(name, **{"email": f"{name}@example.com", **more})
+    changes.set_role(user, place, role)
+    return user
+
+
+def key_of(
+    owner: User, project: Project, *, made: datetime = NOON, ends: datetime | None = END
+) -> ApiKey:
+    key = keys.create_key(owner=owner, project=project, name="crawler", expires_at=ends).key
+    ApiKey.objects.filter(pk=key.pk).update(created_at=made)
+    key.refresh_from_db()
+    return key
+
+
+def check(at: datetime, days: tuple[int, ...] = DAYS) -> list[int]:
+    return [each.days_before for each in reminders.check_keys(at, days, has_email=True)]
+
+
+def readers() -> set[str]:
+    return {each.receiver.split()[-1] for each in Delivery.objects.all()}
+
+
+# -- When
+
+
+def test_a_week_before_and_a_day_before_each_once(olga: User, search: Project) -> None:
+    key_of(olga, search)
+
+    assert check(END - 7 * DAY - timedelta(seconds=1)) == []
+    assert check(END - 7 * DAY) == [7]
+    assert check(END - 7 * DAY) == []
+    assert check(END - DAY - timedelta(seconds=1)) == []
+    assert check(END - DAY) == [1]
+    assert check(END - timedelta(seconds=1)) == []
+    assert check(END) == []
+
+
+def test_who_was_not_told_in_time_is_told_once_of_what_is_left(olga: User, search: Project) -> None:
+    key_of(olga, search)
+
+    assert check(END - timedelta(hours=2)) == [1]
+    assert check(END - timedelta(hours=1)) == []
+    assert KeyReminder.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("life", "told"),
+    [
+        (timedelta(hours=20), []),
+        (DAY, []),
+        (3 * DAY, [1]),
+        (7 * DAY, [1]),
+        (8 * DAY, [7, 1]),
+    ],
+)
+def test_a_key_that_was_made_for_less_has_no_reminder(
+    olga: User, search: Project, life: timedelta, told: list[int]
+) -> None:
+    key_of(olga, search, made=END - life)
+
+    hours = [check(END - timedelta(hours=hour)) for hour in range(24 * 8, 0, -1)]
+
+    assert [each for found in hours for each in found] == told
+
+
+@given(looks=st.lists(st.floats(0, 30), max_size=20), days=st.sets(st.integers(1, 20), max_size=4))
+def test_whenever_one_looks_there_are_at_most_as_many_as_days_and_none_too_early(
+    looks: list[float], days: set[int]
+) -> None:
+    key = ApiKey(created_at=NOON)
+    told: list[int] = []
+    for before in sorted(looks, reverse=True):
+        now = END - timedelta(days=before)
+        lead = reminders.lead_of(key, END, sorted(days), now)
+        if lead is not None and lead not in told:
+            assert END - now <= timedelta(days=lead)
+            told.append(lead)
+
+    assert told == sorted(told, reverse=True)
+    assert set(told) <= days
+
+
+def test_another_end_is_told_anew(olga: User, search: Project) -> None:
+    key = key_of(olga, search)
+    assert check(END - 7 * DAY) == [7]
+
+    keys.change_key(key, name="spider")
+    assert check(END - 7 * DAY) == []
+
+    later = END + 30 * DAY
+    keys.change_key(key, expires_at=later)
+    assert check(END - DAY) == []
+    assert check(later - 7 * DAY) == [7]
+    assert check(later - DAY) == [1]
+
+
+def test_days_are_chosen_and_none_is_none(olga: User, search: Project) -> None:
+    key_of(olga, search)
+
+    assert check(END - 29 * DAY, days=(3, 30)) == [30]
+    assert check(END - DAY, days=()) == []
+
+
+@pytest.mark.parametrize("what", ["key", "owner", "project", "organization", "rotated"])
+def test_what_opens_no_door_any_more_is_not_told_of(
+    olga: User, search: Project, acme: Organization, what: str
+) -> None:
+    key = key_of(olga, search)
+    match what:
+        case "key":
+            keys.revoke_key(key)
+        case "owner":
+            changes.set_active(olga, is_active=False)
+        case "project":
+            changes.set_active(search, is_active=False)
+        case "organization":
+            changes.set_active(acme, is_active=False)
+        case "rotated":
+            new = keys.rotate_key(key, grace=80 * DAY).key
+            keys.change_key(new, expires_at=None)
+
+    assert check(END - DAY) == []
+
+
+def test_a_paused_key_may_be_resumed_and_is_told_of(olga: User, search: Project) -> None:
+    keys.pause_key(key_of(olga, search))
+
+    assert check(END - DAY) == [1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_processes_write_each_reminder_once(olga: User, search: Project) -> None:
+    key_of(olga, search)
+    found = four_at_once(lambda: check(END - DAY))
+
+    assert found == [1]
+    assert Delivery.objects.count() == 1
+
+
+# -- Who
+
+
+def test_the_owner_is_told_and_nobody_else(olga: User, search: Project, acme: Organization) -> None:
+    person("adam", acme, Role.ADMIN)
+    key_of(olga, search)
+
+    check(END - DAY)
+
+    assert readers() == {"olga"}
+
+
+@pytest.mark.parametrize("owner", ["service", "no address"])
+def test_for_who_cannot_be_written_to_those_are_told_who_lead(
+    search: Project, acme: Organization, owner: str
+) -> None:
+    elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
+    other = changes.add(Organization(name="Other"))
+    for name, place, role in (
+        ("olivia", acme, Role.OWNER),
+        ("adam", acme, Role.ADMIN),
+        ("paul", search, Role.ADMIN),
+        ("peter", elsewhere, Role.ADMIN),
+        ("mia", acme, Role.MEMBER),
+        ("eve", other, Role.OWNER),
+    ):
+        person(name, place, role)
+    person("gone", acme, Role.OWNER, is_active=False)
+    person("nomail", acme, Role.OWNER, email="")
+    email = "robot@example.com" if owner == "service" else ""
+    robot = person("robot", search, Role.MEMBER, email=email, is_service=owner == "service")
+    key_of(robot, search)
+
+    check(END - DAY)
+
+    assert readers() == {"olivia", "adam", "paul"}
+
+
+def test_webhooks_of_the_organisation_are_told_too(
+    olga: User, search: Project, acme: Organization
+) -> None:
+    for name, place in (("ours", acme), ("platform", None)):
+        changes.add(webhooks.make(name, "https://hooks.example.com/", place)[0])
+    key_of(olga, search)
+
+    check(END - DAY)
+
+    assert readers() == {"ours", "olga"}
+
+
+# -- What they are told
+
+
+def test_an_e_mail_says_which_key_ends_when(olga: User, search: Project, settings: Any) -> None:
+    settings.VINERY_PUBLIC_URL = "https://vinery.example"
+    key = key_of(olga, search)
+    check(END - DAY)
+
+    assert deliveries.deliver(Delivery.objects.get().pk, END - DAY) is DeliveryState.SENT
+
+    [message] = mail.outbox
+    assert message.to == ["olga@example.com"]
+    assert message.subject == "API key crawler expires at 2026-05-30 12:00 UTC"
+    assert message.body == (
+        f"The API key crawler ({key.hint}) of olga, in Acme / search, expires at 2026-05-30 12:00 "
+        "UTC.\n\nWhat calls with it is refused from then on, and what it is running ends. Rotate "
+        "it, make a new one, or move its end.\n\nhttps://vinery.example/console/keys/\n"
+    )
+
+
+def test_a_name_with_a_line_break_makes_no_header(olga: User, search: Project) -> None:
+    key = key_of(olga, search)
+    ApiKey.objects.filter(pk=key.pk).update(name="crawler\nBcc: all@example.com")
+    check(END - DAY)
+
+    assert deliveries.deliver(Delivery.objects.get().pk, END - DAY) is DeliveryState.SENT
+    assert "\n" not in mail.outbox[0].subject
+
+
+def test_a_webhook_is_called_with_it_and_again_until_it_answers(
+    olga: User, search: Project, acme: Organization, receiver: Receiver
+) -> None:
+    webhook, secret = webhooks.make("ours", receiver.url, acme)
+    changes.add(webhook)
+    key = key_of(olga, search)
+    check(END - 7 * DAY)
+    [reminder] = KeyReminder.objects.all()
+    delivery = Delivery.objects.get(webhook=webhook)
+    receiver.statuses = [500, 200]
+    now = END - 7 * DAY
+
+    assert deliveries.deliver(delivery.pk, now) is DeliveryState.PENDING
+    assert deliveries.deliver(delivery.pk, now + deliveries.BACKOFF[0]) is DeliveryState.SENT
+
+    checker = openai.OpenAI(api_key="unused")
+    for _, headers, body in receiver.requests:
+        checker.webhooks.verify_signature(body, headers, secret=secret)
+    [first, second] = [json.loads(body) for *_, body in receiver.requests]
+    assert first == second
+    assert first == {
+        "id": f"evt_key_{reminder.pk}",
+        "type": "key.expires_soon",
+        "created_at": now.isoformat(),
+        "data": {
+            "key_id": key.pk,
+            "name": "crawler",
+            "hint": key.hint,
+            "owner": "olga",
+            "project": "Acme / search",
+            "happens_at": END.isoformat(),
+            "days_before": 7,
+        },
+    }
+
+
+@pytest.mark.parametrize("change", ["revoked", "rotated", "moved", "deleted"])
+def test_what_holds_no_more_is_not_sent(olga: User, search: Project, change: str) -> None:
+    key = key_of(olga, search)
+    check(END - DAY)
+    match change:
+        case "revoked":
+            keys.revoke_key(key)
+        case "rotated":
+            keys.rotate_key(key, grace=DAY)
+        case "moved":
+            keys.change_key(key, expires_at=END + DAY)
+        case "deleted":
+            key.delete()
+
+    assert deliveries.deliver(Delivery.objects.get().pk, END - DAY) is DeliveryState.FAILED
+
+    assert mail.outbox == []
+    assert "changed" in Delivery.objects.get().error
+
+
+def test_without_a_mail_server_nobody_is_written_to(olga: User, search: Project) -> None:
+    key_of(olga, search)
+
+    reminders.check_keys(END - DAY, DAYS, has_email=False)
+
+    assert KeyReminder.objects.count() == 1
+    assert not Delivery.objects.exists()
+
+
+def test_a_task_finds_another_wakes_and_a_third_sends(
+    olga: User, search: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.VINERY_HAS_EMAIL = True
+    settings.VINERY_REMIND_DAYS = [1, 7]
+    now = datetime.now(UTC)
+    key_of(olga, search, made=now - 30 * DAY, ends=now + 6 * DAY)
+    # A message to a worker is a call here.
+    monkeypatch.setattr(tasks.sweep_deliveries, "delay", tasks.sweep_deliveries)
+    monkeypatch.setattr(tasks.deliver, "delay", tasks.deliver)
+
+    tasks.check_keys()
+    tasks.check_keys()
+
+    assert [message.to for message in mail.outbox] == [["olga@example.com"]]
+
+
+def test_the_admin_shows_reminders_and_changes_none(
+    client: Client, olga: User, search: Project
+) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    key_of(olga, search)
+    check(END - DAY)
+    [reminder] = KeyReminder.objects.all()
+
+    listed = client.get(reverse("admin:accounts_keyreminder_changelist")).content.decode()
+    assert reminder.hint in listed
+    page = reverse("admin:accounts_keyreminder_change", args=[reminder.pk])
+    assert "e-mail to olga" in client.get(page).content.decode()
+    assert client.post(page, {"days_before": 9}).status_code == 403

@@ -1,0 +1,297 @@
+"""Keys that are to be rotated: when they are due, who is told of it, and when those stop that
+were not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts import rotation
+from accounts.alerts import deliveries, reminders
+from accounts.keys import NewKey, change_key, rotate_key
+from accounts.keytable import KeyTable
+from accounts.models import ApiKey, Delivery, KeyReminder, KeyState, User
+
+DAY = timedelta(days=1)
+Keys = Callable[..., NewKey]
+
+
+def aged(key: ApiKey, days: int) -> ApiKey:
+    """As if it had been made so many days earlier, with all that follows."""
+    key.created_at -= days * DAY
+    if key.expires_at is not None:
+        key.expires_at -= days * DAY
+    ApiKey.objects.filter(pk=key.pk).update(created_at=key.created_at, expires_at=key.expires_at)
+    return key
+
+
+def wrong(error: pytest.ExceptionInfo[ValidationError]) -> list[str]:
+    return list(error.value.message_dict)
+
+
+# -- Due
+
+
+@pytest.mark.django_db
+def test_a_key_is_due_so_many_days_after_it_was_made(new_key: Keys) -> None:
+    key = new_key(rotate_every_days=90).key
+
+    due_at = key.created_at + 90 * DAY
+    assert key.rotation_due_at == due_at
+    assert not key.is_rotation_overdue(due_at - timedelta(seconds=1))
+    assert key.is_rotation_overdue(due_at)
+    # Nobody said that it should stop.
+    assert key.expires_at is None
+    assert key.state_at(due_at + 1000 * DAY) is KeyState.ACTIVE
+
+
+@pytest.mark.django_db
+def test_a_key_is_due_at_no_time_unless_told(new_key: Keys) -> None:
+    key = new_key().key
+
+    assert key.rotation_due_at is None
+    assert not key.is_rotation_overdue(timezone.now() + 1000 * DAY)
+
+
+@pytest.mark.django_db
+def test_a_rotation_begins_the_days_anew(new_key: Keys) -> None:
+    old = aged(new_key(rotate_every_days=90).key, 100)
+    assert old.is_rotation_overdue(timezone.now())
+
+    new = rotate_key(old, grace=DAY).key
+
+    assert new.rotate_every_days == 90
+    assert new.rotation_due_at == new.created_at + 90 * DAY
+    assert not new.is_rotation_overdue(timezone.now())
+    # The old one has been replaced, and that is all that was wanted of it.
+    assert not old.is_rotation_overdue(timezone.now())
+
+
+# -- Stopped
+
+
+@pytest.mark.django_db
+def test_a_key_with_days_of_grace_stops_unless_it_was_rotated(new_key: Keys) -> None:
+    made = new_key(rotate_every_days=90, rotation_grace_days=7)
+    end = (made.key.created_at + 97 * DAY).replace(microsecond=0)
+    assert abs(made.key.expires_at - end) <= timedelta(seconds=1)
+
+    aged(made.key, 98)
+    assert made.key.state_at(timezone.now()) is KeyState.EXPIRED
+
+    new = rotate_key(made.key, grace=DAY).key
+    assert new.state_at(timezone.now() + 96 * DAY) is KeyState.ACTIVE
+    assert new.state_at(timezone.now() + 98 * DAY) is KeyState.EXPIRED
+
+
+@pytest.mark.django_db
+def test_the_key_table_knows_of_nothing_but_its_end(new_key: Keys, table: KeyTable) -> None:
+    made = new_key(rotate_every_days=90, rotation_grace_days=7)
+    aged(made.key, 98)
+
+    table.refresh()
+
+    assert not table.is_open(made.key.pk)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rotate_every_days": 0},
+        {"rotate_every_days": 3651},
+        {"rotate_every_days": 10**12},
+        {"rotate_every_days": -1},
+        {"rotate_every_days": 90, "rotation_grace_days": 366},
+        {"rotate_every_days": 90, "rotation_grace_days": -1},
+        {"rotation_grace_days": 7},
+    ],
+)
+def test_days_that_no_key_can_have_are_refused(new_key: Keys, values: dict[str, int]) -> None:
+    with pytest.raises(ValidationError) as error:
+        new_key(**values)
+    assert wrong(error) == [list(values)[-1]]
+
+    key = new_key().key
+    with pytest.raises(ValidationError) as error:
+        change_key(key, **values)
+    assert wrong(error) == [list(values)[-1]]
+
+
+@pytest.mark.django_db
+def test_a_key_has_one_end(new_key: Keys) -> None:
+    later = timezone.now() + 30 * DAY
+    days = {"rotate_every_days": 90, "rotation_grace_days": 7}
+
+    with pytest.raises(ValidationError) as error:
+        new_key(expires_at=later, **days)
+    assert wrong(error) == ["expires_at"]
+    with pytest.raises(ValidationError) as error:
+        change_key(new_key(expires_at=later).key, **days)
+    assert wrong(error) == ["expires_at"]
+    with pytest.raises(ValidationError) as error:
+        change_key(new_key(**days).key, expires_at=later)
+    assert wrong(error) == ["expires_at"]
+
+    # One that is only due may end besides.
+    key = new_key(expires_at=later, rotate_every_days=90).key
+    assert rotate_key(key, grace=DAY).key.expires_at == later
+
+
+@pytest.mark.django_db
+def test_the_end_follows_the_days(new_key: Keys) -> None:
+    key = new_key(rotate_every_days=90).key
+
+    def end() -> timedelta | None:
+        key.refresh_from_db()
+        return None if key.expires_at is None else key.expires_at - _whole(key.created_at)
+
+    change_key(key, rotation_grace_days=7)
+    assert end() == 97 * DAY
+    change_key(key, rotate_every_days=30)
+    assert end() == 37 * DAY
+    # What a form sends that shows them all.
+    change_key(key, name="spider", expires_at=key.expires_at, rotation_grace_days=7)
+    assert end() == 37 * DAY
+    change_key(key, rotation_grace_days=None)
+    assert end() is None
+    later = timezone.now() + 3 * DAY
+    change_key(key, expires_at=later)
+    change_key(key, rotate_every_days=None)
+    assert key.expires_at == later
+
+
+@pytest.mark.django_db
+def test_no_change_of_days_stops_a_key_at_once(new_key: Keys) -> None:
+    key = aged(new_key(rotate_every_days=90).key, 100)
+
+    with pytest.raises(ValidationError) as error:
+        change_key(key, rotation_grace_days=7)
+    assert wrong(error) == ["rotation_grace_days"]
+
+    change_key(key, rotation_grace_days=14)
+    assert key.state_at(timezone.now()) is KeyState.ACTIVE
+
+
+@pytest.mark.django_db
+def test_the_end_of_a_key_that_was_rotated_is_that_of_its_grace(new_key: Keys) -> None:
+    old = new_key(rotate_every_days=90, rotation_grace_days=7).key
+    rotate_key(old, grace=DAY)
+    sooner = timezone.now() + timedelta(hours=1)
+
+    change_key(old, expires_at=sooner)
+
+    assert old.expires_at == sooner
+
+
+DAYS = st.none() | st.integers(1, 100)
+MADE = timezone.now()
+NOW = MADE + 50 * DAY
+
+
+@given(
+    before=st.tuples(DAYS, DAYS),
+    after=st.tuples(DAYS, DAYS),
+    own=st.none() | st.integers(51, 300).map(lambda days: MADE + days * DAY),
+)
+def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_was_said(
+    before: tuple[int | None, int | None],
+    after: tuple[int | None, int | None],
+    own: datetime | None,
+) -> None:
+    names = ("rotate_every_days", "rotation_grace_days")
+    key = ApiKey(created_at=MADE, **dict(zip(names, before, strict=True)))
+    try:
+        key.expires_at = rotation.end_of_new({**vars(key), "expires_at": own}, MADE)
+        values = rotation.with_end(key, dict(zip(names, after, strict=True)), NOW)
+    except ValidationError:
+        return
+
+    every, grace = after
+    end = values.get("expires_at", key.expires_at)
+    if every is not None and grace is not None:
+        assert end == _whole(MADE) + (every + grace) * DAY
+        assert end > NOW or after == before
+    else:
+        assert end == own
+
+
+# -- Told
+
+
+@pytest.fixture
+def olga(db: None) -> User:
+    return User.objects.create_user("olga", email="olga@example.com")
+
+
+def check(at: datetime) -> list[tuple[str, int]]:
+    found = reminders.check_keys(at, (1, 7), has_email=True)
+    return [(each.event, each.days_before) for each in found]
+
+
+def test_the_owner_is_told_before_it_is_due_and_before_it_stops(olga: User, new_key: Keys) -> None:
+    key = new_key(owner=olga, rotate_every_days=90, rotation_grace_days=7).key
+    due_at, end = key.rotation_due_at, key.expires_at
+    assert due_at is not None
+    assert end is not None
+
+    moments = [due_at - 8 * DAY, due_at - 7 * DAY, due_at - DAY, due_at, end - 7 * DAY, end - DAY]
+    told = [check(moment) for moment in moments]
+
+    assert told == [
+        [],
+        [("rotation", 7)],
+        [("rotation", 1)],
+        [("expires", 7)],
+        [],
+        [("expires", 1)],
+    ]
+
+
+def test_an_e_mail_says_what_is_to_be_done(olga: User, new_key: Keys) -> None:
+    key = new_key(owner=olga, rotate_every_days=90).key
+    due_at = key.rotation_due_at
+    assert due_at is not None
+    check(due_at - DAY)
+
+    deliveries.deliver(Delivery.objects.get().pk, due_at - DAY)
+
+    [message] = mail.outbox
+    assert message.subject == f"API key laptop is due to be rotated at {due_at:%Y-%m-%d %H:%M} UTC"
+    assert "a new key that may do the same" in message.body
+
+
+def test_a_rotated_key_is_not_told_of_and_its_successor_in_its_time(
+    olga: User, new_key: Keys
+) -> None:
+    old = new_key(owner=olga, rotate_every_days=90).key
+    new = rotate_key(aged(old, 80), grace=30 * DAY).key
+    due_at = new.rotation_due_at
+    assert due_at is not None
+
+    assert check(timezone.now() + 9 * DAY) == []
+    assert check(due_at - DAY) == [("rotation", 1)]
+    assert KeyReminder.objects.get().key_id == new.pk
+
+
+def test_other_days_are_told_anew(olga: User, new_key: Keys) -> None:
+    key = new_key(owner=olga, rotate_every_days=30).key
+    made_at: Any = key.created_at
+    assert check(made_at + 29 * DAY) == [("rotation", 1)]
+
+    change_key(key, rotate_every_days=60)
+
+    assert check(made_at + 29 * DAY) == []
+    assert check(made_at + 59 * DAY) == [("rotation", 1)]
+
+
+def _whole(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)
