@@ -387,7 +387,7 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--week-start", "sunday"),
             "Only a limit of a week has a first day",
         ),
-        (("--metric", "tokens", "--window", "day", "--amount", "0"), "greater than or equal to 1"),
+        (("--metric", "tokens", "--window", "day", "--amount", "0"), "amount: Ensure this value"),
         (
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--time-zone", "Mars"),
             "There is no time zone Mars",
@@ -416,7 +416,7 @@ def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
         "image": 1.0,
     }
     assert (
-        "value is greater than or equal to 0" in vinery_("weight", "set", "m", "--image", "-1").err
+        "image: Ensure this value is greater" in vinery_("weight", "set", "m", "--image", "-1").err
     )
     for weight in ("1001", "1e308", "inf", "nan"):
         assert (

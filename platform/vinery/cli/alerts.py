@@ -21,7 +21,9 @@ def add_to(commands: Commands) -> None:
     alerts = commands.add_parser("alerts", help="see and test alerts of quotas, manage webhooks")
     actions = alerts.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
-    show.add_argument("--limit", type=int, default=50, help="at most so many (default: 50)")
+    show.add_argument(
+        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
+    )
     add_json(show)
     show.set_defaults(run=list_alerts)
     test = actions.add_parser(
@@ -102,7 +104,7 @@ def list_alerts(arguments: argparse.Namespace) -> int:
             "runs_out_at": alert.runs_out_at,
             "told": [f"{each.receiver}: {each.state}" for each in alert.deliveries.all()],
         }
-        for alert in Alert.objects.prefetch_related(*receivers)[: max(0, arguments.limit)]
+        for alert in Alert.objects.prefetch_related(*receivers)[: max(0, arguments.num)]
     ]
     print_rows(rows, _ALERTS, as_json=arguments.json)
     return 0

@@ -9,7 +9,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from django.core.exceptions import ValidationError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -67,9 +70,22 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise Failure(" ".join(error.messages)) from error
+        raise Failure(_told(error)) from error
     except ValueError as error:
         raise Failure(str(error)) from error
+
+
+def _told(error: ValidationError) -> str:
+    """Each message, with the name of its field where the message itself does not have it."""
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
+    return " ".join(
+        message
+        if name == "__all__" or name.replace("_", " ") in message.lower().replace("_", " ")
+        else f"{name.replace('_', '-')}: {message}"
+        for name, messages in error.message_dict.items()
+        for message in messages
+    )
 
 
 def _plain(value: object) -> str:
