@@ -1,23 +1,8 @@
-"""The roll-ups begin with the rows that are there."""
+"""Nothing any more: `0014_add_up` does it, when all columns are there."""
 
 from django.db import migrations
-
-from accounts.usage.rollups import add_rows
-
-_NUM_ROWS = 5000
-
-
-def add_up(apps, schema_editor):
-    """Give the roll-ups what the rows say so far, unless they have been given it before."""
-    if apps.get_model("accounts", "DayRollup").objects.exists():
-        return
-    rows = apps.get_model("accounts", "UsageRecord").objects.order_by("id")
-    last_id = 0
-    while some := list(rows.filter(id__gt=last_id)[:_NUM_ROWS]):
-        add_rows(some)
-        last_id = some[-1].id
 
 
 class Migration(migrations.Migration):
     dependencies = [("accounts", "0006_alerts")]
-    operations = [migrations.RunPython(add_up, migrations.RunPython.noop)]
+    operations = []

@@ -46,7 +46,7 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
     assert rows == [
         *("Served models", "Usage records", "Refused requests", "API keys", "Limits"),
         *("Token weights", "Users", "Memberships", "Organisations", "Projects"),
-        *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Groups"),
+        *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures", "Groups"),
     ]
 
 

@@ -96,7 +96,7 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
 
     def is_counted() -> bool:
         ask(admin.platform)
-        row = _go(admin, "limits/").get_by_role("row").filter(has_text="123456")
+        row = _go(admin, "limits/").get_by_role("row").filter(has_text="123,456")
         cell = row.locator("[data-name=Used]")
         return cell.count() == 1 and cell.inner_text() not in ("0", "not known")
 
@@ -131,7 +131,7 @@ def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width:
     page.get_by_label("Amount").fill("5555")
     page.get_by_role("button", name="Save").click()
     page.get_by_role("status").get_by_text("The limit is changed.").wait_for()
-    assert "5555" in row.inner_text()
+    assert "5,555" in row.inner_text()
 
     row.get_by_role("link", name="Change").click()
     page.get_by_role("link", name="Remove").click()
