@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from serving.engine.energy.costs import Work
+from serving.engine.energy.costs import Work, works_of
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline, TokenArray
 from serving.engine.rows import UnknownRows, assign
@@ -185,19 +185,9 @@ class Batch:
         if not self._pipeline.has_tap:
             self._assume_read()
         if self.tells_works:
-            self._note_works(result)
+            result.works.extend(works_of(self._running, is_seen=self._pipeline.has_tap))
         self._collect(result)
         return result if self._pipeline.can_salt else _without_abandoned(result)
-
-    def _note_works(self, result: Step) -> None:
-        for generation in self._running:
-            num_computed, generation.num_computed = generation.num_computed, 0
-            if generation.is_answering:
-                # A step at which nobody looks makes a token for each answer.
-                result.works.append(Work(generation, 0, num_computed or generation.width))
-            else:
-                num_read = num_computed or (0 if self._pipeline.has_tap else 1)
-                result.works.append(Work(generation, num_read, 0))
 
     def _assume_read(self) -> None:
         """It cannot be seen how much was read: at least a token."""

@@ -7,7 +7,7 @@ tokens tell the one, what others take beyond that tells the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from serving.engine.generation import Generation
@@ -22,6 +22,20 @@ class Work(NamedTuple):
     generation: Generation
     num_read: int  # tokens of its prompt
     num_made: int  # tokens of its answer, with those that were only proposed
+
+
+def works_of(running: Iterable[Generation], *, is_seen: bool) -> list[Work]:
+    """What the step that is just done did for each of them, before its tokens are collected.
+    `is_seen`: it can be seen how much of a prompt a step reads."""
+    return [_work_of(generation, is_seen=is_seen) for generation in running]
+
+
+def _work_of(generation: Generation, *, is_seen: bool) -> Work:
+    num_computed, generation.num_computed = generation.num_computed, 0
+    if generation.is_answering:
+        # A step at which nobody looks makes a token for each answer.
+        return Work(generation, 0, num_computed or generation.width)
+    return Work(generation, num_computed or (0 if is_seen else 1), 0)
 
 
 class StepCosts:
