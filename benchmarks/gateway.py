@@ -2,12 +2,15 @@
 
 Two web processes run side by side, each with a home and a scripted engine of its own that
 answers at once: one with a key, limits of several scopes and windows that never bind, and one
-with VINERY_AUTH=off, to which everybody may speak. Both write usage. Rounds alternate between
-them, and ratios are taken round by round, because absolute figures depend on the machine.
+with VINERY_AUTH=off, to which everybody may speak. Both write usage. Within a round they are
+asked in turns of a fraction of a second, and ratios are taken round by round, because the speed
+of a machine changes from one second to the next. And because two processes of the same code
+differ by some percent for as long as they live, there are several such pairs.
 
-Throughput is requests by the seconds of CPU that the web process used, so that it is told for
-one core whatever else runs. Latency is that of requests one after the other, asked of both
-servers in turn. Ends with 1 when an aim is missed.
+Throughput is requests by the seconds of CPU that the web process used in a round, so that it is
+told for one core whatever else runs. What a process does while the other one is asked, such as
+looking for changed keys, counts too. Latency is that of requests one after the other, asked of
+both servers in turn. Ends with 1 when an aim is missed.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -33,7 +36,7 @@ import httpx
 
 from benchmarks.compare import Spread
 from benchmarks.cpu import WebCpu
-from benchmarks.load import Endpoint, connect
+from benchmarks.load import Connection, Endpoint, connect
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
 from benchmarks.progress import tell
 from benchmarks.settings import TINY_CHAT
@@ -57,10 +60,11 @@ _LIMITS: Final = (
     ("--platform", "concurrency none"),
 )
 _AMOUNT: Final = "100000000"
+_NUM_AT_A_TURN: Final = 200  # requests
 _START_TIMEOUT_S: Final = 60.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Server:
     """A web process that is ready."""
 
@@ -75,34 +79,53 @@ class Server:
 def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
     arguments = _arguments(argv)
-    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder, ExitStack() as stack:
-        on = stack.enter_context(_server(Path(folder) / "on", with_accounts=True))
-        off = stack.enter_context(_server(Path(folder) / "off", with_accounts=False))
-        with asyncio.Runner() as runner:
-            return runner.run(_measure(on, off, arguments))
+    with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
+        homes = _Home(Path(folder) / "on", True), _Home(Path(folder) / "off", False)
+        for home in homes:
+            home.prepare()
+        pairs = [_measure_pair(homes, arguments) for _ in range(arguments.pairs)]
+    return _tell(pairs)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--requests", type=int, default=2000, help="of a round and server")
+    parser.add_argument("--pairs", type=int, default=5, help="of fresh processes")
+    parser.add_argument("--rounds", type=int, default=3, help="with each pair")
+    parser.add_argument("--requests", type=int, default=2000, help="of each server in a round")
     parser.add_argument("--connections", type=int, default=32)
     return parser.parse_args(argv)
 
 
-async def _measure(on: Server, off: Server, arguments: argparse.Namespace) -> int:
-    for server in (on, off):  # warm up
-        await _requests_per_core_s(server, arguments.connections, arguments.requests)
-    rates_on: list[float] = []
-    rates_off: list[float] = []
-    for number in range(arguments.rounds):
-        # Whoever comes second meets a warmer machine.
-        for server in (on, off) if number % 2 else (off, on):
-            rate = await _requests_per_core_s(server, arguments.connections, arguments.requests)
-            (rates_on if server is on else rates_off).append(rate)
-    added_ms, off_ms = await _added_ms(on, off, arguments.requests)
-    ratio = Spread.of([a / b for a, b in zip(rates_on, rates_off, strict=True)])
+@dataclass(frozen=True)
+class _Pair:
+    """What was measured of two processes."""
+
+    rates: Sequence[Sequence[float]]  # requests by second of a core, on and off, by round
+    times_ms: Sequence[float]  # at p50, on and off
+
+
+def _measure_pair(homes: Sequence[_Home], arguments: argparse.Namespace) -> _Pair:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(home.serve()) for home in homes]
+        with asyncio.Runner() as runner:
+            return runner.run(_measure(servers, arguments))
+
+
+async def _measure(servers: Sequence[Server], arguments: argparse.Namespace) -> _Pair:
+    rounds = [
+        await _requests_per_core_s(servers, arguments.connections, arguments.requests)
+        for _ in range(1 + arguments.rounds)
+    ]
+    # The first is to warm up.
+    return _Pair(rounds[1:], await _times_ms(servers, arguments.requests))
+
+
+def _tell(pairs: Sequence[_Pair]) -> int:
+    rates_on, rates_off = zip(*chain.from_iterable(pair.rates for pair in pairs), strict=True)
+    ratio = Spread.of([on / off for on, off in zip(rates_on, rates_off, strict=True)])
     rate_on = median(rates_on)
+    added_ms = median(on - off for on, off in (pair.times_ms for pair in pairs))
+    off_ms = median(off for _, off in (pair.times_ms for pair in pairs))
     tell(f"requests/s per core, accounts on: {rate_on:.0f}, off: {median(rates_off):.0f}")
     tell(f"ratio on/off: {ratio.median:.3f} ({ratio.lowest:.3f} to {ratio.highest:.3f})")
     tell(f"added at p50: {added_ms:.3f} ms, to {off_ms:.3f} ms with accounts off")
@@ -115,71 +138,108 @@ async def _measure(on: Server, off: Server, arguments: argparse.Namespace) -> in
     return 0 if is_met else 1
 
 
-async def _requests_per_core_s(server: Server, num_connections: int, num_requests: int) -> float:
+async def _requests_per_core_s(
+    servers: Sequence[Server], num_connections: int, num_requests: int
+) -> list[float]:
+    """Of each server, when they are asked in turns."""
+    connections = {
+        server: [await connect(server.endpoint) for _ in range(num_connections)]
+        for server in servers
+    }
+    began_s = [_used_s(server) for server in servers]
+    for turn in range(num_requests // _NUM_AT_A_TURN):
+        # Whoever comes second meets a warmer machine.
+        for server in servers if turn % 2 else reversed(servers):
+            await _ask(connections[server], server.request, _NUM_AT_A_TURN)
+    ended_s = [_used_s(server) for server in servers]
+    for each in chain.from_iterable(connections.values()):
+        each.close()
+    num_asked = num_requests // _NUM_AT_A_TURN * _NUM_AT_A_TURN
+    return [num_asked / (end - begin) for begin, end in zip(began_s, ended_s, strict=True)]
+
+
+async def _ask(connections: Sequence[Connection], request: bytes, num_requests: int) -> None:
     left = iter(range(num_requests))
-    connections = [await connect(server.endpoint) for _ in range(num_connections)]
 
-    async def ask_again_and_again(number: int) -> None:
+    async def ask_again_and_again(connection: Connection) -> None:
         for _ in left:
-            await connections[number].ask(server.request)
+            await connection.ask(request)
 
-    began_s = server.cpu.used_s()
-    await asyncio.gather(*map(ask_again_and_again, range(num_connections)))
-    ended_s = server.cpu.used_s()
+    await asyncio.gather(*map(ask_again_and_again, connections))
+
+
+def _used_s(server: Server) -> float:
+    used_s = server.cpu.used_s()
+    if used_s is None:
+        raise PlatformFailed("the web process is gone")
+    return used_s
+
+
+async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]:
+    """What a request takes at p50, one after the other."""
+    connections = [await connect(server.endpoint) for server in servers]
+    asked = [
+        (connection, server.request, list[float]())
+        for connection, server in zip(connections, servers, strict=True)
+    ]
+    for number in range(num_requests):
+        for connection, request, times_ms in asked if number % 2 else reversed(asked):
+            began_s = time.perf_counter()
+            await connection.ask(request)
+            times_ms.append((time.perf_counter() - began_s) * 1e3)
     for connection in connections:
         connection.close()
-    if began_s is None or ended_s is None:
-        raise PlatformFailed("the web process is gone")
-    return num_requests / (ended_s - began_s)
+    return [median(times_ms) for _, _, times_ms in asked]
 
 
-async def _added_ms(on: Server, off: Server, num_requests: int) -> tuple[float, float]:
-    """How much longer a request takes at p50 with accounts, and what it takes without."""
-    connections = [(server, await connect(server.endpoint)) for server in (on, off)]
-    times_ms: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(num_requests):
-        for server, connection in connections if number % 2 else reversed(connections):
-            began_s = time.perf_counter()
-            await connection.ask(server.request)
-            times_ms[server is on].append((time.perf_counter() - began_s) * 1e3)
-    for _, connection in connections:
-        connection.close()
-    return median(times_ms[True]) - median(times_ms[False]), median(times_ms[False])
+@dataclass(frozen=True)
+class _Home:
+    """A folder that a web process serves from."""
 
+    path: Path
+    has_accounts: bool
 
-@contextmanager
-def _server(home: Path, *, with_accounts: bool) -> Iterator[Server]:
-    """A web process and its engine. Raises PlatformFailed."""
-    environment = {
-        **os.environ,
-        "VINERY_HOME": str(home),
-        "VINERY_PORT": str(_free_port()),
-        "VINERY_AUTH": "on" if with_accounts else "off",
-        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
-    }
-    _vinery(environment, "prepare")
-    for scope, what in _LIMITS if with_accounts else ():
-        metric, window = what.split()
-        words = ("--metric", metric, "--window", window, "--amount", _AMOUNT)
-        _vinery(environment, "limit", "set", *scope.split(), *words)
-    known = json.loads((home / "bootstrap.json").read_text(encoding="utf-8"))
-    # The first model of a home is the reference model.
-    engine = (sys.executable, "-m", "benchmarks.scripted_engine", engine_socket(home / "run", 1))
-    web = (sys.executable, "-m", "vinery.cli", "web")
-    with (home / "web.log").open("wb") as log, ExitStack() as stack:
-        for command in (engine, web):
-            process = subprocess.Popen(
-                command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=log
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        url = f"http://127.0.0.1:{environment['VINERY_PORT']}"
-        endpoint = Endpoint(url, known["api_key"])
-        _wait_until_ready(url)
-        wait_until_it_answers(endpoint, TINY_CHAT)
-        if with_accounts:
-            _check_limits(endpoint)
-        yield Server(endpoint, WebCpu(url))
+    def prepare(self) -> None:
+        """Its key and its limits. Raises PlatformFailed."""
+        environment = self._environment()
+        _vinery(environment, "prepare")
+        for scope, what in _LIMITS if self.has_accounts else ():
+            metric, window = what.split()
+            words = ("--metric", metric, "--window", window, "--amount", _AMOUNT)
+            _vinery(environment, "limit", "set", *scope.split(), *words)
+
+    @contextmanager
+    def serve(self) -> Iterator[Server]:
+        """A web process and its engine. Raises PlatformFailed."""
+        environment = self._environment()
+        known = json.loads((self.path / "bootstrap.json").read_text(encoding="utf-8"))
+        # The first model of a home is the reference model.
+        address = engine_socket(self.path / "run", 1)
+        engine = (sys.executable, "-m", "benchmarks.scripted_engine", address)
+        web = (sys.executable, "-m", "vinery.cli", "web")
+        with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
+            for command in (engine, web):
+                process = subprocess.Popen(
+                    command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=log
+                )
+                stack.callback(process.wait)
+                stack.callback(process.terminate)
+            url = f"http://127.0.0.1:{environment['VINERY_PORT']}"
+            endpoint = Endpoint(url, known["api_key"])
+            _wait_until_ready(url)
+            wait_until_it_answers(endpoint, TINY_CHAT)
+            if self.has_accounts:
+                _check_limits(endpoint)
+            yield Server(endpoint, WebCpu(url))
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "VINERY_HOME": str(self.path),
+            "VINERY_PORT": str(_free_port()),
+            "VINERY_AUTH": "on" if self.has_accounts else "off",
+            "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
+        }
 
 
 def _check_limits(endpoint: Endpoint) -> None:

@@ -111,16 +111,16 @@ class ServedModel:
         )
 
 
-async def connect(endpoint: Endpoint) -> _Connection:
+async def connect(endpoint: Endpoint) -> Connection:
     """A connection that the server has accepted and answered on."""
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(_Connection, *endpoint.address)
+    _, connection = await loop.create_connection(Connection, *endpoint.address)
     await connection.ask(endpoint.get("/livez"))
     return connection
 
 
 @dataclass
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """Asks one thing at a time and writes down what comes back."""
 
     started_s: float = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,6 +38,7 @@ def main() -> None:
     """Serve until killed."""
     selector = selectors.DefaultSelector()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    Path(sys.argv[1]).unlink(missing_ok=True)  # of one that was killed
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)

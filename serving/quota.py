@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from accounts.keytable import Caller
+from accounts.limits.headers import lines_of
 from accounts.limits.leases import LOST, Denial, Lease
 from accounts.limits.limiter import LimitsAway
 from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
-from accounts.limits.wording import headers_of, refusal_of
+from accounts.limits.wording import refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
 from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
@@ -51,10 +52,7 @@ class Quota:
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """How full its limits are."""
-        if self._lease is None:
-            return []
-        told = headers_of(self._lease.reading)
-        return [(name.encode(), value.encode()) for name, value in told.items()]
+        return [] if self._lease is None else lines_of(self._lease.reading)
 
     async def reserve(self, job: Job) -> None:
         """The prompt and the first tokens, of all limits or of none. Raises `LimitReached`,

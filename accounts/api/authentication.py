@@ -16,7 +16,7 @@ from accounts.errors import KeyRefused, Refusal
 from accounts.grants import Grants
 from accounts.keys import find_key
 from accounts.middleware import ACTOR, address_of
-from accounts.models import ApiKey, Scope, User
+from accounts.models import ApiKey, KeyUse, Scope, User
 from accounts.networks import read_networks
 
 _BETWEEN_MARKS: Final = timedelta(minutes=1)
@@ -94,4 +94,4 @@ def _mark_used(key: ApiKey, address: str | None) -> None:
     """Once a minute: a script that lists ten thousand rows writes a few times."""
     now = timezone.now()
     if key.last_used_at is None or key.last_used_at < now - _BETWEEN_MARKS:
-        ApiKey.objects.mark_used(key.pk, now, ip=address, model=key.last_used_model)
+        ApiKey.objects.mark_used([KeyUse(key.pk, now, address, key.last_used_model)])

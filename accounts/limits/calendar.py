@@ -42,15 +42,14 @@ def window_at(rule: Rule, at_ms: int) -> tuple[int, int]:
 
 def boundaries_at(rule: Rule, at_ms: int) -> Boundaries:
     """The same with the neighbours, for somebody whose clock differs a little from ours."""
-    key = rule.window.value, rule.time_zone, rule.week_start.value
-    known = _known.get(key)
+    known = _known.get(rule.period)
     if known is not None and known[1] <= at_ms < known[2]:
         return known
     start_ms, end_ms = window_at(rule, at_ms)
     before_ms, _ = window_at(rule, start_ms - 1)
     _, after_ms = window_at(rule, end_ms)
-    _known[key] = before_ms, start_ms, end_ms, after_ms
-    return _known[key]
+    known = _known[rule.period] = before_ms, start_ms, end_ms, after_ms
+    return known
 
 
 def _midnight_ms(day: date, zone: ZoneInfo) -> int:

@@ -140,6 +140,17 @@ def reset_s(rule: Rule, used: int, now_ms: int) -> float | None:
             return None
 
 
+def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
+    """The same in whole milliseconds, downwards, as headers tell it."""
+    if rule.kind is Kind.BUCKET:
+        if used <= 0:
+            return 0
+        return used // rule.amount if rule.amount else None
+    if rule.kind is Kind.CALENDAR:
+        return calendar.boundaries_at(rule, now_ms)[2] - now_ms
+    return None
+
+
 def binding_denial(denials: Iterable[Denial]) -> Denial:
     """The one that would refuse longest."""
     return max(denials, key=_how_long)

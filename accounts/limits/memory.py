@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
 
 from accounts.limits import buckets, calendar
 from accounts.limits.leases import (
@@ -26,26 +28,30 @@ from accounts.limits.leases import (
     level_of,
 )
 from accounts.limits.limiter import LEASE_TTL_S, LeaseExists
-from accounts.limits.rules import GRAINS, Claim, Costs, Kind, Rule, Spent
+from accounts.limits.rules import GRAINS, Claim, Kind, Rule, Spent
 
 # More than one, so that the idle go faster than the new come.
-_NUM_LOOKED_AT_PER_NEW_RULE = 2
+_NUM_LOOKED_AT_PER_NEW_RULE: Final = 2
+
+_NEVER_MS: Final = 2**63
 
 
 class _Tab:
     """How much of a rule is used (grains), and since or at what time (Unix ms)."""
 
-    __slots__ = ("at_ms", "end_ms", "is_bucket", "rule", "used")
+    __slots__ = ("at_ms", "holds_until_ms", "is_bucket", "is_calendar", "rule", "used")
 
     def __init__(self, rule: Rule, now_ms: int) -> None:
         self.rule = rule
         self.used = 0
         self.at_ms = now_ms  # of a bucket: when `used` was so; of a quota: its window's start
-        self.end_ms = 0 if rule.kind is Kind.CALENDAR else None  # of the window
         self.is_bucket = rule.kind is Kind.BUCKET
+        self.is_calendar = rule.kind is Kind.CALENDAR
+        # Before that, time alone changes nothing. A bucket refills all the time.
+        self.holds_until_ms = 0 if self.is_bucket or self.is_calendar else _NEVER_MS
 
-    def at(self, rule: Rule, now_ms: int) -> _Tab:
-        """Let time pass, and take over the rule: its amount may have changed."""
+    def let_pass(self, rule: Rule, now_ms: int) -> None:
+        """It is so late, and the rule may have another amount."""
         if self.is_bucket:
             elapsed_ms = now_ms - self.at_ms
             if elapsed_ms:
@@ -54,38 +60,47 @@ class _Tab:
                     used = self.used - self.rule.amount * elapsed_ms
                     self.used = used if used > 0 else 0
                 self.at_ms = now_ms
-        elif self.end_ms is not None and now_ms >= self.end_ms:
-            window = calendar.boundaries_at(rule, now_ms)
-            _, self.at_ms, self.end_ms, _ = window
+        elif now_ms >= self.holds_until_ms:
+            _, self.at_ms, self.holds_until_ms, _ = calendar.boundaries_at(rule, now_ms)
             self.used = 0
         self.rule = rule
-        return self
 
 
-class _Part:
-    """What a lease has reserved of one rule, in grains."""
-
-    __slots__ = ("has_left", "reserved", "reserved_here", "window_ms")
-
-    def __init__(self, window_ms: int, reserved: int) -> None:
-        self.window_ms = window_ms
-        self.reserved_here = reserved  # in that window
-        self.reserved = reserved  # in all windows
-        self.has_left = False  # a shadow rule has refused it, so it does not count there
-
-    def leave(self) -> None:
-        """It was refused by a shadow, and nothing of it is there."""
-        self.reserved_here = self.reserved = 0
-        self.has_left = True
-
-
-@dataclass(slots=True)
-class _Open:
-    """A lease that is not settled."""
+class _Open(msgspec.Struct):
+    """A lease that is not settled, and what it has reserved of each of its rules, in grains."""
 
     claim: Claim
-    parts: list[_Part]
     expires_at_ms: int
+    reserved: list[int]  # in all windows
+    windows_ms: list[int]  # the last one in which it has reserved something, by its start
+    reserved_there: list[int]
+    # The places of shadow rules that have refused it, so that it does not count there.
+    left: set[int]
+
+    def reserve(self, place: int, tab: _Tab, cost: int) -> None:
+        """That much more of a rule."""
+        if not cost or place in self.left:
+            return
+        if tab.rule.is_shadow and cost > tab.rule.capacity - tab.used:
+            self.left.add(place)
+            cost = max(0, tab.rule.capacity - tab.used)
+        if tab.is_calendar and tab.at_ms != self.windows_ms[place]:
+            self.windows_ms[place] = tab.at_ms
+            self.reserved_there[place] = 0
+        tab.used += cost
+        self.reserved[place] += cost
+        self.reserved_there[place] += cost
+
+    def give_back(self, place: int, tab: _Tab, spent: int) -> None:
+        """Replace what is reserved of a rule by what was spent of it, unless its window is
+        over."""
+        unused = self.reserved[place] - spent
+        if unused < 0 and tab.rule.is_shadow:
+            return  # it may have left early, and then the rest was never counted
+        if tab.is_calendar and tab.at_ms != self.windows_ms[place]:
+            return
+        used = tab.used - min(unused, self.reserved_there[place])
+        tab.used = used if used > 0 else 0
 
 
 class MemoryLimiter:
@@ -100,6 +115,7 @@ class MemoryLimiter:
         self._tabs: OrderedDict[str, _Tab] = OrderedDict()
         # By the time at which they expire, because all live equally long.
         self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._next_expiry_ms = _NEVER_MS  # not before: the first may be settled by then
         self._num_to_look_at = 0
 
     @property
@@ -118,21 +134,37 @@ class MemoryLimiter:
         if claim.lease_id in self._open:
             raise LeaseExists(claim.lease_id)
         costs = claim.costs()
-        tabs = self._tabs_of(claim.rules, now_ms)
-        refusing = [
-            place
-            for place, (rule, tab) in enumerate(zip(claim.rules, tabs, strict=True))
-            if tab.used + costs[rule.column] > rule.capacity and costs[rule.column]
-        ]
+        tabs: list[_Tab] = []
+        used, reserved, windows_ms = list[int](), list[int](), list[int]()
+        refusing: list[int] = []
+        for rule in claim.rules:
+            tab = self._tab(rule, now_ms)
+            cost = costs[rule.column]
+            amount = tab.used + cost
+            if amount > rule.capacity and cost:
+                refusing.append(len(tabs))
+            tabs.append(tab)
+            used.append(amount)
+            reserved.append(cost)
+            windows_ms.append(tab.at_ms)
         denials: tuple[Denial, ...] = ()
         if refusing:
             denials = denials_of(refusing, costs, _reading(claim.rules, tabs, now_ms))
             enforced = [denial for denial in denials if not denial.rule.is_shadow]
             if enforced:
                 return binding_denial(enforced)
-        parts = _reserve(claim.rules, tabs, costs, refusing)
-        self._open[claim.lease_id] = _Open(claim, parts, now_ms + self._lease_ttl_ms)
-        return Lease(claim, _reading(claim.rules, tabs, now_ms), denials)
+            for place in refusing:
+                used[place] -= reserved[place]
+                reserved[place] = 0
+        for tab, amount in zip(tabs, used, strict=True):
+            tab.used = amount
+        expires_at_ms = now_ms + self._lease_ttl_ms
+        if expires_at_ms < self._next_expiry_ms:
+            self._next_expiry_ms = expires_at_ms
+        self._open[claim.lease_id] = _Open(
+            claim, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing)
+        )
+        return Lease(claim, Reading(claim.rules, used, now_ms), denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter`."""
@@ -142,16 +174,16 @@ class MemoryLimiter:
             return LOST
         rules = held.claim.rules
         costs = held.claim.costs_per_output_token()
-        tabs = self._tabs_of(rules, now_ms)
+        tabs = [self._tab(rule, now_ms) for rule in rules]
         fitting = {
-            index: (tab.rule.capacity - tab.used) // cost
-            for index, (tab, part) in enumerate(zip(tabs, held.parts, strict=True))
-            if (cost := costs[tab.rule.column]) and not part.has_left
+            place: (tab.rule.capacity - tab.used) // cost
+            for place, tab in enumerate(tabs)
+            if (cost := costs[tab.rule.column]) and place not in held.left
         }
         before = _reading(rules, tabs, now_ms)
         grant = grant_of(num_output_tokens, fitting, costs, before)
-        for tab, part in zip(tabs, held.parts, strict=True):
-            _reserve_more(tab, part, costs[tab.rule.column] * grant.num_output_tokens)
+        for place, tab in enumerate(tabs):
+            held.reserve(place, tab, costs[tab.rule.column] * grant.num_output_tokens)
         return grant
 
     async def settle(self, lease: Lease, spent: Spent) -> None:
@@ -165,9 +197,10 @@ class MemoryLimiter:
         if held is None:
             return
         costs = spent.costs(held.claim.weights)
-        tabs = self._tabs_of(held.claim.rules, now_ms)
-        for rule, tab, part in zip(held.claim.rules, tabs, held.parts, strict=True):
-            _give_back(tab, part, costs[rule.column])
+        for place, rule in enumerate(held.claim.rules):
+            cost = costs[rule.column]
+            if cost != held.reserved[place]:
+                held.give_back(place, self._tab(rule, now_ms), cost)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`."""
@@ -198,7 +231,8 @@ class MemoryLimiter:
     def _now_ms(self) -> int:
         """The time, when everything that has expired until then is gone."""
         now_ms = int(self._clock() * 1000)
-        self._expire(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._expire(now_ms)
         if self._num_to_look_at:
             self._forget_idle(now_ms)
         return now_ms
@@ -207,11 +241,13 @@ class MemoryLimiter:
         while self._open:
             lease_id, held = next(iter(self._open.items()))
             if held.expires_at_ms > now_ms:
+                self._next_expiry_ms = held.expires_at_ms
                 return
             del self._open[lease_id]
-            for rule, part in zip(held.claim.rules, held.parts, strict=True):
+            for place, rule in enumerate(held.claim.rules):
                 if rule.kind is Kind.PLACES:
-                    _give_back(self._tab(rule, now_ms), part, 0)
+                    held.give_back(place, self._tab(rule, now_ms), 0)
+        self._next_expiry_ms = _NEVER_MS
 
     def _forget_idle(self, now_ms: int) -> None:
         # Between two calls: in the middle of one, somebody still holds an idle tab.
@@ -219,70 +255,25 @@ class MemoryLimiter:
         self._num_to_look_at = 0
         for _ in range(num):
             key, tab = self._tabs.popitem(last=False)
-            if tab.at(tab.rule, now_ms).used:
+            tab.let_pass(tab.rule, now_ms)
+            if tab.used:
                 self._tabs[key] = tab
 
     def _tab(self, rule: Rule, now_ms: int) -> _Tab:
-        [tab] = self._tabs_of((rule,), now_ms)
+        """As it is now."""
+        tab = self._tabs.get(rule.key) or self._new_tab(rule, now_ms)
+        if now_ms >= tab.holds_until_ms or tab.rule is not rule:
+            tab.let_pass(rule, now_ms)
         return tab
-
-    def _tabs_of(self, rules: Sequence[Rule], now_ms: int) -> list[_Tab]:
-        return [
-            self._new_tab(rule, now_ms) if tab is None else tab.at(rule, now_ms)
-            for rule in rules
-            for tab in (self._tabs.get(rule.key),)
-        ]
 
     def _new_tab(self, rule: Rule, now_ms: int) -> _Tab:
         tab = self._tabs[rule.key] = _Tab(rule, now_ms)
         self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
-        return tab.at(rule, now_ms)
+        return tab
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._tab(rule, now_ms).used if rule.key in self._tabs else 0
 
 
-def _reading(rules: tuple[Rule, ...], tabs: Sequence[_Tab], now_ms: int) -> Reading:
+def _reading(rules: tuple[Rule, ...], tabs: Iterable[_Tab], now_ms: int) -> Reading:
     return Reading(rules, [tab.used for tab in tabs], now_ms)
-
-
-def _reserve(
-    rules: Sequence[Rule], tabs: Sequence[_Tab], costs: Costs, refusing: Sequence[int]
-) -> list[_Part]:
-    """Take what a claim costs. Those that refuse are shadows here, and keep out of it."""
-    parts = []
-    for rule, tab in zip(rules, tabs, strict=True):
-        cost = costs[rule.column]
-        tab.used += cost
-        parts.append(_Part(tab.at_ms, cost))
-    for place in refusing:
-        tabs[place].used -= parts[place].reserved
-        parts[place].leave()
-    return parts
-
-
-def _reserve_more(tab: _Tab, part: _Part, cost: int) -> None:
-    if part.has_left or not cost:
-        return
-    if tab.rule.is_shadow and cost > tab.rule.capacity - tab.used:
-        part.has_left = True
-        cost = max(0, tab.rule.capacity - tab.used)
-    if tab.at_ms != part.window_ms and tab.rule.kind is Kind.CALENDAR:
-        part.window_ms = tab.at_ms
-        part.reserved_here = 0
-    tab.used += cost
-    part.reserved += cost
-    part.reserved_here += cost
-
-
-def _give_back(tab: _Tab, part: _Part, spent: int) -> None:
-    """Replace a reservation by what was spent of it, unless its window is over."""
-    unused = part.reserved - spent
-    if not unused:
-        return
-    if unused < 0 and tab.rule.is_shadow:
-        return  # it may have left early, and then the rest was never counted
-    if tab.at_ms != part.window_ms and tab.end_ms is not None:
-        return
-    used = tab.used - (unused if unused < part.reserved_here else part.reserved_here)
-    tab.used = used if used > 0 else 0

@@ -108,6 +108,8 @@ class Rule:
     kind: Kind = field(init=False, repr=False, compare=False)
     column: int = field(init=False, repr=False, compare=False)
     capacity: int = field(init=False, repr=False, compare=False)  # grains
+    # What its windows depend on: rules of the calendar that have it in common share them.
+    period: tuple[str, str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.amount <= MAX_AMOUNT:
@@ -124,6 +126,7 @@ class Rule:
         _derive(self, "kind", kind)
         _derive(self, "column", _COLUMN[self.metric])
         _derive(self, "capacity", self.amount * GRAINS)
+        _derive(self, "period", (self.window.value, self.time_zone, self.week_start.value))
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -1,24 +1,18 @@
-"""What clients are told about limits, in OpenAI's words: headers, durations, refusals.
+"""What clients are told when a limit refuses them, in OpenAI's words.
 
-Pure functions from readings and denials to plain values. Clients live by these: openai-python
+Pure functions from denials to plain values. Clients live by these: openai-python
 waits for `retry-after-ms`, and many more read "Please try again in 1.146s".
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from accounts.limits.leases import Denial, Reading, num_used, reset_s
+from accounts.limits.headers import go_duration, lines_of
+from accounts.limits.leases import Denial, Reading
 from accounts.limits.rules import Metric, Rule, Window
 
 _US_PER_MS = 1000
-
-# Limits on input or output alone are tokens to a client, too. Weighted tokens are not: a
-# client could not tell how many of its own they are.
-_TOKENS = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,62 +26,13 @@ class Refusal:
 
 
 def duration(seconds: float) -> str:
-    """As Go writes durations, in whole milliseconds: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
-    ms = _whole_us(seconds) // _US_PER_MS
-    if ms <= 0:
-        return "0s"
-    if ms < 1000:
-        return f"{ms}ms"
-    whole_s, rest_ms = divmod(ms, 1000)
-    minutes, s = divmod(whole_s, 60)
-    hours, minutes = divmod(minutes, 60)
-    fraction = f".{rest_ms:03}".rstrip("0") if rest_ms else ""
-    if hours:
-        return f"{hours}h{minutes}m{s}{fraction}s"
-    return f"{minutes}m{s}{fraction}s" if minutes else f"{s}{fraction}s"
+    """In whole milliseconds, as Go writes it."""
+    return go_duration(_whole_us(seconds) // _US_PER_MS)
 
 
 def headers_of(reading: Reading) -> dict[str, str]:
-    """The `x-ratelimit-*` headers of an answer.
-
-    Of several rules on requests, or on tokens, the one with the least share left is told.
-    A rule on a project's tokens is told under its own names as well. Shadow rules are not.
-    """
-    headers: dict[str, str] = {}
-    for told in _told(reading.rules):
-        rule, used = _least_left(reading, told.places)
-        headers[told.limit] = str(rule.amount)
-        headers[told.remaining] = str(max(0, rule.amount - num_used(used)))
-        wait_s = reset_s(rule, used, reading.now_ms)
-        if wait_s is not None:
-            headers[told.reset] = duration(wait_s)
-    return headers
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Three names of headers, and the places of the rules that may be told under them."""
-
-    limit: str
-    remaining: str
-    reset: str
-    places: tuple[int, ...]
-
-
-# Every answer comes through here, and most callers have the same rules as a moment before.
-@lru_cache(maxsize=4096)
-def _told(rules: tuple[Rule, ...]) -> tuple[_Told, ...]:
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, rule in enumerate(rules):
-        for name in _names(rule):
-            places[name].append(place)
-    start = "x-ratelimit"
-    return tuple(
-        _Told(
-            f"{start}-limit-{name}", f"{start}-remaining-{name}", f"{start}-reset-{name}", tuple(of)
-        )
-        for name, of in places.items()
-    )
+    """The same lines as text: a refusal tells more."""
+    return {name.decode(): value.decode() for name, value in lines_of(reading)}
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
@@ -192,30 +137,6 @@ def _what(rule: Rule) -> str:
 
 def _type(rule: Rule) -> str:
     return "tokens" if rule.metric.is_of_tokens else "requests"
-
-
-def _names(rule: Rule) -> tuple[str, ...]:
-    """Under which names a rule may be told."""
-    if rule.is_shadow:
-        return ()
-    if rule.metric is Metric.REQUESTS:
-        return ("requests",)
-    if rule.metric not in _TOKENS:
-        return ()
-    return ("tokens", "project-tokens") if rule.scope.startswith("project:") else ("tokens",)
-
-
-def _least_left(reading: Reading, places: Sequence[int]) -> tuple[Rule, int]:
-    """The rule of the largest share used, and what is used of it."""
-    rules, used = reading.rules, reading.used
-    fullest, most = places[0], -1.0
-    if len(places) > 1:
-        for place in places:
-            capacity = rules[place].capacity
-            share_used = used[place] / capacity if capacity else 1.0
-            if share_used > most:
-                fullest, most = place, share_used
-    return rules[fullest], used[fullest]
 
 
 def _whole_us(seconds: float) -> int:

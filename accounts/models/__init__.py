@@ -10,7 +10,7 @@ from accounts.models.alerts import (
 )
 from accounts.models.audit import AuditEntry
 from accounts.models.captures import Capture
-from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, Scope
+from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, KeyUse, Scope
 from accounts.models.limits import (
     Limit,
     LimitMetric,
@@ -50,6 +50,7 @@ __all__ = [
     "KeyEvent",
     "KeyReminder",
     "KeyState",
+    "KeyUse",
     "Limit",
     "LimitMetric",
     "LimitScope",

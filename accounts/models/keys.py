@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.db import models
+from django.db import connections, models
 from django.utils import timezone
 
 from accounts.models.people import Project, User
@@ -81,14 +84,44 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
         """Let paused keys open the door again. Returns how many were paused."""
         return self.filter(paused_at__isnull=False).update(paused_at=None)
 
-    def mark_used(self, key_id: int, at: datetime, *, ip: str | None, model: str) -> None:
-        """Remember a use, unless a later one is known.
+    def mark_used(self, uses: Iterable[KeyUse]) -> None:
+        """Remember the last use of each of these keys, unless a later one is known.
 
-        The stamp stays: a use does not change what the key table knows.
+        The stamps stay: a use does not change what the key table knows. One statement for
+        all, because a busy server tells of hundreds of keys a second.
         """
-        is_news = models.Q(last_used_at=None) | models.Q(last_used_at__lt=at)
-        uses = {"last_used_at": at, "last_used_ip": ip, "last_used_model": model}
-        models.QuerySet.update(self.filter(is_news, id=key_id), **uses)
+        connection = connections[self.db]
+        fields = {field.name: field for field in ApiKey._meta.fields}
+        names = ("last_used_at", "last_used_ip", "last_used_model", "id", "last_used_at")
+        columns = [fields[name] for name in names]
+        # Sorted, so that two processes lock keys in one order and never wait in a circle.
+        rows = [
+            (use.at, use.ip, use.model, use.key_id, use.at)
+            for use in sorted(uses, key=attrgetter("key_id"))
+        ]
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                f"UPDATE {ApiKey._meta.db_table}"
+                " SET last_used_at = %s, last_used_ip = %s, last_used_model = %s"
+                " WHERE id = %s AND (last_used_at IS NULL OR last_used_at < %s)",
+                [
+                    [
+                        column.get_db_prep_save(value, connection)
+                        for column, value in zip(columns, row, strict=True)
+                    ]
+                    for row in rows
+                ],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """That a key has opened the door."""
+
+    key_id: int
+    at: datetime
+    ip: str | None
+    model: str
 
 
 def in_state(state: KeyState, now: datetime) -> models.Q:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import models, transaction
 
-from accounts.models import ApiKey, RefusedRequest, UsageRecord
+from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
 from accounts.usage import horizons, rollups
 from accounts.usage.entries import Admission, Settlement
 
@@ -39,11 +39,10 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
         refusals = [row for settlement in settlements for row in _refusals(settlement)]
         if refusals:
             RefusedRequest.objects.bulk_create(refusals, ignore_conflicts=True)
-        # Sorted, so that two processes lock keys in one order and never wait in a circle.
-        for key_id, last in sorted(_last_uses(settlements).items()):
-            ApiKey.objects.mark_used(
-                key_id, last.started_at, ip=_ip(last.ip), model=_text("model", last.model)
-            )
+        ApiKey.objects.mark_used(
+            KeyUse(key_id, last.started_at, _ip(last.ip), _text("model", last.model))
+            for key_id, last in _last_uses(settlements).items()
+        )
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:

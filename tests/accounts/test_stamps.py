@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.keys import NewKey
-from accounts.models import ApiKey, User
+from accounts.models import ApiKey, KeyUse, User
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -84,7 +84,7 @@ def test_update_or_create_moves_the_stamp(key: ApiKey) -> None:
 def test_a_use_does_not_move_the_stamp(key: ApiKey) -> None:
     used_at = timezone.now()
 
-    ApiKey.objects.mark_used(key.pk, used_at, ip="10.0.0.7", model="tiny-chat")
+    ApiKey.objects.mark_used([KeyUse(key.pk, used_at, "10.0.0.7", "tiny-chat")])
 
     assert stamp_of(key) == LONG_AGO
     assert key.last_used_at == used_at
@@ -93,9 +93,25 @@ def test_a_use_does_not_move_the_stamp(key: ApiKey) -> None:
 def test_an_earlier_use_does_not_hide_a_later_one(key: ApiKey) -> None:
     used_at = timezone.now()
 
-    ApiKey.objects.mark_used(key.pk, used_at, ip="10.0.0.7", model="tiny-chat")
-    ApiKey.objects.mark_used(key.pk, LONG_AGO, ip=None, model="other")
+    ApiKey.objects.mark_used([KeyUse(key.pk, used_at, "10.0.0.7", "tiny-chat")])
+    ApiKey.objects.mark_used([KeyUse(key.pk, LONG_AGO, None, "other")])
 
     key.refresh_from_db()
     assert key.last_used_at == used_at
     assert (key.last_used_ip, key.last_used_model) == ("10.0.0.7", "tiny-chat")
+
+
+def test_the_uses_of_many_keys_are_told_at_once(
+    key: ApiKey, new_key: Callable[..., NewKey]
+) -> None:
+    other = new_key().key
+    used_at = timezone.now()
+
+    ApiKey.objects.mark_used(
+        [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
+    )
+
+    for each in (key, other):
+        each.refresh_from_db()
+    assert (key.last_used_at, key.last_used_ip, key.last_used_model) == (used_at, None, "b")
+    assert (other.last_used_at, other.last_used_ip, other.last_used_model) == (used_at, "::1", "a")

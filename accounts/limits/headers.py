@@ -1,0 +1,111 @@
+"""How full limits are, as lines of an answer: OpenAI's `x-ratelimit-*` headers.
+
+Every answer passes through here, so what does not change of a rule is made once. Pure
+functions from readings to bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from accounts.limits.leases import Reading, reset_ms
+from accounts.limits.memo import ByIdentity
+from accounts.limits.rules import GRAINS, Metric, Rule
+
+Line = tuple[bytes, bytes]
+
+# Limits on input or output alone are tokens to a client, too. Weighted tokens are not: a
+# client could not tell how many of its own they are.
+_TOKENS = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS)
+
+
+def lines_of(reading: Reading) -> list[Line]:
+    """The headers of an answer.
+
+    Of several rules on requests, or on tokens, the one with the least share left is told.
+    A rule on a project's tokens is told under its own names as well. Shadow rules are not.
+    """
+    lines: list[Line] = []
+    told = None
+    for name in _names(reading.rules):
+        place, rule, _ = _least_left(name.candidates, reading.used)
+        if rule is not told:  # two names often tell of the same
+            told = rule
+            used = reading.used[place]
+            left = rule.amount + -used // GRAINS  # a part of a token is not there to be used
+            limit, remaining = b"%d" % rule.amount, b"%d" % (left if left > 0 else 0)
+            wait_ms = reset_ms(rule, used, reading.now_ms)
+            reset = None if wait_ms is None else go_duration(wait_ms).encode()
+        lines += (name.limit, limit), (name.remaining, remaining)
+        if reset is not None:
+            lines.append((name.reset, reset))
+    return lines
+
+
+def go_duration(ms: int) -> str:
+    """As Go writes durations: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
+    s, fraction = ms // 1000, _FRACTIONS[ms % 1000]
+    if s >= 3600:
+        return f"{s // 3600}h{s // 60 % 60}m{s % 60}{fraction}s"
+    return f"{s // 60}m{s % 60}{fraction}s" if s >= 60 else f"{s}{fraction}s"
+
+
+_FRACTIONS = ("", *(f".{ms:03}".rstrip("0") for ms in range(1, 1000)))
+_Candidate = tuple[int, Rule, int]  # its place in a reading, and its capacity in grains
+
+
+class _Name(msgspec.Struct, frozen=True):
+    """Three headers, and the rules that may be told in them."""
+
+    limit: bytes
+    remaining: bytes
+    reset: bytes
+    candidates: tuple[_Candidate, ...]
+
+
+def _make_names(rules: tuple[Rule, ...]) -> tuple[_Name, ...]:
+    candidates: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    for place, rule in enumerate(rules):
+        for name in _names_of(rule):
+            candidates[name].append((place, rule, rule.capacity))
+    return tuple(
+        _Name(
+            f"x-ratelimit-limit-{name}".encode(),
+            f"x-ratelimit-remaining-{name}".encode(),
+            f"x-ratelimit-reset-{name}".encode(),
+            tuple(of),
+        )
+        for name, of in candidates.items()
+    )
+
+
+_names = ByIdentity(_make_names)
+
+
+def _names_of(rule: Rule) -> tuple[str, ...]:
+    """Under which names a rule may be told."""
+    if rule.is_shadow:
+        return ()
+    if rule.metric is Metric.REQUESTS:
+        return ("requests",)
+    if rule.metric not in _TOKENS:
+        return ()
+    return ("tokens", "project-tokens") if rule.scope.startswith("project:") else ("tokens",)
+
+
+def _least_left(candidates: Sequence[_Candidate], used: Sequence[int]) -> _Candidate:
+    """The one of which the largest share is used. One of nothing is used up."""
+    fullest = candidates[0]
+    if len(candidates) > 1:
+        most = -1.0
+        for candidate in candidates:
+            place, _, capacity = candidate
+            share_used = used[place] / capacity if capacity else 1.0
+            if share_used > most:
+                fullest, most = candidate, share_used
+    return fullest
