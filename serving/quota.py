@@ -79,19 +79,17 @@ class Quota:
             owner=str(self._caller.key_id),
         )
         answer = await self._limits.reserve_in_turn(claim)
-        least = min(num_answers, num_wanted)
-        if isinstance(answer, Denial) and not is_search and least < wanted and _is_end(answer):
-            # Where few are left, they are for whoever comes.
-            claim = structs.replace(claim, num_output_tokens=least)
-            answer = await self._limits.reserve(claim)
         if isinstance(answer, Denial):
-            self._note([answer])
-            refusal = refusal_of(answer, model)
-            raise LimitReached(
-                refusal.message, type_=refusal.type, code=refusal.code, headers=refusal.headers
-            )
+            least = min(num_answers, num_wanted)
+            if not is_search and least < wanted and _is_end(answer):
+                # Where few are left, they are for whoever comes.
+                claim = structs.replace(claim, num_output_tokens=least)
+                answer = await self._limits.reserve(claim)
+            if isinstance(answer, Denial):
+                raise self._refused(answer, model)
         self._lease = answer
-        self._note(answer.shadow_denials)
+        if answer.shadow_denials:
+            self._note(answer.shadow_denials)
         self.num_granted = claim.num_output_tokens
         self._has_all = self.num_granted == num_wanted
         if claim.num_output_tokens < wanted:
@@ -122,6 +120,13 @@ class Quota:
     def weighted_tokens(self, meter: Meter) -> float:
         """What budgets are charged."""
         return _spent(meter).weighted_tokens(self._weights)
+
+    def _refused(self, denial: Denial, model: str) -> LimitReached:
+        self._note([denial])
+        refusal = refusal_of(denial, model)
+        return LimitReached(
+            refusal.message, type_=refusal.type, code=refusal.code, headers=refusal.headers
+        )
 
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:

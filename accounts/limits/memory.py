@@ -135,29 +135,30 @@ class MemoryLimiter:
             raise LeaseExists(claim.lease_id)
         costs = claim.costs()
         tabs: list[_Tab] = []
-        used, reserved, windows_ms = list[int](), list[int](), list[int]()
+        used: list[int] = []
+        reserved: list[int] = []
+        windows_ms: list[int] = []
         refusing: list[int] = []
         for rule in claim.rules:
             tab = self._tab(rule, now_ms)
             cost = costs[rule.column]
-            amount = tab.used + cost
-            if amount > rule.capacity and cost:
+            if cost and tab.used + cost > rule.capacity:
                 refusing.append(len(tabs))
+                cost = 0
+            tab.used += cost
             tabs.append(tab)
-            used.append(amount)
+            used.append(tab.used)
             reserved.append(cost)
             windows_ms.append(tab.at_ms)
         denials: tuple[Denial, ...] = ()
         if refusing:
-            denials = denials_of(refusing, costs, _reading(claim.rules, tabs, now_ms))
+            before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
+            denials = denials_of(refusing, costs, Reading(claim.rules, before, now_ms))
             enforced = [denial for denial in denials if not denial.rule.is_shadow]
             if enforced:
+                for tab, amount in zip(tabs, before, strict=True):
+                    tab.used = amount
                 return binding_denial(enforced)
-            for place in refusing:
-                used[place] -= reserved[place]
-                reserved[place] = 0
-        for tab, amount in zip(tabs, used, strict=True):
-            tab.used = amount
         expires_at_ms = now_ms + self._lease_ttl_ms
         if expires_at_ms < self._next_expiry_ms:
             self._next_expiry_ms = expires_at_ms
