@@ -31,15 +31,16 @@ def lines_of(reading: Reading) -> list[Line]:
     lines: list[Line] = []
     told = None
     for name in _names(reading.rules):
-        place, rule, _ = _least_left(name.candidates, reading.used)
+        place, rule, _, limit = _least_left(name.candidates, reading.used)
         if rule is not told:  # two names often tell of the same
             told = rule
             used = reading.used[place]
             left = rule.amount + -used // GRAINS  # a part of a token is not there to be used
-            limit, remaining = b"%d" % rule.amount, b"%d" % (left if left > 0 else 0)
+            remaining = b"%d" % (left if left > 0 else 0)
             wait_ms = reset_ms(rule, used, reading.now_ms)
             reset = None if wait_ms is None else go_duration(wait_ms).encode()
-        lines += (name.limit, limit), (name.remaining, remaining)
+        lines.append(limit)
+        lines.append((name.remaining, remaining))
         if reset is not None:
             lines.append((name.reset, reset))
     return lines
@@ -56,13 +57,13 @@ def go_duration(ms: int) -> str:
 
 
 _FRACTIONS = ("", *(f".{ms:03}".rstrip("0") for ms in range(1, 1000)))
-_Candidate = tuple[int, Rule, int]  # its place in a reading, and its capacity in grains
+# A rule's place in a reading, its capacity in grains, and the line that tells its amount.
+_Candidate = tuple[int, Rule, int, Line]
 
 
 class _Name(msgspec.Struct, frozen=True):
-    """Three headers, and the rules that may be told in them."""
+    """Two headers, and the rules that may be told in them."""
 
-    limit: bytes
     remaining: bytes
     reset: bytes
     candidates: tuple[_Candidate, ...]
@@ -72,10 +73,10 @@ def _make_names(rules: tuple[Rule, ...]) -> tuple[_Name, ...]:
     candidates: defaultdict[str, list[_Candidate]] = defaultdict(list)
     for place, rule in enumerate(rules):
         for name in _names_of(rule):
-            candidates[name].append((place, rule, rule.capacity))
+            limit = f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
+            candidates[name].append((place, rule, rule.capacity, limit))
     return tuple(
         _Name(
-            f"x-ratelimit-limit-{name}".encode(),
             f"x-ratelimit-remaining-{name}".encode(),
             f"x-ratelimit-reset-{name}".encode(),
             tuple(of),
@@ -104,8 +105,8 @@ def _least_left(candidates: Sequence[_Candidate], used: Sequence[int]) -> _Candi
     if len(candidates) > 1:
         most = -1.0
         for candidate in candidates:
-            place, _, capacity = candidate
-            share_used = used[place] / capacity if capacity else 1.0
+            capacity = candidate[2]
+            share_used = used[candidate[0]] / capacity if capacity else 1.0
             if share_used > most:
                 fullest, most = candidate, share_used
     return fullest
