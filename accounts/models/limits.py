@@ -122,7 +122,11 @@ class Limit(Stamped):
         ]
 
     def __str__(self) -> str:
-        whose = f"{self.scope} {self.scope_id or self.model}".strip()
+        return self.told_for(str(self.scope_id or self.model))
+
+    def told_for(self, name: str) -> str:
+        """In words, for whom is known by this name."""
+        whose = f"{self.scope} {name}".strip()
         return f"{self.amount} {self.get_metric_display()} {self.get_window_display()}, {whose}"
 
     def clean(self) -> None:

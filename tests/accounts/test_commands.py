@@ -368,7 +368,8 @@ def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
 
 def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
     words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
-    vinery_(*words, "tokens", "--window", "day")
+    told = vinery_(*words, "tokens", "--window", "day").out
+    assert told.endswith(": 1000 tokens per day, project acme / search.\n")
     vinery_(*words, "tokens", "--window", "minute")
     usage = settlement(admission=admission(started_at=datetime.now(UTC), project_id=search.pk))
     store_settlements([usage])

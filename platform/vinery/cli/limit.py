@@ -117,7 +117,7 @@ def set_limit(arguments: argparse.Namespace) -> int:
             limit = changes.add(Limit(**kind, **values))
         else:
             limit = changes.change(known, **values)
-    print(f"Limit {limit.pk}: {limit}.")
+    print(f"Limit {limit.pk}: {_told(limit)}.")
     return 0
 
 
@@ -188,8 +188,9 @@ def remove(arguments: argparse.Namespace) -> int:
     limit = Limit.objects.filter(pk=arguments.id).first()
     if limit is None:
         raise Failure(f"There is no limit {arguments.id}. See: vinery limit list")
+    told = _told(limit)
     changes.remove(limit)
-    print(f"Removed: {limit}.")
+    print(f"Removed: {told}.")
     return 0
 
 
@@ -241,5 +242,9 @@ def _names(limits: list[Limit]) -> dict[tuple[str, int], str]:
     return names
 
 
+def _told(limit: Limit) -> str:
+    return limit.told_for(_whose(limit, _names([limit])))
+
+
 def _whose(limit: Limit, names: dict[tuple[str, int], str]) -> str:
-    return limit.model or names.get((limit.scope, limit.scope_id), "")
+    return limit.model or names.get((limit.scope, limit.scope_id), str(limit.scope_id or ""))
