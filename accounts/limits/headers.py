@@ -7,7 +7,7 @@ functions from readings to bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -28,9 +28,22 @@ def lines_of(reading: Reading) -> list[Line]:
     Of several rules on requests, or on tokens, the one with the least share left is told.
     A rule on a project's tokens is told under its own names as well. Shadow rules are not.
     """
+    return _lines(_names(reading.rules), reading)
+
+
+def lines_of_one(rule: Rule, reading: Reading) -> list[Line]:
+    """The same for a single rule of a reading, as if there were no other; none if it is not
+    in it."""
+    places = [place for place, each in enumerate(reading.rules) if each == rule]
+    used = [reading.used[place] for place in places]
+    only = Reading((rule,) * len(used), used, reading.now_ms)
+    return _lines(_make_names(only.rules), only)
+
+
+def _lines(names: Iterable[_Name], reading: Reading) -> list[Line]:
     lines: list[Line] = []
     told = None
-    for name in _names(reading.rules):
+    for name in names:
         place, rule, _, limit = _least_left(name.candidates, reading.used)
         if rule is not told:  # two names often tell of the same
             told = rule

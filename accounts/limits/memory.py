@@ -211,6 +211,8 @@ class MemoryLimiter:
             if held is not None:
                 held.expires_at_ms = expires_at_ms
                 self._open.move_to_end(lease.id)
+        # Earlier than known if the clock was set back.
+        self._next_expiry_ms = min(self._next_expiry_ms, expires_at_ms)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """See `Limiter`."""
@@ -242,7 +244,10 @@ class MemoryLimiter:
         while self._open:
             lease_id, held = next(iter(self._open.items()))
             if held.expires_at_ms > now_ms:
-                self._next_expiry_ms = held.expires_at_ms
+                latest_ms = (
+                    now_ms + self._lease_ttl_ms
+                )  # of those behind, if the clock was set back
+                self._next_expiry_ms = min(held.expires_at_ms, latest_ms)
                 return
             del self._open[lease_id]
             for place, rule in enumerate(held.claim.rules):

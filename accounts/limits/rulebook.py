@@ -16,8 +16,8 @@ from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
+from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight
-from accounts.models.limits import MAX_WEIGHT
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class RuleBook:
         fingerprint = _fingerprint()
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot
-        return Snapshot(_all_rules(), _all_weights(), fingerprint)
+        return Snapshot(_all_rules(), read_weights(), fingerprint)
 
     def follow(self, snapshot: Snapshot) -> None:
         """From now on these rules bind."""
@@ -171,23 +171,3 @@ def _all_rules() -> dict[str, tuple[Rule, ...]]:
             continue
         rules[rule.scope].append(rule)
     return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
-
-
-def _all_weights() -> dict[str, Weights]:
-    weights = {}
-    for row in ModelWeight.objects.all():
-        try:
-            weights[row.model] = Weights(
-                uncached_milli=_milli(row.uncached),
-                cached_milli=_milli(row.cached),
-                output_milli=_milli(row.output),
-                image_milli=_milli(row.image),
-            )
-        except (ValueError, OverflowError) as error:  # infinite, or no number
-            log.error("the weights of %s are left out: %s", ascii(row.model), error)
-    return weights
-
-
-def _milli(weight: float) -> int:
-    """Within what a form would have let through."""
-    return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import Limiter
+from accounts.limits.memo import ByIdentity
 from accounts.limits.rules import Claim, Rule, Spent
 
 
@@ -27,10 +28,13 @@ class ShareLimiter:
             raise ValueError("num_processes must be at least 1")
         self._limiter = limiter
         self._num_processes = num_processes
+        self._shares_of_claim = ByIdentity(self._shares)
 
     async def acquire(self, claim: Claim) -> Lease | Denial:
         """See `Limiter`."""
-        return await self._limiter.acquire(structs.replace(claim, rules=self._shares(claim.rules)))
+        return await self._limiter.acquire(
+            structs.replace(claim, rules=self._shares_of_claim(claim.rules))
+        )
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter`."""

@@ -6,9 +6,10 @@ waits for `retry-after-ms`, and many more read "Please try again in 1.146s".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from accounts.limits.headers import go_duration, lines_of
+from accounts.limits.headers import Line, go_duration, lines_of, lines_of_one
 from accounts.limits.leases import Denial, Reading
 from accounts.limits.rules import Metric, Rule, Window
 
@@ -32,13 +33,13 @@ def duration(seconds: float) -> str:
 
 def headers_of(reading: Reading) -> dict[str, str]:
     """The same lines as text: a refusal tells more."""
-    return {name.decode(): value.decode() for name, value in lines_of(reading)}
+    return _text(lines_of(reading))
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
     """What a client is told whose request to a model was denied."""
     # Another limit may have less left, but this one is what the client has to do with.
-    headers = headers_of(denial.reading) | headers_of(_only(denial.rule, denial.reading))
+    headers = _text([*lines_of(denial.reading), *lines_of_one(denial.rule, denial.reading)])
     if denial.is_too_large:
         return Refusal(
             _too_large(denial, model),
@@ -55,13 +56,6 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
         "rate_limit_exceeded",
         headers | retry_after(denial.wait_s),
     )
-
-
-def _only(rule: Rule, reading: Reading) -> Reading:
-    """What is read of one rule, if it is."""
-    read = zip(reading.rules, reading.used, strict=True)
-    used = [used for each, used in read if each == rule]
-    return Reading((rule,) * len(used), used, reading.now_ms)
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
@@ -137,6 +131,10 @@ def _what(rule: Rule) -> str:
 
 def _type(rule: Rule) -> str:
     return "tokens" if rule.metric.is_of_tokens else "requests"
+
+
+def _text(lines: Iterable[Line]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in lines}
 
 
 def _whole_us(seconds: float) -> int:

@@ -110,7 +110,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     num_audio_tokens: int = 0
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
-    weighted_tokens: float = 0.0
+    # None: nobody has weighed them, and they count what they do when the row is stored.
+    weighted_tokens: float | None = None
     is_exact: bool = True  # False: known from the last checkpoint of a process that died
     bound_limits: tuple[BoundLimit, ...] = ()
 

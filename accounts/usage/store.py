@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
 from django.db import connection, models, transaction
+from msgspec import structs
 
+from accounts.limits.rules import EQUAL_WEIGHTS, Spent, Weights
+from accounts.limits.weights import read_weights
 from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
 from accounts.usage import horizons, rollups
 from accounts.usage.entries import Admission, Settlement
@@ -39,7 +42,7 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
         return
     with transaction.atomic():
         rollups.one_at_a_time()
-        rows = _new(map(_record, settlements))
+        rows = _new(map(_record, _weighed(settlements)))
         _insert(rows)
         rollups.add_rows(rows)
         refusals = [row for settlement in settlements for row in _refusals(settlement)]
@@ -49,6 +52,29 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
             KeyUse(key_id, last.started_at, _ip(last.ip), _text("model", last.model))
             for key_id, last in _last_uses(settlements).items()
         )
+
+
+def _weighed(settlements: Sequence[Settlement]) -> Iterable[Settlement]:
+    """A process that was killed has not said what its requests cost of budgets."""
+    if all(settlement.weighted_tokens is not None for settlement in settlements):
+        return settlements
+    weights = read_weights()
+    return [
+        settlement
+        if settlement.weighted_tokens is not None
+        else structs.replace(settlement, weighted_tokens=_weight_of(settlement, weights))
+        for settlement in settlements
+    ]
+
+
+def _weight_of(settlement: Settlement, weights: Mapping[str, Weights]) -> float:
+    num_input_tokens = _count(settlement.num_prompt_tokens)
+    spent = Spent(
+        num_input_tokens=num_input_tokens,
+        num_output_tokens=_count(settlement.num_output_tokens),
+        num_cached_tokens=min(_count(settlement.num_cached_tokens), num_input_tokens),
+    )
+    return spent.weighted_tokens(weights.get(settlement.admission.model, EQUAL_WEIGHTS))
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
@@ -122,7 +148,7 @@ def _record(settlement: Settlement) -> UsageRecord:
         num_audio_tokens=_count(settlement.num_audio_tokens),
         num_output_tokens=_count(settlement.num_output_tokens),
         num_reasoning_tokens=_count(settlement.num_reasoning_tokens),
-        weighted_tokens=settlement.weighted_tokens,
+        weighted_tokens=settlement.weighted_tokens or 0.0,
         queue_ms=settlement.queue_ms,
         prefill_ms=settlement.prefill_ms,
         first_token_ms=settlement.first_token_ms,

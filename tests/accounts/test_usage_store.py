@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
 from accounts.keys import NewKey
-from accounts.models import ApiKey, RefusedRequest, UsageRecord
+from accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
 from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.store import store_settlements
 
@@ -176,3 +176,18 @@ def test_a_batch_is_stored_whole_or_not_at_all(new_key: Callable[..., NewKey]) -
         store_settlements([settlement(admission=admission(key_id=key.pk))])
 
     assert not UsageRecord.objects.exists()
+
+
+def test_what_a_dead_process_has_not_weighed_is_weighed_when_it_is_stored() -> None:
+    ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3)
+
+    store_settlements([settlement("weighed", weighted_tokens=1.0), settlement("dead")])
+
+    weights = dict(UsageRecord.objects.values_list("request_id", "weighted_tokens"))
+    assert weights == {"weighed": 1.0, "dead": 3 * 2 + 8 * 0.5 + 30 * 3}
+
+
+def test_tokens_of_a_model_without_weights_count_once() -> None:
+    store_settlements([settlement()])
+
+    assert UsageRecord.objects.get().weighted_tokens == 41.0

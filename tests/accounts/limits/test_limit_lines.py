@@ -190,6 +190,22 @@ async def test_lines_are_bounded(queue: Queue) -> None:
     assert limiter.num_waiting == 3
 
 
+@pytest.mark.parametrize("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
+async def test_who_stands_behind_somebody_is_told_nothing_of_their_limits(
+    queue: Queue, bounds: dict[str, float]
+) -> None:
+    limiter, place = queue(**bounds), places(1)
+    await granted(limiter, claim(place))
+    theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
+    first = await in_line(limiter, claim(place, theirs, num_input_tokens=100, owner="1"))
+
+    denial = await denied(limiter, claim(place, rule(scope="key:2"), owner="2"))
+
+    assert (denial.rule, denial.num_needed) == (place, 1)
+    assert theirs not in denial.reading.rules
+    first.cancel()
+
+
 async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:
     limiter, place, tokens = queue(), places(1), rule()
     lease = await granted(limiter, claim(place))

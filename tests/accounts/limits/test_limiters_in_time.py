@@ -251,6 +251,22 @@ async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clo
     assert await used(limiter, place) == [1]
 
 
+async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
+    limiter: Limiter, clock: Clock
+) -> None:
+    place = places(2)
+    older = await granted(limiter, claim(place))
+    clock.pass_s(-3600.0)
+    await granted(limiter, claim(place))
+    await limiter.settle(older, Spent())
+    renewed = await granted(limiter, claim(place))
+    await limiter.renew([renewed])
+
+    clock.pass_s(LEASE_TTL_S)
+
+    assert await used(limiter, place) == [0]
+
+
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:
     place = places(1)
     lease = await granted(limiter, claim(place))
