@@ -26,7 +26,7 @@ from django.utils import timezone
 
 from accounts import audit, changes, rotation
 from accounts.errors import KeyRefused, Refusal
-from accounts.models import ApiKey, KeyState, Project, User
+from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
 from accounts.models.keys import usual_scopes
 from accounts.people import home_project
 
@@ -104,6 +104,7 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """A new key that may do the same, and whose days until the next rotation begin now. The old
     one works for the time of `grace`, unless it expires before that; without any it is revoked.
+    Its limits go over to the new one, with what is used of them, and hold for both together.
     Raises ValueError for a key that is revoked or was rotated before."""
     with audit.writing():
         return _rotate(key, grace)
@@ -138,6 +139,8 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
     old.replaced_by = new.key
     old.save(update_fields=["expires_at", "revoked_at", "replaced_by"])
     audit.record_change("rotate", old, before)
+    for limit in Limit.objects.filter(scope=LimitScope.KEY, scope_id=old.pk):
+        changes.switch(limit, "update", scope_id=new.key.pk)
     key.refresh_from_db()
     return new
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from accounts.limits import buckets, calendar
 from accounts.limits.leases import Floor, num_used
+from accounts.limits.lineage import replaced_by
 from accounts.limits.rules import GRAINS, Kind, Metric, Rule
 from accounts.usage.used import Use, each_since, used_since
 
@@ -24,6 +25,7 @@ _COLUMNS: Final = {
     "key": "key_id",
     "model": "model",
 }
+_KEY: Final = "key"
 _NOTHING: Final = Use()
 _PLATFORM: Final = "platform"
 # How far back requests are read for buckets. How full one was then nobody knows, so it is taken
@@ -61,6 +63,8 @@ def _used_of_buckets(rules: Iterable[Rule], since_ms: int) -> dict[Rule, tuple[i
     scopes: defaultdict[str, list[Rule]] = defaultdict(list)
     for rule in found:
         scopes[rule.scope].append(rule)
+    for old, new in replaced_by(_keys_of(found)).items():
+        scopes[f"{_KEY}:{old}"] += scopes[f"{_KEY}:{new}"]
     for at_ms, owners, use in each_since(since_ms, tuple(_COLUMNS.values())):
         named = (f"{kind}:{owner}" for kind, owner in zip(_COLUMNS, owners, strict=True))
         for scope in (_PLATFORM, *named):
@@ -79,7 +83,11 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
         groups[_kind_of(rule), at_ms].append(rule)
     found: dict[Rule, int] = {}
     for (kind, at_ms), rules in groups.items():
-        used = used_since(at_ms, _COLUMNS.get(kind), {_owner(rule) for rule in rules})
+        owners = {_owner(rule) for rule in rules}
+        heirs = replaced_by(_keys_of(rules)) if kind == _KEY else {}
+        used = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, heirs)})
+        for old, new in heirs.items():
+            used[str(new)] = used.get(str(new), _NOTHING) + used.pop(str(old), _NOTHING)
         found |= {rule: _amount(rule.metric, used.get(_owner(rule), _NOTHING)) for rule in rules}
     return found
 
@@ -112,6 +120,10 @@ def _grains(metric: Metric, used: Use) -> int:
     if metric is Metric.WEIGHTED_TOKENS:
         return round(used.weighted_tokens * GRAINS)
     return _amount(metric, used) * GRAINS
+
+
+def _keys_of(rules: Iterable[Rule]) -> set[int]:
+    return {int(_owner(rule)) for rule in rules if _kind_of(rule) == _KEY}
 
 
 def _kind_of(rule: Rule) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
+from accounts.limits.lineage import replaced_by
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight
@@ -32,6 +33,7 @@ class Snapshot:
     """All rows at one moment."""
 
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
+    heirs: Mapping[str, str] = field(default_factory=dict)  # of keys that were rotated
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: object = None
 
@@ -82,8 +84,11 @@ class RuleBook:
         return found
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
-        """Those of one scope."""
-        return self._snapshot.rules.get(scope, _NONE)
+        """Those of one scope. A key that was rotated has those of the one in its place."""
+        snapshot = self._snapshot
+        own = snapshot.rules.get(scope, _NONE)
+        heir = snapshot.heirs.get(scope)
+        return own if heir is None else own + snapshot.rules.get(heir, _NONE)
 
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
@@ -96,7 +101,8 @@ class RuleBook:
         fingerprint = _fingerprint()
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot
-        return Snapshot(_all_rules(), read_weights(), fingerprint)
+        rules = _all_rules()
+        return Snapshot(rules, _heirs(rules), read_weights(), fingerprint)
 
     def follow(self, snapshot: Snapshot) -> None:
         """From now on these rules bind."""
@@ -158,6 +164,12 @@ def _fingerprint() -> object:
         *(Sum(name) for name in ("uncached", "cached", "output", "image")),
     )
     return limits, weights
+
+
+def _heirs(scopes: Iterable[str]) -> dict[str, str]:
+    prefix = f"{LimitScope.KEY.value}:"
+    limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
+    return {f"{prefix}{old}": f"{prefix}{new}" for old, new in replaced_by(limited).items()}
 
 
 def _all_rules() -> dict[str, tuple[Rule, ...]]:

@@ -88,7 +88,8 @@ class Rule:
     refuses nothing.
 
     Concurrency has no window. Other metrics without one are a budget for ever. What is
-    used survives a change of `amount` and `is_shadow`, but not of the rest.
+    used survives a change of `amount` and `is_shadow`, and of the id in `scope`: a limit goes
+    over from a key to the one that replaces it. It does not survive a change of the rest.
 
     Raises ValueError for a combination that means nothing, and
     `zoneinfo.ZoneInfoNotFoundError` for an unknown time zone.
@@ -117,7 +118,8 @@ class Rule:
         if self.metric is Metric.CONCURRENCY and self.window is not Window.NONE:
             raise ValueError("concurrency is what runs now: it has no window")
         kind = Kind.PLACES if self.metric is Metric.CONCURRENCY else _KIND[self.window]
-        key = f"{self.id}:{self.scope}:{self.metric.value}:{self.window.value}"
+        of = self.scope.partition(":")[0]
+        key = f"{self.id}:{of}:{self.metric.value}:{self.window.value}"
         if kind is Kind.CALENDAR:
             key += f":{ZoneInfo(self.time_zone).key}"
         if self.window is Window.WEEK:

@@ -39,6 +39,15 @@ class Use:
         """Of prompts and answers."""
         return self.num_input_tokens + self.num_output_tokens
 
+    def __add__(self, other: Use) -> Use:
+        """Of both together."""
+        return Use(
+            self.num_requests + other.num_requests,
+            self.num_input_tokens + other.num_input_tokens,
+            self.num_output_tokens + other.num_output_tokens,
+            self.weighted_tokens + other.weighted_tokens,
+        )
+
 
 # Whether a table has all rows from a moment (Unix ms) on.
 _IsWhole = Callable[[type[Model], int], bool]
