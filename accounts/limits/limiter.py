@@ -17,8 +17,9 @@ from accounts.errors import AccountsError
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.rules import Claim, Rule, Spent
 
-# A lease that is not renewed for so long belongs to a process that is dead. What it has
-# reserved counts as used, and its place becomes free.
+# A lease that is not renewed for so long belongs to a process that is dead. Its place becomes
+# free, and what it has reserved counts as used, until the books of the process are found
+# (`reclaim`).
 LEASE_TTL_S = 30.0
 # How often to renew: two heartbeats may be lost.
 RENEW_INTERVAL_S = 10.0

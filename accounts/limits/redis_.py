@@ -47,8 +47,8 @@ _EXISTS, _DENIED = -1, 0
 _NO_WINDOWS = (0, 0, 0, 0)
 _FREE: Costs = (0, 0, 0, 0, 0, 0)
 
-# key, kind, amount, is_shadow, cost, and the boundaries of its windows.
-_Tab = tuple[str, int, int, bool, int, int, int, int, int]
+# key, kind, amount, is_shadow, cost, the boundaries of its windows, and its column in costs.
+_Tab = tuple[str, int, int, bool, int, int, int, int, int, int]
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
@@ -82,7 +82,7 @@ class RedisLimiter:
         self._pool = client.connection_pool
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._clock = clock
-        self._scripts = {name: client.register_script(_source(name)) for name in _NAMES}
+        self._scripts = {name: client.register_script(source(name)) for name in _NAMES}
 
     async def acquire(self, claim: Claim) -> Lease | Denial:
         """See `Limiter`."""
@@ -178,6 +178,7 @@ class RedisLimiter:
             rule.is_shadow,
             cost,
             *windows,
+            rule.column,
         )
 
     def _caller_ms(self) -> int:
@@ -188,7 +189,7 @@ class RedisLimiter:
         return f"{self._prefix}rule:{rule.key}"
 
     def _lease_key(self, lease_id: str) -> str:
-        return f"{self._prefix}lease:{lease_id}"
+        return lease_key(self._prefix, lease_id)
 
     def _place_keys(self, lease: Lease) -> list[str]:
         return [self._rule_key(rule) for rule in lease.claim.rules if rule.kind is Kind.PLACES]
@@ -197,8 +198,13 @@ class RedisLimiter:
 _NAMES = ("acquire", "extend", "settle", "renew", "levels", "restore")
 
 
+def lease_key(prefix: str, lease_id: str) -> str:
+    """Where a lease is kept."""
+    return f"{prefix}lease:{lease_id}"
+
+
 @cache
-def _source(name: str) -> str:
+def source(name: str) -> str:
     folder = resources.files("accounts.limits") / "lua"
     files = (folder / "tabs.lua", folder / f"{name}.lua")
     return "\n".join(file.read_text(encoding="utf-8") for file in files)

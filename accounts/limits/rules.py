@@ -238,6 +238,11 @@ class Spent(msgspec.Struct, frozen=True):
         )
         return requests, tokens, inputs, outputs, 0, weighted
 
+    def costs_at(self, weighted: int) -> Costs:
+        """The same where it is known what budgets are charged, in grains."""
+        requests, tokens, inputs, outputs, places, _ = self.costs(EQUAL_WEIGHTS)
+        return requests, tokens, inputs, outputs, places, weighted
+
     def weighted_tokens(self, weights: Weights) -> float:
         """What budgets are charged."""
         return self.costs(weights)[_COLUMN[Metric.WEIGHTED_TOKENS]] / GRAINS

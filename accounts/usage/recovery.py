@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from accounts.limits.reclaim import reclaim
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
 from accounts.usage.lost import read_lost, sweep_lost
@@ -50,7 +51,14 @@ class Recovered:
         )
 
 
-def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
+def store_for_the_dead(settlements: Sequence[Settlement]) -> None:
+    """Their rows; and what they had reserved of limits and did not use goes back. Raises
+    `django.db.Error`, and then nothing was stored."""
+    store_settlements(settlements)
+    reclaim([settlement.admission.request_id for settlement in settlements])
+
+
+def recover_orphans(directory: Path, store: Store = store_for_the_dead) -> Recovered:
     """Settle the requests of all processes of this host that died.
 
     Run it when a web process starts, and now and then from a job. When it returns, nobody else

@@ -35,7 +35,7 @@ for i, tab in ipairs(call.tabs) do
     used[i] = used[i] + cost
     parts[i] = {windows[i], cost, cost, refusing[i] or false}
 end
-redis.call('HSET', call.lease, 'expires', expires)
-redis.call('PEXPIRE', call.lease, call.ttl_ms + MARGIN_MS)
+redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.tabs))
+redis.call('PEXPIRE', call.lease, call.ttl_ms + REMEMBERED_MS)
 keep(call.lease, parts)
 return cmsgpack.pack({GRANTED, now, used, places})

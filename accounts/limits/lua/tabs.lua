@@ -4,14 +4,17 @@
 -- must never be made into text by `..` or `tostring`, which round to 14 digits; numbers
 -- given to redis.call keep 17.
 --
--- A tab, as the call describes it: {key, kind, amount, is_shadow, cost, b1, b2, b3, b4}. The
--- last four are those of a calendar: the starts of the last, this and the next window by the
+-- A tab, as the call describes it: {key, kind, amount, is_shadow, cost, b1, b2, b3, b4, column}.
+-- The four are those of a calendar: the starts of the last, this and the next window by the
 -- caller's clock, and the end of the next. Which of them it is now, the server's clock says.
+-- The column says which of a request's costs is that of the rule.
 
 local GRAINS = 60000
 local BUCKET, CALENDAR, TOTAL, PLACES = 0, 1, 2, 3
 -- Records outlive their use by so much, lest a caller with another clock (tests) miss them.
 local MARGIN_MS = 60000
+-- What a dead process has reserved is known for so long, so that it can still be settled.
+local REMEMBERED_MS = 86400 * 1000
 local LONGEST_WINDOW_MS = 32 * 86400 * 1000
 
 local call = cmsgpack.unpack(ARGV[1])
@@ -26,6 +29,7 @@ local function kind_of(tab) return tab[2] end
 local function capacity_of(tab) return tab[3] * GRAINS end
 local function is_shadow(tab) return tab[4] end
 local function cost_of(tab) return tab[5] end
+local function column_of(tab) return tab[10] end
 
 local function window_at_now(tab)
     local start = tab[6]
@@ -95,4 +99,25 @@ end
 
 local function keep(lease_key, parts)
     redis.call('HSET', lease_key, 'parts', cmsgpack.pack(parts))
+end
+
+-- Replace what a lease has reserved of a rule by what was spent of it.
+local function give_back(tab, id, part, spent)
+    if kind_of(tab) == PLACES then
+        redis.call('ZREM', tab[1], id)
+        return
+    end
+    local window, reserved_there, reserved = part[1], part[2], part[3]
+    local unused = reserved - spent
+    if is_shadow(tab) then unused = math.max(0, unused) end
+    unused = math.min(unused, reserved_there)
+    if unused == 0 then return end
+    if kind_of(tab) == CALENDAR then
+        local stored = redis.call('HMGET', tab[1], 'used', 'at')
+        if tonumber(stored[2] or '0') == window then
+            write(tab, math.max(0, tonumber(stored[1]) - unused), window)
+        end
+        return
+    end
+    write(tab, math.max(0, read(tab) - unused), window)
 end

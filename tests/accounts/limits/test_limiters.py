@@ -173,12 +173,21 @@ async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
     await denied(limiter, claim(replace(tokens, amount=50)))
 
 
-async def test_rules_of_one_row_count_apart_in_each_scope(limiter: Limiter) -> None:
-    tokens = rule(amount=100)
-    other = replace(tokens, scope="key:2")
-    await granted(limiter, claim(tokens, num_input_tokens=99))
+async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter: Limiter) -> None:
+    tokens = rule(amount=100, scope="key:1")
+    running = await granted(limiter, claim(tokens, num_input_tokens=59))
+    moved = replace(tokens, scope="key:2")
 
-    assert await used(limiter, tokens, other) == [100, 0]
+    await granted(limiter, claim(moved, num_input_tokens=19))
+    await limiter.settle(running, Spent(num_input_tokens=50))
+
+    assert await used(limiter, moved) == [70]
+
+
+async def test_rules_of_several_rows_count_apart(limiter: Limiter) -> None:
+    await granted(limiter, claim(one := rule(amount=100), num_input_tokens=99))
+
+    assert await used(limiter, one, rule(amount=100)) == [100, 0]
 
 
 async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
