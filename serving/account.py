@@ -122,28 +122,28 @@ class Account:
             _ms(meter.first_token_s),
             _ms(meter.total_s),
         )
-        self._runtime.ledger.settle(
-            Settlement(
-                admission=self._admission,
-                outcome=outcome,
-                http_status=http_status,
-                num_prompt_tokens=meter.num_billed_prompt_tokens,
-                num_cached_tokens=meter.num_cached_tokens,
-                num_output_tokens=meter.num_output_tokens,
-                num_reasoning_tokens=meter.num_reasoning_tokens,
-                queue_ms=_ms(meter.queue_s),
-                prefill_ms=_ms(meter.prefill_s),
-                first_token_ms=_ms(meter.first_token_s),
-                total_ms=_ms(meter.total_s),
-                error_code=error_code,
-                finish_reason=meter.finish_reason,
-                inter_token_ms=_ms(meter.inter_token_s),
-                num_response_bytes=self._num_response_bytes,
-                energy_mj=_mj(meter.energy_j),
-                weighted_tokens=self.quota.weighted_tokens(meter),
-                bound_limits=self.quota.bound_limits,
-            )
+        settlement = Settlement(
+            admission=self._admission,
+            outcome=outcome,
+            http_status=http_status,
+            num_prompt_tokens=meter.num_billed_prompt_tokens,
+            num_cached_tokens=meter.num_cached_tokens,
+            num_output_tokens=meter.num_output_tokens,
+            num_reasoning_tokens=meter.num_reasoning_tokens,
+            queue_ms=_ms(meter.queue_s),
+            prefill_ms=_ms(meter.prefill_s),
+            first_token_ms=_ms(meter.first_token_s),
+            total_ms=_ms(meter.total_s),
+            error_code=error_code,
+            finish_reason=meter.finish_reason,
+            inter_token_ms=_ms(meter.inter_token_s),
+            num_response_bytes=self._num_response_bytes,
+            energy_mj=_mj(meter.energy_j),
+            weighted_tokens=self.quota.weighted_tokens(meter),
+            bound_limits=self.quota.bound_limits,
         )
+        self._runtime.ledger.settle(settlement)
+        self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._recording is not None and self._admission.project_id is not None:
             taken = self._recording.taken(self._admission, self._admission.project_id)
             self._runtime.captures.put(taken)

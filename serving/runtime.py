@@ -32,6 +32,7 @@ from serving.limits import Limits, LimitSettings, News
 from serving.live import LiveRequests
 from serving.snapshot import read_models
 from serving.surroundings import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
+from serving.traffic import Traffic
 from serving.transport.messages import EngineStats
 from serving.transport.run import EngineGone
 
@@ -71,6 +72,7 @@ class Runtime:
         self.captures = CaptureQueue()
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
         self.live = LiveRequests(self.ledger)
+        self.traffic = Traffic()
         self.limits = Limits(
             LimitSettings(
                 redis_url=settings.VINERY_REDIS_URL,

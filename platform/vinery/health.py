@@ -9,23 +9,38 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from accounts.limits.away import StoreState
+from accounts.limits.leases import Level
+from accounts.limits.limiter import LimitsAway
 from serving.edge import Receive, Scope, Send, send_whole
+from serving.limits import Limits
 from serving.runtime import EngineHealth, Runtime
+from serving.traffic import Histogram, Traffic
 
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 # Keys and limits are read twice a second. So late, something is wrong.
 _FRESH_S: Final = 30.0
+
+# Whose limits are told: of keys and users there may be any number.
+_TOLD_SCOPES: Final = frozenset({"platform", "model", "organization", "project"})
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
 
@@ -102,6 +117,8 @@ class HealthApplication:
         health = await runtime.health()
         registry.register(_Snapshot(health))
         registry.register(_Process(runtime))
+        registry.register(_Traffic(runtime.traffic))
+        registry.register(_Levels(await _levels(runtime.limits)))
         return 200, _PROMETHEUS, generate_latest(registry)
 
 
@@ -161,6 +178,7 @@ class _Process(Collector):
         return [
             _own(gauge, "requests_live", "Requests now.", len(runtime.live)),
             _own(gauge, "usage_backlog_bytes", "Usage not yet stored.", backlog_bytes),
+            _own(counter, "usage_lost", "Requests without a row.", runtime.ledger.num_lost),
             _own(gauge, "accounts_read_timestamp_seconds", "Keys and limits.", accounts_at_s),
             _own(gauge, "models_read_timestamp_seconds", "Served models.", models_at_s),
             _own(gauge, "captures_waiting", "Texts not yet stored.", len(runtime.captures)),
@@ -201,6 +219,88 @@ def _own(
     family = kind(f"vinery_{name}", help_text, labels=["pid"])
     family.add_metric([str(os.getpid())], value)
     return family
+
+
+class _Traffic(Collector):
+    """The requests that this web process has answered."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._pid = str(os.getpid())
+
+    def collect(self) -> list[Metric]:
+        """Called by the registry."""
+        return [self._requests(), self._refusals(), *self._histograms()]
+
+    def _requests(self) -> Metric:
+        labels = ["pid", "model", "endpoint", "status"]
+        family = CounterMetricFamily("vinery_requests", "With a good key.", labels=labels)
+        for name, model in self._traffic.models.items():
+            for (endpoint, status), num in model.requests.items():
+                family.add_metric([self._pid, name, str(endpoint), str(status)], num)
+        return family
+
+    def _refusals(self) -> Metric:
+        labels = ["pid", "metric", "scope", "effect"]
+        family = CounterMetricFamily("vinery_refusals", "By limits.", labels=labels)
+        for of, num in self._traffic.refusals.items():
+            family.add_metric([self._pid, *map(str, of)], num)
+        return family
+
+    def _histograms(self) -> list[Metric]:
+        names = {
+            "first_token": ("vinery_time_to_first_token_seconds", "Until the first token."),
+            "inter_token": ("vinery_inter_token_seconds", "Mean gap of a request's tokens."),
+            "request": ("vinery_request_seconds", "Until the end of the answer."),
+            "queue": ("vinery_queue_seconds", "In the engine's queue."),
+        }
+        return [self._histogram(attrgetter(key), *of) for key, of in names.items()]
+
+    def _histogram(self, read: attrgetter[Histogram], name: str, help_text: str) -> Metric:
+        family = HistogramMetricFamily(name, help_text, labels=["pid", "model"])
+        for model, traffic in self._traffic.models.items():
+            histogram = read(traffic)
+            bounds = [*map(floatToGoString, histogram.bounds_s), "+Inf"]
+            buckets = list(zip(bounds, accumulate(histogram.nums), strict=True))
+            family.add_metric([self._pid, model], buckets, histogram.sum_ms / 1000)
+        return family
+
+
+async def _levels(limits: Limits) -> Sequence[Level]:
+    """How full the limits are of which there are few; nothing while their store is away."""
+    rules = [rule for rule in limits.book.rules if _kind_and_owner(rule.scope)[0] in _TOLD_SCOPES]
+    if not rules:
+        return ()
+    try:
+        return await limits.limiter.levels(rules)
+    except LimitsAway:
+        return ()
+
+
+def _kind_and_owner(scope: str) -> tuple[str, str]:
+    kind, _, owner = scope.partition(":")
+    return kind, owner
+
+
+class _Levels(Collector):
+    """How full limits are, as this web process counts them: by its share of each, if there are
+    several processes and no store."""
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        self._levels = levels
+
+    def collect(self) -> list[Metric]:
+        """Called by the registry."""
+        labels = ["pid", "limit", "scope", "owner", "metric", "window", "shadow"]
+        used = GaugeMetricFamily("vinery_limit_used", "Reservations included.", labels=labels)
+        amount = GaugeMetricFamily("vinery_limit_amount", "What may be used.", labels=labels)
+        for level in self._levels:
+            rule = level.rule
+            whose = [str(os.getpid()), str(rule.id), *_kind_and_owner(rule.scope)]
+            of = [*whose, str(rule.metric), str(rule.window), str(rule.is_shadow).lower()]
+            used.add_metric(of, level.num_used)
+            amount.add_metric(of, rule.amount)
+        return [used, amount]
 
 
 class _Snapshot(Collector):

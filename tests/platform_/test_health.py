@@ -1,4 +1,5 @@
-"""What readiness says of a process that serves, but does not follow what is changed."""
+"""What readiness says of a process that does not follow what is changed, and what `/metrics`
+says of its requests and limits."""
 
 from __future__ import annotations
 
@@ -6,8 +7,18 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from accounts.limits.leases import Floor
+from accounts.limits.limiter import Limiter, LimitsAway
+from accounts.limits.rulebook import Snapshot
+from accounts.limits.rules import Metric, Rule, Window
+from serving.limits import Limits, LimitSettings
 from serving.runtime import Runtime
-from vinery.health import _of_keys
+from serving.traffic import ModelTraffic, Traffic
+from vinery.health import _Levels, _levels, _of_keys, _Traffic
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
@@ -24,3 +35,82 @@ def test_keys_that_have_not_been_read_for_long_are_told() -> None:
     is_well, told = keys_read(time.time() - 95)
     assert not is_well
     assert told.startswith("changes of the last 9")
+
+
+def told_by(collector: Collector) -> dict[tuple[str, ...], float]:
+    """By name and the values of all labels but the process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {
+        (
+            sample.name,
+            *(value for label, value in sorted(sample.labels.items()) if label != "pid"),
+        ): (sample.value)
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_requests_and_refusals_are_told_by_their_labels() -> None:
+    traffic = Traffic()
+    traffic.models["small"] = ModelTraffic()
+    traffic.models["small"].requests["completions", 499] = 3
+    traffic.refusals["tokens", "key", "shadow"] = 2
+    told = told_by(_Traffic(traffic))
+    assert told["vinery_requests_total", "completions", "small", "499"] == 3
+    assert told["vinery_refusals_total", "shadow", "tokens", "key"] == 2
+
+
+def test_buckets_hold_all_that_is_shorter() -> None:
+    traffic = Traffic()
+    small = traffic.models["small"] = ModelTraffic()
+    for duration_ms in (20.0, 40.0, 90_000.0):
+        small.first_token.count(duration_ms)
+    told = told_by(_Traffic(traffic))
+    name = "vinery_time_to_first_token_seconds"
+    bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
+    assert [told[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
+    assert told[f"{name}_count", "small"] == 3
+    assert told[f"{name}_sum", "small"] == 90.06
+
+
+def limits_of(*scopes: str) -> Limits:
+    limits = Limits(LimitSettings())
+    rules = {
+        scope: (Rule(number, scope, Metric.TOKENS, Window.NONE, 100),)
+        for number, scope in enumerate(scopes, start=1)
+    }
+    limits.book.follow(Snapshot(rules))
+    return limits
+
+
+async def test_limits_are_told_with_what_is_used_of_them() -> None:
+    limits = limits_of("platform", "organization:7")
+    await limits.limiter.restore([Floor(rule, rule.id * 10) for rule in limits.book.rules])
+    told = told_by(_Levels(await _levels(limits)))
+    whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
+    assert told == {
+        ("vinery_limit_used", *whole, "false", "none"): 10,
+        ("vinery_limit_used", *organization, "false", "none"): 20,
+        ("vinery_limit_amount", *whole, "false", "none"): 100,
+        ("vinery_limit_amount", *organization, "false", "none"): 100,
+    }
+
+
+async def test_limits_of_keys_and_users_are_not_told() -> None:
+    levels = await _levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
+    assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
+    assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in told_by(
+        _Levels(levels)
+    )
+
+
+async def test_limits_whose_store_is_away_are_left_out() -> None:
+    class Away:
+        async def levels(self, rules: object) -> object:
+            raise LimitsAway("away")
+
+    limits = limits_of("platform")
+    limits._limiter = cast(Limiter, Away())
+    assert await _levels(limits) == ()

@@ -63,6 +63,16 @@ def metric(running: Running, name: str) -> float:
     return sum(value for series, value in metrics(running).items() if series.startswith(name))
 
 
+def labelled(running: Running, name: str, **labels: str) -> float:
+    """The same for the series with these labels alone."""
+    return sum(
+        value
+        for series, value in metrics(running).items()
+        if series.startswith(name + "{")
+        and all(f'{of}="{it}"' in series for of, it in labels.items())
+    )
+
+
 def metrics(running: Running) -> dict[str, float]:
     """All of them by name and labels, of every web process.
 

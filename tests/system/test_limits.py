@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, rows, wait_until_seen
+from tests.system.books import execute, labelled, metrics, rows, wait_until_seen
 from tests.system.limiting import (
     LONG,
     MODEL,
@@ -94,6 +94,41 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running) -> None:
     assert refused.value.response.headers["x-should-retry"] == "false"
     assert settled_rows(platform, before + 1) == before + 1
     assert rows(platform)[-1].num_prompt_tokens == 0
+
+
+def test_a_refusal_is_counted_by_the_kind_of_its_limit(platform: Running) -> None:
+    limit(platform, "tokens", "day", 3)
+    of = {"metric": "tokens", "scope": "platform", "effect": "refused"}
+    before = labelled(platform, "vinery_refusals_total", **of)
+    assert ask(platform).status_code == 429
+    assert labelled(platform, "vinery_refusals_total", **of) == before + 1
+
+
+def test_what_a_shadow_would_have_refused_is_counted_apart(platform: Running) -> None:
+    limit(platform, "tokens", "day", 3, is_shadow=True)
+    of = {"metric": "tokens", "scope": "platform", "effect": "shadow"}
+    before = labelled(platform, "vinery_refusals_total", **of)
+    assert ask(platform).status_code == 200
+    assert labelled(platform, "vinery_refusals_total", **of) > before
+
+
+def test_how_full_a_limit_is_can_be_watched(platform: Running) -> None:
+    limit(platform, "tokens", "month", 1_000_000)
+    before = fullest(platform, "used")
+    answer = ask(platform).json()
+    until(lambda: fullest(platform, "used") >= before + answer["usage"]["total_tokens"])
+    assert fullest(platform, "amount") == 1_000_000
+
+
+def test_limits_of_keys_are_too_many_to_be_watched(platform: Running) -> None:
+    limit(platform, "tokens", "month", 1_000_000, "key", scope_id=1)
+    assert not [series for series in metrics(platform) if series.startswith("vinery_limit_")]
+
+
+def fullest(platform: Running, what: str) -> float:
+    """Of all web processes: with a store each of them tells the same."""
+    name = f"vinery_limit_{what}{{"
+    return max(value for series, value in metrics(platform).items() if series.startswith(name))
 
 
 def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:

@@ -1,0 +1,96 @@
+"""What requests have come to this process and how they went, counted for `/metrics`.
+
+It counts what usage rows say, at the moment at which a request is settled. For the event loop
+alone: there is no lock. Whatever a client may name as it likes becomes one value of a label,
+so that no client can make new ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Container
+from typing import Final
+
+from accounts.usage.entries import BoundLimit, Settlement
+
+UNKNOWN: Final = "unknown"  # the model of requests that name none that is served
+
+_FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
+_REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
+_QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_TOO_MANY_REQUESTS: Final = 429
+
+
+class Histogram:
+    """How many durations there were up to each of some bounds."""
+
+    __slots__ = ("_bounds_ms", "bounds_s", "nums", "sum_ms")
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self.bounds_s = bounds_s
+        self._bounds_ms = [bound * 1000 for bound in bounds_s]
+        self.nums = [0] * (len(bounds_s) + 1)  # the last: longer than all bounds
+        self.sum_ms = 0.0
+
+    def count(self, duration_ms: float) -> None:
+        """A bound itself belongs to what is up to it."""
+        self.nums[bisect_left(self._bounds_ms, duration_ms)] += 1
+        self.sum_ms += duration_ms
+
+
+class ModelTraffic:
+    """The requests to one model, by endpoint and HTTP status, and their times."""
+
+    __slots__ = ("first_token", "inter_token", "queue", "request", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, int | None], int] = {}
+        self.first_token = Histogram(_FIRST_TOKEN_S)
+        self.inter_token = Histogram(_INTER_TOKEN_S)
+        self.request = Histogram(_REQUEST_S)
+        self.queue = Histogram(_QUEUE_S)
+
+
+class Traffic:
+    """Of one web process, since it started."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelTraffic] = {}
+        # By what a limit counts, the kind of its scope, and what it did.
+        self.refusals: Counter[tuple[str, str, str]] = Counter()
+
+    def settled(self, settlement: Settlement, served: Container[str]) -> None:
+        """A request has ended. `served` are the names of the models that there are."""
+        admission = settlement.admission
+        model = self.models.get(admission.model)
+        if model is None:
+            model = self._model(admission.model if admission.model in served else UNKNOWN)
+        requests = model.requests
+        ending = (admission.endpoint, settlement.http_status)
+        requests[ending] = requests.get(ending, 0) + 1
+        # One by one: a loop over pairs takes twice as long, for every request.
+        if settlement.first_token_ms is not None:
+            model.first_token.count(settlement.first_token_ms)
+        if settlement.inter_token_ms is not None:
+            model.inter_token.count(settlement.inter_token_ms)
+        if settlement.total_ms is not None:
+            model.request.count(settlement.total_ms)
+        if settlement.queue_ms is not None:
+            model.queue.count(settlement.queue_ms)
+        for limit in settlement.bound_limits:
+            self._bound(limit, settlement.http_status)
+
+    def _model(self, name: str) -> ModelTraffic:
+        if name not in self.models:
+            self.models[name] = ModelTraffic()
+        return self.models[name]
+
+    def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
+        if limit.is_shadow:
+            effect = "shadow"
+        else:
+            effect = "refused" if http_status == _TOO_MANY_REQUESTS else "cut_short"
+        self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1

@@ -1,0 +1,101 @@
+"""What is counted of requests, and that a client cannot make labels of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
+from serving.traffic import UNKNOWN, Histogram, Traffic
+
+SERVED = {"small", "large"}
+
+
+def settlement(model: str = "small", status: int = 200, **changes: Any) -> Settlement:
+    admission = Admission(
+        request_id="r",
+        user_id=None,
+        username="",
+        key_id=None,
+        key_name="",
+        model=model,
+        endpoint=changes.pop("endpoint", "completions"),
+        dialect="v1",
+        is_streamed=False,
+        started_at=datetime.now(UTC),
+    )
+    return Settlement(admission=admission, outcome=Outcome.OK, http_status=status, **changes)
+
+
+def bound(scope: str, *, is_shadow: bool = False) -> BoundLimit:
+    return BoundLimit(1, scope, "tokens", "day", 10, 10, 1, None, is_shadow)
+
+
+def counted(*settlements: Settlement) -> Traffic:
+    traffic = Traffic()
+    for each in settlements:
+        traffic.settled(each, SERVED)
+    return traffic
+
+
+def test_requests_are_counted_by_model_endpoint_and_status() -> None:
+    traffic = counted(
+        settlement(),
+        settlement(),
+        settlement(status=499),
+        settlement(endpoint="responses"),
+        settlement("large"),
+    )
+    assert traffic.models["small"].requests == {
+        ("completions", 200): 2,
+        ("completions", 499): 1,
+        ("responses", 200): 1,
+    }
+    assert traffic.models["large"].requests == {("completions", 200): 1}
+
+
+def test_names_that_clients_make_up_are_one() -> None:
+    traffic = counted(*(settlement(name, 404) for name in ("", "gpt-9", "gpt-10", UNKNOWN)))
+    assert list(traffic.models) == [UNKNOWN]
+    assert traffic.models[UNKNOWN].requests == {("completions", 404): 4}
+
+
+def test_a_model_that_is_removed_is_counted_on_under_its_name() -> None:
+    traffic = counted(settlement())
+    traffic.settled(settlement(), served=())
+    assert traffic.models["small"].requests == {("completions", 200): 2}
+
+
+@pytest.mark.parametrize("name", ["first_token", "inter_token", "queue", "request"])
+def test_each_time_is_counted_apart_and_only_if_it_was_measured(name: str) -> None:
+    field = "total_ms" if name == "request" else f"{name}_ms"
+    small = counted(settlement(**{field: 40.0}), settlement()).models["small"]
+    nums = {
+        each: sum(getattr(small, each).nums)
+        for each in ("first_token", "inter_token", "queue", "request")
+    }
+    assert nums == dict.fromkeys(nums, 0) | {name: 1}
+    assert getattr(small, name).sum_ms == 40.0
+
+
+def test_a_duration_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for duration_ms in (0.0, 100.0, 100.1, 1000.0, 5000.0):
+        histogram.count(duration_ms)
+    assert histogram.nums == [2, 2, 1]
+    assert histogram.sum_ms == pytest.approx(6200.1)
+
+
+def test_what_limits_did_is_counted_without_saying_whose_they_are() -> None:
+    traffic = counted(
+        settlement(status=429, bound_limits=(bound("key:1"),)),
+        settlement(status=429, bound_limits=(bound("key:2"), bound("platform", is_shadow=True))),
+        settlement(bound_limits=(bound("model:small"),)),
+    )
+    assert traffic.refusals == {
+        ("tokens", "key", "refused"): 2,
+        ("tokens", "platform", "shadow"): 1,
+        ("tokens", "model", "cut_short"): 1,
+    }
