@@ -303,7 +303,11 @@ class Access:
             return True
         place = key.project.organization_id, key.project_id
         theirs = Access.of(key.owner) if key.owner_id != self.user_id else self
-        return self.rank_at(*place) >= theirs.rank_at(*place)
+        # What a project keeps of texts is not for whoever leads the project alone.
+        is_less = theirs.may(Action.CAPTURE, key.project) and not self.may(
+            Action.CAPTURE, key.project
+        )
+        return not is_less and self.rank_at(*place) >= theirs.rank_at(*place)
 
     def _leads(self, least: Role, organization_id: int | None, project_id: Any = None) -> bool:
         return self.rank_at(organization_id, project_id) >= _RANKS[least]

@@ -285,6 +285,27 @@ def test_nobody_holds_a_managing_key_of_someone_greater(world: World) -> None:
     assert may_hold("member", "member", "manage")
     assert may_hold("superuser", "owner", "manage")
 
+    # Such a key reads kept texts, too, if its owner leads the whole organisation.
+    assert not may_hold("project admin", "admin", "manage")
+    assert not may_hold("project owner", "admin", "manage")
+    assert may_hold("project owner", "member", "manage")
+    assert may_hold("owner", "admin", "manage")
+
+
+@pytest.mark.parametrize(("who", "may"), [("admin", True), ("project admin", False)])
+def test_a_key_holds_managing_keys_of_leaders_if_its_owner_leads(
+    world: World, who: str, may: bool
+) -> None:
+    project, leader = world.rows["project one"], world.people["admin"]
+    assert isinstance(project, Project)
+    changes.set_role(leader_too := world.people["viewer"], project.organization, Role.ADMIN)
+    own = create_key(owner=world.people[who], name="own", project=project, scopes=["manage"]).key
+    access = Access.of_key(own)
+
+    for owner in (leader, leader_too):
+        key = ApiKey(owner=owner, project=project, scopes=["manage"])
+        assert access.may_act_as(key) is may
+
 
 # -- The books
 
