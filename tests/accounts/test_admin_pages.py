@@ -165,6 +165,35 @@ def test_staff_make_no_managing_key_of_somebody_greater(
     assert client.post(reverse(ADD_KEY), body | {"scopes": ["inference"]}).status_code == 302
 
 
+@pytest.mark.parametrize("role", [None, Role.VIEWER])
+def test_a_key_is_made_for_a_member_alone(
+    client: Client, root: User, alice: User, role: Role | None
+) -> None:
+    project = first_project()
+    if role is not None:
+        join(alice, project.organization, role)
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
+
+    response = client.post(reverse(ADD_KEY), body)
+
+    assert errors_of(response) == {"owner"}
+    assert f"alice is not a member of {project}." in text_of(response)
+    assert not ApiKey.objects.exists()
+
+    changes.set_role(alice, project.organization, Role.MEMBER)
+    assert client.post(reverse(ADD_KEY), body).status_code == 302
+
+
+def test_no_key_is_made_for_who_is_deactivated(client: Client, root: User, alice: User) -> None:
+    project = first_project()
+    join(alice, project.organization, Role.MEMBER)
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
+
+    assert errors_of(client.post(reverse(ADD_KEY), body)) == {"owner"}
+    assert not ApiKey.objects.exists()
+
+
 # -- Kept texts
 
 
