@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -140,7 +141,7 @@ class Users(Switches):
     @extend_schema(request=NewUserBody, responses={201: UserBody})
     def create(self, request: Request) -> Response:
         """Make a user with a role in an organisation or a project. Only administrators of the
-        platform make users without one."""
+        platform make users without one. A key makes service accounts alone."""
         body = NewUserBody(data=request.data, context=self.get_serializer_context())
         body.is_valid(raise_exception=True)
         values = dict(body.validated_data)
@@ -160,9 +161,29 @@ class Users(Switches):
         candidate = changes.membership_of(User(), place, values["role"])
         if not values["is_service"]:
             self.require(Action.MANAGE, candidate)
+            self._require_session()
             return
         # Whoever makes a service account holds its keys: it may not be greater than they are.
         self.require_rank(candidate)
+
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Change what the request names; the rest stays. A key does not change the e-mail
+        address of a person."""
+        user = self.get_object()
+        self.require(Action.MANAGE, user)
+        values = self.read_body(user)
+        if "email" in values and not user.is_service:
+            self._require_session()
+        return self.told(changes.change(user, **values))
+
+    def _require_session(self) -> None:
+        """Raises `PermissionDenied` for keys. A password and the address that new ones are sent
+        to let somebody in, who would stay when the key is revoked."""
+        if self.access.is_of_key:
+            raise PermissionDenied(
+                "A key makes no people and changes no address of theirs. Sign in and use the "
+                "session."
+            )
 
     def require_rank(self, candidate: Membership) -> None:
         """Raises `PermissionDenied` unless the caller leads the place and has the role."""
