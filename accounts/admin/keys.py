@@ -18,7 +18,7 @@ from django.utils.text import slugify
 
 from accounts import rotation
 from accounts.access import Access, Action
-from accounts.admin.scoped import ScopedAdmin, ScopedForm, access_of
+from accounts.admin.scoped import ScopedAdmin, ScopedForm, SeenFilter, access_of
 from accounts.keys import change_key, create_key, pause_key, resume_key, revoke_key, rotate_key
 from accounts.models import ApiKey, KeyState, Role, Scope
 from accounts.models.keys import in_state, usual_scopes
@@ -142,7 +142,7 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
         ),
         "last_used_at",
     ]
-    list_filter = [KeyStateFilter, "project", "created_at", "last_used_at"]
+    list_filter = [KeyStateFilter, ("project", SeenFilter), "created_at", "last_used_at"]
     list_select_related = ["owner", "project__organization"]
     search_fields = ["name", "hint", "owner__username"]
     autocomplete_fields = ["owner", "project"]
