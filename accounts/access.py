@@ -88,6 +88,11 @@ class Access:
         """Of a user, signed in or not: one query, or none for a superuser."""
         if not user.is_authenticated or not user.is_active:
             return cls(None)
+        return cls.when_active(user)
+
+    @classmethod
+    def when_active(cls, user: User) -> Self:
+        """What somebody may, or will again, who is deactivated now."""
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
         places = Membership.objects.filter(user=user).order_by()
@@ -302,8 +307,12 @@ class Access:
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
         place = key.project.organization_id, key.project_id
-        theirs = Access.of(key.owner) if key.owner_id != self.user_id else self
-        return self.rank_at(*place) >= theirs.rank_at(*place)
+        theirs = Access.when_active(key.owner) if key.owner_id != self.user_id else self
+        # What a project keeps of texts is not for whoever leads the project alone.
+        is_less = theirs.may(Action.CAPTURE, key.project) and not self.may(
+            Action.CAPTURE, key.project
+        )
+        return not is_less and self.rank_at(*place) >= theirs.rank_at(*place)
 
     def _leads(self, least: Role, organization_id: int | None, project_id: Any = None) -> bool:
         return self.rank_at(organization_id, project_id) >= _RANKS[least]

@@ -17,10 +17,10 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from accounts import rotation
-from accounts.access import Action
-from accounts.admin.scoped import ScopedAdmin, ScopedForm, access_of
+from accounts.access import Access, Action
+from accounts.admin.scoped import ScopedAdmin, ScopedForm, SeenFilter, access_of
 from accounts.keys import change_key, create_key, pause_key, resume_key, revoke_key, rotate_key
-from accounts.models import ApiKey, KeyState, Scope
+from accounts.models import ApiKey, KeyState, Role, Scope
 from accounts.models.keys import in_state, usual_scopes
 
 _LISTS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
@@ -112,6 +112,16 @@ class ApiKeyForm(ScopedForm[ApiKey]):
                 rotation.with_end(stored, values, timezone.now())
         return cleaned
 
+    def _post_clean(self) -> None:
+        """A new key is for who may have one in its project."""
+        super()._post_clean()
+        key = self.instance
+        if self.errors or key.pk is not None:
+            return
+        if not Access.of(key.owner).may(Action.MANAGE, key):
+            words = f"{key.owner} is not a {Role.MEMBER} of {key.project}."
+            self.add_error("owner", ValidationError(words))
+
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ScopedAdmin[ApiKey]):
@@ -132,7 +142,7 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
         ),
         "last_used_at",
     ]
-    list_filter = [KeyStateFilter, "project", "created_at", "last_used_at"]
+    list_filter = [KeyStateFilter, ("project", SeenFilter), "created_at", "last_used_at"]
     list_select_related = ["owner", "project__organization"]
     search_fields = ["name", "hint", "owner__username"]
     autocomplete_fields = ["owner", "project"]

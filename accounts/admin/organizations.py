@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from accounts.access import Action
-from accounts.admin.scoped import ScopedAdmin, access_of
+from accounts.admin.scoped import ScopedAdmin, SeenFilter, access_of
 from accounts.models import Membership, Organization, Project
 
 
@@ -39,7 +39,7 @@ class ProjectAdmin(ScopedAdmin[Project]):
 
     empty_text = "No project yet. Add one: keys are made for it."
     list_display = ["name", "organization", "is_active", "created_at"]
-    list_filter = ["is_active", "organization"]
+    list_filter = ["is_active", ("organization", SeenFilter)]
     list_select_related = ["organization"]
     search_fields = ["name", "organization__name"]
     autocomplete_fields = ["organization"]
@@ -67,7 +67,7 @@ class MembershipAdmin(ScopedAdmin[Membership]):
 
     empty_text = "Nobody has a role yet. Add one for each person."
     list_display = ["user", "role", "organization", "project", "created_at"]
-    list_filter = ["role", "organization"]
+    list_filter = ["role", ("organization", SeenFilter)]
     list_select_related = ["user", "organization", "project__organization"]
     search_fields = ["user__username", "organization__name", "project__name"]
     autocomplete_fields = ["user", "organization", "project"]

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from accounts import audit
 from accounts.admin.audited import AuditedAdmin, CheckedForm
-from accounts.admin.scoped import ReadScoped
+from accounts.admin.scoped import ReadScoped, access_of
 from accounts.models import Membership, User
 from accounts.signin.recovery import reset_second_factor
 
@@ -30,6 +30,11 @@ class Roles(admin.TabularInline):  # type: ignore[type-arg]
     extra = 0
     can_delete = False
     fields = readonly_fields = ("organization", "project", "role")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        """Those that may be seen."""
+        seen = access_of(request).rows(Membership).order_by()
+        return super().get_queryset(request).filter(pk__in=seen.values("pk"))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Not here."""

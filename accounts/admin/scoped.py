@@ -46,6 +46,19 @@ class ScopedForm(CheckedForm[RowT]):
             self.add_error(None, forms.ValidationError("Your role does not allow this."))
 
 
+class SeenFilter(admin.RelatedFieldListFilter):
+    """By a related row. Choices are what may be seen."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
+        """Django's own would name all rows of the table."""
+        rows = access_of(request).rows(field.related_model).order_by()
+        return field.get_choices(
+            include_blank=False,
+            ordering=self.field_admin_ordering(field, request, model_admin),
+            limit_choices_to={"pk__in": rows.values("pk")},
+        )
+
+
 class ReadScoped(admin.ModelAdmin):  # type: ignore[type-arg]
     """Shows what may be seen."""
 

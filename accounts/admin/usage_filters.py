@@ -54,8 +54,10 @@ class RecentValuesFilter(admin.SimpleListFilter):
     _NUM_ROWS = 1000
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        """The values, sorted; a chosen one stays even when it has become rare."""
-        newest = UsageRecord.objects.order_by("-created_at", "-id")[: self._NUM_ROWS]
+        """The values in rows that may be seen, sorted; a chosen one stays even when it has
+        become rare."""
+        seen = model_admin.get_queryset(request)
+        newest = seen.order_by("-created_at", "-id")[: self._NUM_ROWS]
         values = set(newest.values_list(self.parameter_name, flat=True))
         chosen = request.GET.get(self.parameter_name)
         return [(value, value) for value in sorted(values | ({chosen} if chosen else set()))]

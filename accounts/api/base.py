@@ -73,7 +73,8 @@ class Rows(Guarded, viewsets.GenericViewSet):  # type: ignore[type-arg]
 
     def list(self, request: Request) -> Response:
         """Those that you may see, in pages."""
-        filters = self.filters(data=request.query_params)
+        context = self.get_serializer_context()
+        filters = self.filters(data=request.query_params, context=context)
         filters.is_valid(raise_exception=True)
         page = self.paginate_queryset(filters.apply(self.get_queryset()))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -73,19 +75,23 @@ class NewUserBody(Strict):
 class UserFilters(Filters):
     """Which users."""
 
-    lookups: ClassVar[dict[str, str]] = {
-        "organization": "memberships__organization_id",
-        "project": "memberships__project_id",
-    }
     organization = id_filter("an organisation where they have a role")
     project = id_filter("a project where they have a role of its own")
     username = text_filter("Exactly this name.")
     is_service = switch_filter("Only service accounts, or only people.")
     is_active = switch_filter("Only active or inactive ones.")
 
-    def apply(self, rows: Any) -> Any:
-        """Each user once, whatever number of roles they have there."""
-        return super().apply(rows).distinct()
+    def filter_organization(self, rows: QuerySet[User], organization: int) -> QuerySet[User]:
+        """By the roles that the caller sees: others are not found out by asking for them."""
+        return self._with_role(rows, organization_id=organization)
+
+    def filter_project(self, rows: QuerySet[User], project: int) -> QuerySet[User]:
+        """The same."""
+        return self._with_role(rows, project_id=project)
+
+    def _with_role(self, rows: QuerySet[User], **place: int) -> QuerySet[User]:
+        roles = self.context["view"].access.rows(Membership).filter(**place)
+        return rows.filter(pk__in=roles.order_by().values("user_id"))
 
 
 class MembershipBody(StrictModel):
@@ -140,7 +146,7 @@ class Users(Switches):
     @extend_schema(request=NewUserBody, responses={201: UserBody})
     def create(self, request: Request) -> Response:
         """Make a user with a role in an organisation or a project. Only administrators of the
-        platform make users without one."""
+        platform make users without one. A key makes service accounts alone."""
         body = NewUserBody(data=request.data, context=self.get_serializer_context())
         body.is_valid(raise_exception=True)
         values = dict(body.validated_data)
@@ -160,9 +166,29 @@ class Users(Switches):
         candidate = changes.membership_of(User(), place, values["role"])
         if not values["is_service"]:
             self.require(Action.MANAGE, candidate)
+            self._require_session()
             return
         # Whoever makes a service account holds its keys: it may not be greater than they are.
         self.require_rank(candidate)
+
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Change what the request names; the rest stays. A key does not change the e-mail
+        address of a person."""
+        user = self.get_object()
+        self.require(Action.MANAGE, user)
+        values = self.read_body(user)
+        if "email" in values and not user.is_service:
+            self._require_session()
+        return self.told(changes.change(user, **values))
+
+    def _require_session(self) -> None:
+        """Raises `PermissionDenied` for keys. A password and the address that new ones are sent
+        to let somebody in, who would stay when the key is revoked."""
+        if self.access.is_of_key:
+            raise PermissionDenied(
+                "A key makes no people and changes no address of theirs. Sign in and use the "
+                "session."
+            )
 
     def require_rank(self, candidate: Membership) -> None:
         """Raises `PermissionDenied` unless the caller leads the place and has the role."""

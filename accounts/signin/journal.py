@@ -5,6 +5,7 @@
     user.locked_out           too many of these
     user.second_factor_on, second_factor_off, recovery_codes, recovery_code_used
     user.password
+    user.link                 to whom the issuer knows by its address, and what that let go
 
 Failures are many where somebody guesses: of each account there is one entry a minute for each
 network that they come from, which counts those before it that have none. What was typed in for
@@ -13,7 +14,7 @@ a name is not told where nobody is called so: it may be a password in the wrong 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
@@ -46,6 +47,12 @@ def failed(request: HttpRequest, user: User | None, step: str) -> None:
 def locked_out(request: HttpRequest, user: User | None) -> None:
     """Nobody comes in as this user, or from there, for a time."""
     _tell_seldom("locked_out", request, user, {})
+
+
+def linked(request: HttpRequest, user: User, forgotten: Sequence[str]) -> None:
+    """Somebody has got this user's account by its address. `forgotten`: what let people in."""
+    by = Actor(user.pk, user.get_username(), address_of(request))
+    audit.record("link", user, after={"by": "e-mail", "forgotten": list(forgotten)}, by=by)
 
 
 def named(username: object) -> User | None:

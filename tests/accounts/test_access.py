@@ -285,6 +285,39 @@ def test_nobody_holds_a_managing_key_of_someone_greater(world: World) -> None:
     assert may_hold("member", "member", "manage")
     assert may_hold("superuser", "owner", "manage")
 
+    # Such a key reads kept texts, too, if its owner leads the whole organisation.
+    assert not may_hold("project admin", "admin", "manage")
+    assert not may_hold("project owner", "admin", "manage")
+    assert may_hold("project owner", "member", "manage")
+    assert may_hold("owner", "admin", "manage")
+
+
+@pytest.mark.parametrize("owner", ["owner", "superuser"])
+def test_a_deactivated_owner_is_as_great_as_before(world: World, owner: str) -> None:
+    project, person = world.rows["project one"], world.people[owner]
+    assert isinstance(project, Project)
+    person.is_active = False
+    key = ApiKey(owner=person, project=project, scopes=["manage"])
+
+    # Who holds the secret manages in their name as soon as they are activated again.
+    assert not world.access("admin").may_act_as(key)
+    assert not world.access("project admin").may_act_as(key)
+
+
+@pytest.mark.parametrize(("who", "may"), [("admin", True), ("project admin", False)])
+def test_a_key_holds_managing_keys_of_leaders_if_its_owner_leads(
+    world: World, who: str, may: bool
+) -> None:
+    project, leader = world.rows["project one"], world.people["admin"]
+    assert isinstance(project, Project)
+    changes.set_role(leader_too := world.people["viewer"], project.organization, Role.ADMIN)
+    own = create_key(owner=world.people[who], name="own", project=project, scopes=["manage"]).key
+    access = Access.of_key(own)
+
+    for owner in (leader, leader_too):
+        key = ApiKey(owner=owner, project=project, scopes=["manage"])
+        assert access.may_act_as(key) is may
+
 
 # -- The books
 

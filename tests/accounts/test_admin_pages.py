@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from usage_builders import admission, settlement
 
 from accounts import audit, changes
 from accounts.captures.store import Taken, store_taken
@@ -30,6 +31,7 @@ from accounts.models import (
     User,
 )
 from accounts.people import first_project, join
+from accounts.usage.store import store_settlements
 
 KEYS = "admin:accounts_apikey_changelist"
 ADD_KEY = "admin:accounts_apikey_add"
@@ -153,6 +155,67 @@ def test_staff_see_what_their_role_shows_them(
     assert ApiKey.objects.count() == 2
 
 
+@pytest.mark.parametrize("table", ["apikey", "project", "membership"])
+def test_filters_name_no_place_that_staff_do_not_see(
+    client: Client, staff: User, root: User, table: str
+) -> None:
+    project = changes.add(Project(organization=first_project().organization, name="second"))
+    changes.add(Project(organization=changes.add(Organization(name="acme")), name="secret"))
+    column = "project" if table == "apikey" else "organization"
+
+    def choices(who: User) -> set[str]:
+        client.force_login(who)
+        specs = client.get(page_of(table, "changelist")).context["cl"].filter_specs
+        lookup = f"{column}__id__exact"
+        found = [spec for spec in specs if getattr(spec, "lookup_kwarg", "") == lookup]
+        return {name for spec in found for _, name in spec.lookup_choices}
+
+    if column == "project":
+        seen = {str(first_project()), str(project)}
+        assert choices(staff) == seen
+        assert choices(root) == {*seen, "acme / secret"}
+    else:
+        assert choices(staff) == set()  # there is nothing to choose from
+        assert choices(root) == {"default", "acme"}
+
+
+def test_staff_see_roles_of_people_where_they_have_one_themselves(
+    client: Client, staff: User, root: User, alice: User
+) -> None:
+    join(alice, first_project().organization, Role.VIEWER)
+    join(alice, changes.add(Organization(name="acme")), Role.OWNER)
+
+    def shown(who: User) -> list[str]:
+        client.force_login(who)
+        response = client.get(page_of("user", "change", alice.pk))
+        (roles,) = response.context["inline_admin_formsets"]
+        return sorted(str(form.instance.organization) for form in roles.formset.forms)
+
+    assert shown(staff) == ["default"]
+    assert shown(root) == ["acme", "default"]
+
+
+def test_filters_of_usage_name_no_model_that_others_used(
+    client: Client, staff: User, root: User
+) -> None:
+    ours = first_project().organization_id
+    store_settlements(
+        [
+            settlement(admission=admission("ours", model="ours", organization_id=ours)),
+            settlement(admission=admission("theirs", model="theirs", organization_id=4711)),
+        ]
+    )
+
+    def models(who: User) -> list[str]:
+        client.force_login(who)
+        specs = client.get(page_of("usagerecord", "changelist")).context["cl"].filter_specs
+        (found,) = [spec for spec in specs if spec.title == "model"]
+        return [name for _, name in found.lookup_choices]
+
+    assert models(staff) == ["ours"]
+    assert models(root) == ["ours", "theirs"]
+
+
 def test_staff_make_no_managing_key_of_somebody_greater(
     client: Client, staff: User, alice: User
 ) -> None:
@@ -163,6 +226,35 @@ def test_staff_make_no_managing_key_of_somebody_greater(
     assert not ApiKey.objects.exists()
 
     assert client.post(reverse(ADD_KEY), body | {"scopes": ["inference"]}).status_code == 302
+
+
+@pytest.mark.parametrize("role", [None, Role.VIEWER])
+def test_a_key_is_made_for_a_member_alone(
+    client: Client, root: User, alice: User, role: Role | None
+) -> None:
+    project = first_project()
+    if role is not None:
+        join(alice, project.organization, role)
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
+
+    response = client.post(reverse(ADD_KEY), body)
+
+    assert errors_of(response) == {"owner"}
+    assert f"alice is not a member of {project}." in text_of(response)
+    assert not ApiKey.objects.exists()
+
+    changes.set_role(alice, project.organization, Role.MEMBER)
+    assert client.post(reverse(ADD_KEY), body).status_code == 302
+
+
+def test_no_key_is_made_for_who_is_deactivated(client: Client, root: User, alice: User) -> None:
+    project = first_project()
+    join(alice, project.organization, Role.MEMBER)
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
+
+    assert errors_of(client.post(reverse(ADD_KEY), body)) == {"owner"}
+    assert not ApiKey.objects.exists()
 
 
 # -- Kept texts

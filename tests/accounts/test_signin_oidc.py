@@ -9,13 +9,15 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.test import Client
 from django.urls import reverse
 from oidc_issuer import CLIENT_ID, TestIssuer, new_key, running_issuer
-from signin_helpers import code_of, give_factor, person, sign_in, who
+from signin_helpers import PASSWORD, code_of, give_factor, person, sign_in, who
 
-from accounts.models import Membership, Organization, Role, User
+from accounts import changes
+from accounts.models import AuditEntry, Membership, Organization, Role, User
 
 pytestmark = pytest.mark.django_db
 
@@ -114,7 +116,50 @@ def test_a_verified_address_opens_its_account_only_where_the_settings_allow_it(
     settings.VINERY_OIDC = issuer.settings(links_by_email=True)
     come_through(client)
     assert who(client) == "countess"
-    assert User.objects.get().has_usable_password()
+    assert not User.objects.get().has_usable_password()
+
+
+def test_whoever_made_the_account_of_an_address_is_out_when_its_person_comes(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
+    """They know its password, and may have put a factor or themselves at the issuer to it."""
+    maker, countess = Client(), person("countess", email="ada@example.com")
+    sign_in(maker, "countess")
+    assert who(maker) == "countess"
+    give_factor(countess)
+    SocialAccount.objects.create(user=countess, provider="oidc", uid="maker")
+    settings.VINERY_OIDC = issuer.settings(links_by_email=True)
+
+    come_through(client)
+
+    assert who(client) == "countess"
+    assert who(maker) == ""
+    countess.refresh_from_db()
+    assert not countess.has_usable_password()
+    assert not Authenticator.objects.exists()
+    assert SocialAccount.objects.get().uid == "1234"
+    entry = AuditEntry.objects.get(action="user.link")
+    assert (entry.actor, entry.target, entry.ip) == ("countess", "countess", "127.0.0.1")
+    assert entry.after == {
+        "by": "e-mail",
+        "forgotten": ["password", "second_factor", "connections"],
+    }
+
+
+def test_what_an_account_gets_after_it_was_linked_stays(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
+    countess = person("countess", email="ada@example.com")
+    settings.VINERY_OIDC = issuer.settings(links_by_email=True)
+    come_through(Client())
+    countess.refresh_from_db()
+    changes.set_password(countess, PASSWORD)
+
+    come_through(client)
+
+    countess.refresh_from_db()
+    assert countess.has_usable_password()
+    assert AuditEntry.objects.filter(action="user.link").count() == 1
 
 
 @pytest.mark.parametrize("verified", [False, None, "true", 1])

@@ -9,13 +9,15 @@ from typing import Any
 
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialApp, SocialLogin
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from accounts import audit
 from accounts.models import User
 from accounts.signin import journal
+from accounts.signin.factors import forget_factors
 from accounts.signin.oidc.issuer import Issuer
 from accounts.signin.oidc.rights import grant
 from accounts.signin.people import may_sign_in
@@ -80,6 +82,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if not (may_link and may_sign_in(owners[0])):
             journal.failed(request, None, "issuer")
             raise ImmediateHttpResponse(_taken(request))
+        _hand_over(request, owners[0])
         sociallogin.connect(request, owners[0])
         self._grant(sociallogin, is_new=False)
 
@@ -116,6 +119,20 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if may_sign_in(user):
             claims = sociallogin.account.extra_data
             grant(user, claims, _issuer(), is_new=is_new)
+
+
+def _hand_over(request: HttpRequest, user: User) -> None:
+    """Let nobody in by what there was before the issuer vouched for the person: who made the
+    account may have chosen its password, and need not be whose address it has."""
+    with audit.writing():
+        found = {
+            "password": user.has_usable_password(),
+            "second_factor": forget_factors(user),
+            "connections": SocialAccount.objects.filter(user=user).delete()[0],
+        }
+        user.set_unusable_password()  # a new one each time, which ends the sessions, too
+        user.save(update_fields=["password"])
+        journal.linked(request, user, [name for name, was_there in found.items() if was_there])
 
 
 def _issuer() -> Issuer:

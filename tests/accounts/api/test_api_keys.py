@@ -278,6 +278,29 @@ def test_a_key_with_the_manage_scope_manages_its_project_alone(
     assert entry.actor_id == boss.pk
 
 
+@pytest.mark.parametrize("boss", ["owner", "root"])
+def test_a_key_makes_no_people_and_does_not_lead_their_mail_elsewhere(
+    owner: Api, root: Api, ours: Place, person: Callable[..., User], key_in: Keys, boss: str
+) -> None:
+    key = key_in(ours.one, owner=User.objects.get(username=boss), scopes=["manage"])
+    api, carol = with_key(key), person("carol", Role.MEMBER, ours.one)
+    new = {"username": "dave", "project": ours.one.pk}
+
+    for body in (new, new | {"password": "correct-horse-7"}):
+        assert api.refusal("POST", "users/", body) == (403, "forbidden", None)
+    # New passwords are sent there.
+    path, body = f"users/{carol.pk}/", {"email": "boss@acme.example"}
+    assert api.refusal("PATCH", path, body) == (403, "forbidden", None)
+    carol.refresh_from_db()
+    assert not carol.email
+    assert not User.objects.filter(username="dave").exists()
+
+    assert api.patch(path, {"first_name": "Carol"})["first_name"] == "Carol"
+    robot = api.post("users/", new | {"is_service": True})
+    assert api.patch(f"users/{robot['id']}/", body)["email"] == "boss@acme.example"
+    assert owner.patch(path, {"email": "carol@acme.example"})["email"] == "carol@acme.example"
+
+
 def test_the_key_of_a_superuser_is_held_to_its_project_too(
     root: Api, ours: Place, theirs: Place, key_in: Keys
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from api_client import Api, Place
 
+from accounts import changes
 from accounts.audit import verify
 from accounts.errors import KeyRefused
 from accounts.keys import NewKey, find_key
@@ -76,7 +77,7 @@ def test_owners_make_people_and_admins_service_accounts(
 
 
 @pytest.mark.parametrize(
-    ("changes", "param"),
+    ("values", "param"),
     [
         ({"username": "owner"}, "username"),
         ({"username": "with space"}, "username"),
@@ -89,9 +90,9 @@ def test_owners_make_people_and_admins_service_accounts(
     ],
 )
 def test_a_user_that_cannot_be_is_refused_by_name(
-    owner: Api, ours: Place, changes: dict[str, Any], param: str
+    owner: Api, ours: Place, values: dict[str, Any], param: str
 ) -> None:
-    body = {"username": "carol", "organization": ours.organization.pk} | changes
+    body = {"username": "carol", "organization": ours.organization.pk} | values
 
     assert owner.refusal("POST", "users/", body)[::2] == (400, param)
     assert not User.objects.filter(username="carol").exists()
@@ -171,6 +172,33 @@ def test_people_are_found(owner: Api, member: Api, viewer: Api, ours: Place) -> 
     assert owner.names("users/", "username", organization=ours.organization.pk, limit=2) == [
         *("member", "owner"),
     ]
+
+
+def test_roles_elsewhere_are_not_found_out_by_asking_who_has_them(
+    owner: Api,
+    root: Api,
+    ours: Place,
+    theirs: Place,
+    person: Callable[..., User],
+    as_role: Callable[..., Api],
+) -> None:
+    bob = person("bob", Role.VIEWER)
+    changes.set_role(bob, theirs.one, Role.VIEWER)
+    here = {"organization": ours.organization.pk}
+
+    def found(api: Api, **query: int) -> list[str]:
+        return api.names("users/", "username", **query)
+
+    for elsewhere in ({"organization": theirs.organization.pk}, {"project": theirs.one.pk}):
+        assert found(owner, **elsewhere) == []
+        assert found(root, **elsewhere) == ["bob"]
+    assert found(owner, **here) == ["bob", "owner"]
+    # Who has a role in a project sees the roles in it, and not who has one in the whole.
+    changes.set_role(bob, ours.one, Role.VIEWER)
+    single = as_role(Role.ADMIN, ours.one)
+    assert found(single) == ["admin", "bob"]
+    assert found(single, **here, project=ours.one.pk) == ["admin", "bob"]
+    assert found(single, project=ours.two.pk) == []
 
 
 def test_everything_is_in_the_log(owner: Api, root: Api, ours: Place) -> None:
