@@ -95,7 +95,7 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
                 await answer
 
     def _authenticate(self) -> Caller:
-        return authenticate(self._runtime, header(self.scope, b"authorization"))
+        return authenticate(self._runtime, self.scope, header(self.scope, b"authorization"))
 
     def _check_grants(self, caller: Caller) -> None:
         """Raises `NotPermitted` for a key that is not for this."""

@@ -27,9 +27,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 REQUEST_ID: Final = "vinery.request_id"
+# What is known of the caller before the answer starts, as headers for it. A list, because
+# routers hand on copies of the scope.
+OF_CALLER: Final = "vinery.of_caller"
+# The version of OpenAI's API: the only one that there has been.
+_VERSION: Final = (b"openai-version", b"2020-10-01")
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
     b"x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
+    b"openai-organization, openai-version, "
     b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-limit-project-tokens, "
     b"x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
     b"x-ratelimit-remaining-project-tokens, x-ratelimit-reset-requests, "
@@ -55,6 +61,8 @@ class ApiEdge:
             return
         has_started = False
         headers = edge_headers(request_id)
+        of_caller: Headers = []
+        scope[OF_CALLER] = of_caller
         started_at = time.monotonic()
 
         async def send_with_headers(message: Message) -> None:
@@ -63,7 +71,7 @@ class ApiEdge:
                 has_started = True
                 duration_ms = int((time.monotonic() - started_at) * 1000)
                 timing = (b"openai-processing-ms", str(duration_ms).encode())
-                message["headers"] = [*message.get("headers", ()), *headers, timing]
+                message["headers"] = [*message.get("headers", ()), *headers, *of_caller, timing]
             await send(message)
 
         try:
@@ -82,6 +90,7 @@ def edge_headers(request_id: str) -> Headers:
     """What every answer under the URL trees carries."""
     return [
         (b"x-request-id", request_id.encode()),
+        _VERSION,
         (b"access-control-allow-origin", b"*"),
         (b"access-control-expose-headers", _EXPOSED),
     ]

@@ -30,7 +30,7 @@ class UsageOfKey:
         """ASGI. Raises `ServingError`."""
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed(scope["method"], allowed="GET")
-        caller = authenticate(self._runtime, header(scope, b"authorization"))
+        caller = authenticate(self._runtime, scope, header(scope, b"authorization"))
         with as_errors():
             caller.grants.check_scope(KeyScope.USAGE)
             caller.grants.check_address(address_of(scope))

@@ -97,7 +97,8 @@ async def no_response(request: HttpRequest, tree: str, response_id: str) -> Json
 
 def _caller(request: HttpRequest) -> Caller:
     """Raises `ServingError` for who has no key, or none for this place."""
-    caller = authenticate(runtime(), request.headers.get("authorization"))
+    scope = getattr(request, "scope", {})  # requests by WSGI have none
+    caller = authenticate(runtime(), scope, request.headers.get("authorization"))
     with as_errors():
         caller.grants.check_address(request.META.get("REMOTE_ADDR"))
     return caller

@@ -25,7 +25,7 @@ from accounts.models.limits import check_time_zone
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
 from accounts.usage.export import Format, Selection, export
-from accounts.usage.filters import Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Group, Point, Question
 
@@ -68,6 +68,22 @@ class Names(Words):
         super().__init__(child, help_text=f"{what}, with commas between them.")
 
 
+class Statuses(Words):
+    """Several classes of HTTP status."""
+
+    def __init__(self) -> None:
+        names = [*STATUS_CLASSES, NO_STATUS]
+        super().__init__(
+            serializers.ChoiceField(choices=names),
+            help_text=f"Classes of HTTP status, with commas between them: {', '.join(names)} "
+            f"(`{NO_STATUS}`: what was never answered).",
+        )
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        """As filters have them."""
+        return [None if name == NO_STATUS else name for name in super().to_internal_value(data)]
+
+
 class SelectionQuery(Strict):
     """Which usage."""
 
@@ -81,6 +97,7 @@ class SelectionQuery(Strict):
         serializers.ChoiceField(choices=[(each.value, each.label) for each in Outcome]),
         help_text=f"Outcomes, with commas between them: {', '.join(Outcome)}.",
     )
+    status = Statuses()
 
     def get_fields(self) -> Any:
         """With two names, of which one is a word of Python."""
@@ -103,9 +120,7 @@ class SelectionQuery(Strict):
     def wanted(self) -> Filters:
         """What all rows have."""
         values = self.validated_data
-        names = {dimension: f"{dimension}s" for dimension in Dimension}
-        asked = {name: frozenset(values.get(each, ())) for each, name in names.items()}
-        return Filters(**asked)
+        return Filters(**{each.plural: frozenset(values.get(each, ())) for each in Dimension})
 
 
 class UsageQuery(SelectionQuery):
@@ -185,7 +200,8 @@ class GroupBody(Strict):
     """What has the same values in what is grouped by."""
 
     values = serializers.DictField(
-        help_text="By dimension: an id, null for who has none, or a name."
+        help_text="By dimension: an id, null for who has none, or a name; the class of a "
+        "status, such as `4xx`, null for what was never answered."
     )
     names = serializers.DictField(child=serializers.CharField(), help_text="What an id was called.")
     figures = FiguresBody()

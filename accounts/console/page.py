@@ -16,7 +16,7 @@ from accounts.access import Access
 from accounts.console.charts import Span
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
-from accounts.usage.filters import Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Point, Question
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
@@ -102,7 +102,7 @@ class UsagePage(Page):
     def filters(self) -> Filters:
         """By the query's `user=7`, `model=tiny-chat` and so on. What means nothing is left out."""
         wanted = {
-            f"{dimension}s": frozenset(self._asked(dimension))
+            dimension.plural: frozenset(self._asked(dimension))
             for dimension in Dimension
             if dimension.value in self.request.GET
         }
@@ -142,6 +142,9 @@ class UsagePage(Page):
 
     def _asked(self, dimension: Dimension) -> list[Any]:
         texts = self.request.GET.getlist(dimension.value)
+        if dimension is Dimension.STATUS:
+            known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
+            return [None if text == NO_STATUS else text for text in known]
         if dimension not in _TABLES:
             return texts
         ids = [None if text == _NO_ID else int(text) for text in texts if _is_id(text)]
@@ -157,7 +160,7 @@ class UsagePage(Page):
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
         table = _TABLES.get(dimension)
         if table is None:
-            return sorted(map(str, values))
+            return sorted(map(value_of, values))
         rows = self.access.rows(table).filter(pk__in=values - {None})
         known = {row.pk: getattr(row, "name", "") or str(row) for row in rows}
         return [known.get(value, f"number {value}") if value else "nobody" for value in values]

@@ -11,7 +11,11 @@ from accounts.models import RefusedRequest
 from accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
-_DIMENSIONS: Final = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME}
+_DIMENSIONS: Final = frozenset(Dimension) - {
+    Dimension.ENDPOINT,
+    Dimension.OUTCOME,
+    Dimension.STATUS,
+}
 
 
 class Refusals(UsagePage):

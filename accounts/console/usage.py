@@ -26,6 +26,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
 _NOBODY: Final = "(nobody)"
+_UNANSWERED: Final = "(no answer)"
 _NONE: Final = "(none)"  # of what was refused before its model was known
 
 
@@ -100,14 +101,14 @@ class Usage(UsagePage):
         (key,) = group.values
         address = self.address(**{self.by.value: value_of(key)})
         figures = group.figures
-        return Row(_name(group), address, figures, _median(figures), _energy(figures))
+        return Row(_name(self.by, group), address, figures, _median(figures), _energy(figures))
 
     def _drawing(self, groups: Sequence[Group], all_points: tuple[Point, ...]) -> Drawing:
         """The largest in colours, and what is left of the whole as others."""
         unit, value = _MEASURES[self.measure]
         largest = groups[:_MAX_COLOURS]
         series = [
-            Series(_name(group), [value(point.figures) for point in group.points])
+            Series(_name(self.by, group), [value(point.figures) for point in group.points])
             for group in largest
         ]
         if len(groups) > len(largest) or not groups:
@@ -128,19 +129,20 @@ class Usage(UsagePage):
         return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
 
     def _export(self) -> str:
-        """Where the rows behind this page are a file; nowhere for those of nobody."""
+        """Where the rows behind this page are a file; nowhere for those of nobody, for whom
+        the API has no word."""
         query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
         for dimension, values in self.filters.by_dimension().items():
-            if None in values:
+            if None in values and dimension is not Dimension.STATUS:
                 return ""
             query[dimension.value] = ",".join(sorted(map(value_of, values)))
         return f"{reverse('api-usage-export')}?{urlencode(query)}"
 
 
-def _name(group: Group) -> str:
+def _name(by: Dimension, group: Group) -> str:
     (key,), (name,) = group.values, group.names
     if key is None:
-        return _NOBODY
+        return _UNANSWERED if by is Dimension.STATUS else _NOBODY
     return name or str(key) or _NONE
 
 

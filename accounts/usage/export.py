@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
-from django.db.models import Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
 from accounts.models import (
     ApiKey,
@@ -115,7 +115,9 @@ class Selection:
 
 def export(selection: Selection, form: Format) -> Iterator[str]:
     """The text of all rows in order of time, a page at a time. Every line has its end."""
-    pages = _pages(UsageRecord.objects.filter(_wanted(selection)).values("id", *_STORED))
+    # The status's first digit, which roll-ups have: both databases divide without a rest.
+    rows = UsageRecord.objects.alias(status_class=F("http_status") / 100)
+    pages = _pages(rows.filter(_wanted(selection)).values("id", *_STORED))
     return _written(COLUMNS, map(_with_existence, pages), form)
 
 

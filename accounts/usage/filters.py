@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from django.db.models import Q
 
 ANY = Q()
 NOTHING = Q(pk__in=())
+
+STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
+NO_STATUS: Final = "none"
+"""What those who ask write for requests that were never answered."""
+
+Key = int | str | None
+"""Of a dimension: an id, a name or a class of status; None for who or what has none."""
+Values = frozenset[int | None] | frozenset[str] | frozenset[str | None]
 
 
 class Dimension(StrEnum):
@@ -23,11 +32,27 @@ class Dimension(StrEnum):
     MODEL = "model"
     ENDPOINT = "endpoint"
     OUTCOME = "outcome"
+    STATUS = "status"
 
     @property
     def column(self) -> str:
-        """In usage rows and in slices."""
+        """In slices, and in usage rows; these have no class of status until it is computed."""
+        if self is Dimension.STATUS:
+            return "status_class"
         return f"{self}_id" if self in _NAMES else self.value
+
+    @property
+    def plural(self) -> str:
+        """Its field of `Filters`."""
+        return "statuses" if self is Dimension.STATUS else f"{self}s"
+
+    def told(self, stored: Key) -> Key:
+        """What stands for a column's value outside of the tables: `4xx` for 4."""
+        return f"{stored}xx" if self is Dimension.STATUS and stored is not None else stored
+
+    def stored(self, told: Key) -> Key:
+        """The column's value again."""
+        return int(str(told)[0]) if self is Dimension.STATUS and told is not None else told
 
     @property
     def name_column(self) -> str | None:
@@ -45,7 +70,8 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All of these must hold; what is empty holds always. None is who has no key."""
+    """All of these must hold; what is empty holds always. None is who has no key, and what
+    has no status."""
 
     keys: frozenset[int | None] = frozenset()
     users: frozenset[int | None] = frozenset()
@@ -54,10 +80,11 @@ class Filters:
     models: frozenset[str] = frozenset()
     endpoints: frozenset[str] = frozenset()
     outcomes: frozenset[str] = frozenset()
+    statuses: frozenset[str | None] = frozenset()
 
-    def by_dimension(self) -> dict[Dimension, frozenset[int | None] | frozenset[str]]:
+    def by_dimension(self) -> dict[Dimension, Values]:
         """Those that are not empty."""
-        wanted: dict[Dimension, frozenset[int | None] | frozenset[str]] = {
+        wanted: dict[Dimension, Values] = {
             Dimension.KEY: self.keys,
             Dimension.USER: self.users,
             Dimension.PROJECT: self.projects,
@@ -65,6 +92,7 @@ class Filters:
             Dimension.MODEL: self.models,
             Dimension.ENDPOINT: self.endpoints,
             Dimension.OUTCOME: self.outcomes,
+            Dimension.STATUS: self.statuses,
         }
         return {dimension: values for dimension, values in wanted.items() if values}
 
@@ -107,8 +135,8 @@ def columns_of(filters: Filters, visible: Visible | None) -> frozenset[str]:
     return frozenset(dimension.column for dimension in looked_at)
 
 
-def among(dimension: Dimension, values: frozenset[int | None] | frozenset[str]) -> Q:
+def among(dimension: Dimension, values: Values) -> Q:
     """That a row's value is one of these, where None is one like others."""
-    known = {value for value in values if value is not None}
+    known = {dimension.stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
     return condition | Q(**{dimension.column: None}) if None in values else condition

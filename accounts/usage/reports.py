@@ -38,6 +38,7 @@ from accounts.usage.filters import (
     NOTHING,
     Dimension,
     Filters,
+    Key,
     Visible,
     among,
     columns_of,
@@ -47,9 +48,6 @@ from accounts.usage.grains import Grain, coarsest
 from accounts.usage.histogram import Latency, Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
 from accounts.usage.rollups import GRAINS, LEVELS, SUMS
-
-Key = int | str | None
-"""Of a dimension: an id, None for who has none, or a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +215,7 @@ def _names(
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     """The name that each value had last."""
     if dimension.name_column is None:
-        return {value: str(value) for value in values}
+        return {value: "" if value is None else str(value) for value in values}
     column = dimension.column
     slices = UsageSlice.objects.filter(grain=Grain.KEY, **{f"{column}__in": values - {None}})
     latest = slices.values(column).annotate(latest=Max("id")).values("latest")
@@ -317,8 +315,9 @@ class _Reader:
                 slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
                 for row in _rows(reading, slices, columns, with_latencies):
                     *values, piece, joined = row[: len(by) + 2]
+                    told = tuple(map(Dimension.told, by, values))
                     for point, sign in reading.targets(piece):
-                        cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
+                        cells[told, point].add(row[len(by) + 2 :], joined, sign)
         return cells
 
     def points(

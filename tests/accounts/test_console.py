@@ -268,6 +268,34 @@ def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) ->
     assert [row["request_id"] for row in rows] == ["r1"]
 
 
+@pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
+def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -> None:
+    store(
+        used(alice, "r1"),
+        used(alice, "r2", http_status=404),
+        used(alice, "r3", outcome=Outcome.FAILED, http_status=None),
+    )
+    client = signed_in(alice)
+
+    grouped = page(client, "/console/usage/?by=status&period=1h")
+    told = {"4xx": "4xx", "none": "(no answer)"}[status]
+    led_to = unescape(
+        re.search(rf'<a href="([^"]*status={status})">{re.escape(told)}</a>', grouped)[1]  # type: ignore[index]
+    )
+    alone = page(client, led_to)
+    address = unescape(re.search(r'href="(/api/usage/export.*?)"', alone)[1])  # type: ignore[index]
+    pieces = async_to_sync(_all_of)(client.get(address))
+
+    rows = list(csv.DictReader(io.StringIO(pieces)))
+    assert [row["request_id"] for row in rows] == [request_id]
+
+
+def test_a_status_that_means_nothing_is_left_out(alice: User) -> None:
+    store(used(alice, "r1"))
+
+    assert tile(page(signed_in(alice), "/console/?status=fine"), "requests") == "1"
+
+
 async def _all_of(response: Any) -> str:
     return b"".join([piece async for piece in response.streaming_content]).decode()
 

@@ -18,7 +18,8 @@ from accounts.keys import NewKey
 from accounts.models import User
 from accounts.usage import export as export_module
 from accounts.usage.export import COLUMNS, Format, Selection, export
-from accounts.usage.filters import Filters, Visible
+from accounts.usage.filters import Dimension, Filters, Visible
+from accounts.usage.reports import Question, groups
 from accounts.usage.store import store_settlements
 
 
@@ -96,6 +97,40 @@ def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
     assert num(visible=Visible(users=frozenset({7}))) == 6
     assert num(visible=Visible(users=frozenset({8}))) == 0
     assert num(visible=Visible()) == 0
+
+
+@pytest.mark.django_db
+def test_an_export_has_the_rows_that_reports_count_by_status() -> None:
+    statuses = [200, 200, 400, 429, 499, 500, None]
+    store_settlements(
+        [
+            settlement(f"r{at}", admission=admission(f"r{at}"), http_status=status)
+            for at, status in enumerate(statuses)
+        ]
+    )
+    question = Question(since=NOON, until=NOON + timedelta(hours=1), visible=None)
+
+    counted = {
+        group.values: group.figures.num_requests
+        for group in groups(question, [Dimension.STATUS]).groups
+    }
+    exported = {
+        (name,): [
+            row["http_status"]
+            for row in json_rows(
+                Selection(visible=None, filters=Filters(statuses=frozenset({name})))
+            )
+        ]
+        for name in ("2xx", "4xx", "5xx", None)
+    }
+
+    assert exported == {
+        ("2xx",): [200, 200],
+        ("4xx",): [400, 429, 499],
+        ("5xx",): [500],
+        (None,): [None],
+    }
+    assert counted == {name: len(rows) for name, rows in exported.items()}
 
 
 @pytest.mark.django_db

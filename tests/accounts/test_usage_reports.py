@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, admission, settlement
 
-from accounts.models import HourRollup, MinuteRollup, UsageRecord
+from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from accounts.usage import retention
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.filters import Dimension, Filters, Visible
+from accounts.usage.grains import Grain
 from accounts.usage.histogram import RELATIVE_ERROR
 from accounts.usage.periods import Granularity, TooManyPoints
 from accounts.usage.reports import Question, groups, series, totals
@@ -45,16 +46,17 @@ def day(**changes: Any) -> Question:
 
 ids = st.sampled_from([1, 2, None])
 requests = st.builds(
-    lambda number, offset_s, outcome, **changes: request(
+    lambda number, offset_s, outcome, failed_with, **changes: request(
         f"r{number}",
         started_at=NOON + timedelta(seconds=offset_s),
         outcome=outcome,
-        http_status=200 if outcome is Outcome.OK else 500,
+        http_status=200 if outcome is Outcome.OK else failed_with,
         **changes,
     ),
     number=st.integers(0, 60),
     offset_s=st.integers(-40 * 86_400, 5 * 86_400),
     outcome=st.sampled_from([Outcome.OK, Outcome.FAILED]),
+    failed_with=st.sampled_from([404, 499, 500, None]),
     key_id=ids,
     user_id=ids,
     project_id=ids,
@@ -81,6 +83,7 @@ questions = st.builds(
         projects=st.frozensets(ids, max_size=1),
         models=st.frozensets(st.sampled_from(["a", "b"]), max_size=1),
         outcomes=st.frozensets(st.sampled_from(["ok", "failed"]), max_size=1),
+        statuses=st.frozensets(st.sampled_from(["2xx", "4xx", None]), max_size=2),
     ),
     visible=st.none()
     | st.builds(Visible, keys=some_ids, users=some_ids, projects=some_ids, organizations=some_ids),
@@ -127,18 +130,24 @@ def rows_of(question: Question, since: datetime, until: datetime) -> list[UsageR
 
 def is_meant(row: UsageRecord, filters: Filters) -> bool:
     wanted = filters.by_dimension()
-    return all(getattr(row, each.column) in values for each, values in wanted.items())
+    return all(value_of(row, each) in values for each, values in wanted.items())
 
 
 def is_visible(row: UsageRecord, visible: Visible | None) -> bool:
     if visible is None:
         return True
     theirs = visible.by_dimension()
-    return any(getattr(row, each.column) in values for each, values in theirs.items())
+    return any(value_of(row, each) in values for each, values in theirs.items())
 
 
 def values_of(row: UsageRecord, by: Sequence[Dimension]) -> tuple[Any, ...]:
-    return tuple(getattr(row, dimension.column) for dimension in by)
+    return tuple(value_of(row, dimension) for dimension in by)
+
+
+def value_of(row: UsageRecord, dimension: Dimension) -> Any:
+    if dimension is Dimension.STATUS:
+        return None if row.http_status is None else f"{str(row.http_status)[0]}xx"
+    return getattr(row, dimension.column)
 
 
 def check(figures: Any, rows: list[UsageRecord]) -> None:
@@ -195,6 +204,40 @@ def test_a_group_has_the_name_that_its_id_had_last() -> None:
         ((4,), ("new",)),
         ((None,), ("",)),
     ]
+
+
+@pytest.mark.django_db
+def test_classes_of_status_have_names_and_what_was_never_answered_has_none() -> None:
+    statuses = [200, 400, 429, 429, None]
+    store_settlements([request(f"r{at}", http_status=each) for at, each in enumerate(statuses)])
+
+    found = groups(day(), [Dimension.STATUS])
+
+    assert [(group.values, group.names, group.figures.num_requests) for group in found.groups] == [
+        (("4xx",), ("4xx",), 3),
+        (("2xx",), ("2xx",), 1),
+        ((None,), ("",), 1),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_month_of_statuses_is_read_from_a_coarse_grain_of_days(
+    django_assert_num_queries: Any,
+) -> None:
+    store_settlements([request("r1", http_status=404), request("r2")])
+    UsageRecord.objects.all().delete()
+    MinuteRollup.objects.all().delete()
+    HourRollup.objects.all().delete()
+    DayRollup.objects.exclude(slice__grain=Grain.OUTCOME).delete()
+    month = day(
+        since=NOON - timedelta(days=20, hours=12), filters=Filters(statuses=frozenset({"4xx"}))
+    )
+
+    # Two for what is kept, one for the sizes and one for the sums.
+    with django_assert_num_queries(4):
+        (group,) = groups(month, [Dimension.STATUS]).groups
+
+    assert (group.values, group.figures.num_requests) == (("4xx",), 1)
 
 
 @pytest.mark.django_db

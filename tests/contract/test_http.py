@@ -225,7 +225,38 @@ def test_every_answer_may_be_read_by_a_browser(running: Running, raw: httpx.Clie
 
     for answer in answers:
         assert answer.headers["access-control-allow-origin"] == "*"
-        assert "x-request-id" in answer.headers["access-control-expose-headers"]
+        exposed = answer.headers["access-control-expose-headers"].split(", ")
+        assert {"x-request-id", "openai-version", "openai-organization"} <= set(exposed)
+
+
+def test_every_answer_has_the_headers_of_openai_and_names_the_organisation_of_the_key(
+    running: Running, raw: httpx.Client, tree: str
+) -> None:
+    mine = raw.get(f"/{tree}/usage/me")
+    known = [
+        mine,
+        raw.post(f"/{tree}/chat/completions", json=CHAT),
+        raw.post(f"/{tree}/chat/completions", json={**CHAT, "stream": True}),
+        raw.post(f"/{tree}/chat/completions", json={}),
+        raw.post(f"/{tree}/tokenize", json={"model": MODEL, "prompt": "Hello"}),
+        raw.get(f"/{tree}/models"),
+        raw.get(f"/{tree}/models/{MODEL}"),
+        raw.get(f"/{tree}/models/nothing"),
+    ]
+    unknown = [
+        raw.get(f"/{tree}/nothing"),
+        raw.request("OPTIONS", f"/{tree}/chat/completions"),
+        httpx.get(f"{running.base_url}/{tree}/models"),
+        httpx.post(f"{running.base_url}/{tree}/chat/completions", json=CHAT),
+    ]
+
+    organization = mine.json()["organization"]["name"]
+    assert organization
+    for answer in known + unknown:
+        named = [organization] if answer in known else []
+        assert answer.headers.get_list("openai-organization") == named
+        assert answer.headers.get_list("openai-version") == ["2020-10-01"]
+        assert answer.headers["x-request-id"]
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

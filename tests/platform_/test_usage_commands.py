@@ -23,14 +23,15 @@ from datetime import UTC, datetime, timedelta
 from accounts.usage.entries import Admission, Outcome, Settlement
 from accounts.usage.store import store_settlements
 
-def settlement(number, model, output, age):
+def settlement(number, model, output, age, status=200):
     admission = Admission(
         request_id=f"r{number}", user_id=7, username="alice", key_id=4, key_name="=laptop",
         model=model, endpoint="chat/completions", dialect="v1", is_streamed=True,
         started_at=datetime.now(UTC) - age,
     )
     return Settlement(
-        admission=admission, outcome=Outcome.OK, http_status=200, num_prompt_tokens=1000,
+        admission=admission, outcome=Outcome.OK if status else Outcome.FAILED,
+        http_status=status, num_prompt_tokens=1000,
         num_output_tokens=output, first_token_ms=10.0, total_ms=100.0,
     )
 
@@ -38,14 +39,14 @@ store_settlements([
     settlement(1, "small", 5, timedelta(minutes=30)),
     settlement(2, "large", 20, timedelta(minutes=20)),
     settlement(3, "large", 30, timedelta(minutes=10)),
-    settlement(4, "old", 1, timedelta(days=3)),
+    settlement(4, "old", 1, timedelta(days=3), status=None),
 ])
 """
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with four requests, one of them three days old."""
+    """A home with four requests, one of them three days old and never answered."""
     home = tmp_path_factory.mktemp("usage") / "home"
     told = scripts.vinery("prepare", environment=stores.environment_of(home))
     assert told.returncode == 0, told.stderr
@@ -96,9 +97,23 @@ def test_usage_is_shown_for_what_is_chosen(vinery: Vinery) -> None:
     assert [cells(line)[0] for line in told.stdout.splitlines()] == ["MODEL", "small"]
 
 
+def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
+    last = ("--last", "7d")
+
+    shown = vinery("usage", "show", "--by", "status", *last)
+    unanswered = vinery("usage", "show", "--by", "model", "--status", "none", *last)
+    answered = vinery("usage", "export", "--status", "2xx", "--status", "4xx", *last)
+
+    assert [cells(line)[:2] for line in shown.stdout.splitlines()[1:]] == [["2xx", "3"], ["-", "1"]]
+    assert [cells(line)[:2] for line in unanswered.stdout.splitlines()[1:]] == [["old", "1"]]
+    rows = list(csv.DictReader(answered.stdout.splitlines()))
+    assert [row["http_status"] for row in rows] == ["200", "200", "200"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--status", "404"), "invalid choice"),
         (("--from", "tomorrow"), "is not a time like"),
         (("--time-zone", "Mars/Base"), "is no time zone like"),
         (("--last", "30d", "--granularity", "minute"), "coarser granularity"),

@@ -184,6 +184,21 @@ def test_a_folder_that_cannot_be_loaded_shows_why(platform: Running, tmp_path: P
     vinery(platform, "model", "remove", "broken")
 
 
+def test_an_organisation_whose_name_no_header_can_hold_is_named_in_answers(
+    platform: Running,
+) -> None:
+    vinery(platform, "organization", "create", "Größe")
+    vinery(platform, "project", "create", "header", "--organization", "Größe")
+    made = vinery(platform, "key", "create", "--name", "header", "--project", "Größe/header")
+
+    answer = httpx.get(
+        f"{platform.base_url}/v1/models", headers={"authorization": f"Bearer {secret_in(made)}"}
+    )
+
+    assert answer.status_code == 200
+    assert answer.headers["openai-organization"] == "Gr%C3%B6%C3%9Fe"
+
+
 def test_a_created_key_works_and_a_revoked_one_stops(platform: Running) -> None:
     made = vinery(platform, "key", "create", "--name", "laptop")
     key = secret_in(made)

@@ -90,4 +90,5 @@ def test_without_keys_everybody_on_this_machine_may_call(tmp_path: Path) -> None
 
         assert answer.choices[0].message.content == COUNT
         assert bare.status_code == 200
+        assert "openai-organization" not in bare.headers
         until(lambda: outcomes(running) == {"ok": 2})

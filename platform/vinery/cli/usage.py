@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from accounts.usage.reports import Figures, Question
 
 # As in `accounts.usage.filters`, which needs Django.
-_DIMENSIONS = ("key", "user", "project", "organization", "model", "endpoint", "outcome")
+_DIMENSIONS = ("key", "user", "project", "organization", "model", "endpoint", "outcome", "status")
+_STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
 _SUMS = ("requests", "tokens", "errors")
 _HEADS = (
     "REQUESTS",
@@ -141,6 +142,12 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
         )
+    parser.add_argument(
+        "--status",
+        action="append",
+        choices=_STATUSES,
+        help="only with an HTTP status like this; none: what was never answered",
+    )
 
 
 def _moment(text: str) -> datetime:
@@ -173,7 +180,7 @@ def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime
 
 def _filters(arguments: argparse.Namespace) -> Filters:
     from accounts.usage.entries import Outcome
-    from accounts.usage.filters import Filters
+    from accounts.usage.filters import NO_STATUS, Filters
 
     for name in arguments.outcome or ():
         if name not in list(Outcome):
@@ -186,6 +193,7 @@ def _filters(arguments: argparse.Namespace) -> Filters:
         models=frozenset(arguments.model or ()),
         endpoints=frozenset(arguments.endpoint or ()),
         outcomes=frozenset(arguments.outcome or ()),
+        statuses=frozenset(None if name == NO_STATUS else name for name in arguments.status or ()),
     )
 
 

@@ -44,7 +44,7 @@ def books(ours: Place, theirs: Place, viewer: Api) -> None:
         [
             row("a", ours, ours.one),
             row("b", ours, ours.one, NOON + hour, model="other", user_id=me.pk),
-            row("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED),
+            row("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED, http_status=500),
             row("d", theirs, theirs.one),
         ]
     )
@@ -75,6 +75,9 @@ def test_usage_is_grouped_by_anything(viewer: Api, ours: Place, books: None) -> 
     assert groups("organization") == {(ours.organization.pk,): 3}
     assert groups("model") == {("reference-chat",): 2, ("other",): 1}
     assert groups("outcome") == {("ok",): 2, ("failed",): 1}
+    assert groups("status") == {("2xx",): 2, ("5xx",): 1}
+    assert groups("status", status="4xx,5xx") == {("5xx",): 1}
+    assert groups("status", status="none") == {}
     assert groups("user") == {(None,): 2, (me,): 1}
     assert groups("key") == {(None,): 3}
     assert groups("endpoint") == {("chat/completions",): 3}
@@ -118,6 +121,8 @@ def test_usage_is_told_over_time(viewer: Api, books: None) -> None:
         ({"key": "nine"}, "key"),
         ({"key": "1,,2"}, "key"),
         ({"outcome": "fine"}, "outcome"),
+        ({"status": "404"}, "status"),
+        ({"status": "4xx,"}, "status"),
         ({"granularity": "year"}, "granularity"),
         ({"granularity": "minute", "from": "2025-01-01T00:00Z"}, "granularity"),
         ({"time_zone": "Mars"}, "time_zone"),
@@ -132,6 +137,16 @@ def test_a_question_that_makes_no_sense_is_refused_by_name(
     viewer: Api, query: dict[str, Any], param: str
 ) -> None:
     assert viewer.refusal("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
+
+
+def test_what_was_never_answered_has_no_status(viewer: Api, ours: Place) -> None:
+    killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
+    store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
+
+    (group,) = viewer.get("usage/", group_by="status", status="none", **PERIOD)["groups"]
+
+    assert (group["values"], group["names"]) == ({"status": None}, {"status": ""})
+    assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
 
 
 def test_a_key_with_the_usage_scope_reads_usage_of_its_project(

@@ -1,0 +1,42 @@
+"""The organisation's name as a header of answers: any name makes one that can be sent."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import h11
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.callers import organization_headers
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Acme & Sons (2)", b"Acme & Sons (2)"),
+        (" acme ", b"acme"),
+        ("Größe", b"Gr%C3%B6%C3%9Fe"),
+        ("50 % more", b"50 %25 more"),
+        ("a\r\nset-cookie: b", b"a%0D%0Aset-cookie: b"),
+    ],
+)
+def test_what_a_header_cannot_hold_is_percent_encoded(name: str, value: bytes) -> None:
+    assert organization_headers(name) == ((b"openai-organization", value),)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_without_a_name_there_is_no_header(name: str) -> None:
+    assert organization_headers(name) == ()
+
+
+@given(names)
+def test_every_name_can_be_sent_and_read_again(name: str) -> None:
+    answer = h11.Response(status_code=200, headers=list(organization_headers(name)))
+
+    told = [value.decode() for _, value in answer.headers]
+    assert all(value.isascii() and value.isprintable() for value in told)
+    assert list(map(unquote, told)) == [name.strip()] * bool(name.strip())
