@@ -220,6 +220,28 @@ def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     assert "root is the last administrator" in told.err
 
 
+def test_a_user_is_removed_with_their_keys(vinery_: Vinery, search: Project) -> None:
+    vinery_("key", "create", "--name", "x", "--user", "alice")
+
+    assert vinery_("user", "remove", "alice").out == "Removed: alice.\n"
+
+    assert not User.objects.exists()
+    assert not ApiKey.objects.exists()
+
+
+def test_the_last_administrator_and_the_last_owner_are_not_removed(
+    vinery_: Vinery, search: Project
+) -> None:
+    User.objects.create_superuser("root")
+    vinery_("user", "role", "alice", "owner", "--organization", "acme")
+
+    for name, why in (("root", "the last administrator"), ("alice", "the last owner of acme")):
+        told = vinery_("user", "remove", name)
+        assert (told.status, told.out) == (1, "")
+        assert f"{name} is {why}" in told.err
+    assert User.objects.count() == 2
+
+
 @pytest.mark.parametrize("had_one", [True, False])
 def test_a_lost_phone_is_no_locked_door(
     vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
@@ -240,7 +262,9 @@ def test_a_lost_phone_is_no_locked_door(
     assert told_of.exists() is had_one
 
 
-@pytest.mark.parametrize("action", ["deactivate", "activate", "password", "second-factor-off"])
+@pytest.mark.parametrize(
+    "action", ["deactivate", "activate", "remove", "password", "second-factor-off"]
+)
 def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err
@@ -270,6 +294,23 @@ def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     vinery_("organization", "activate", "Acme")
     assert Organization.objects.get().is_active
     assert "Acme" in vinery_("organization", "list").out
+
+
+def test_places_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
+    key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
+    vinery_("key", "revoke", str(key.pk))
+
+    told = vinery_("project", "remove", "acme/search")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme / search has keys")
+    told = vinery_("organization", "remove", "acme")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme has projects")
+
+    key.delete()
+    assert vinery_("project", "remove", "acme/search").out == "Removed: acme / search.\n"
+    assert vinery_("organization", "remove", "acme").out == "Removed: acme.\n"
+    assert not Organization.objects.exists()
 
 
 def test_a_name_that_another_project_has_is_refused_in_a_line(
