@@ -15,6 +15,7 @@ from usage_builders import admission, settlement
 
 import vinery.cli
 from accounts import changes
+from accounts.actors import Actor, acting_as
 from accounts.audit import verify
 from accounts.keys import find_key
 from accounts.models import (
@@ -557,6 +558,38 @@ def test_all_of_it_is_in_the_log_with_the_name_of_whoever_ran_it(
     (row,) = vinery_("audit", "list", "--search", "other", "--json").rows
     assert (row["action"], row["target"]) == ("organization.create", "other")
     assert vinery_("audit", "list", "--num", "1").out.count("\n") == 2
+
+
+def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> None:
+    alice = User.objects.get()
+    with acting_as(Actor(alice.pk, "key ci of alice")):
+        other = changes.add(Organization(name="other"))
+    with acting_as(Actor(None, "gone")):
+        changes.change(other, name="another")
+
+    def numbers(*words: str) -> list[int]:
+        told = vinery_("audit", "list", "--json", *words)
+        assert told.status == 0, told.err
+        return [row["number"] for row in told.rows]
+
+    newest = AuditEntry.objects.latest("number")
+    made, changed = newest.number - 1, newest.number
+    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
+    assert numbers("--actor", "gone") == [changed]
+    assert numbers("--actor", "nobody") == []
+    assert numbers("--action", "organization.update") == [changed]
+    assert numbers("--target", f"organization:{other.pk}") == [changed, made]
+    assert numbers("--target", "organization", "--actor", "alice") == [made]
+    assert numbers("--organization", "another") == [changed, made]
+    since, until = newest.created_at.isoformat(), made_at(made).isoformat()
+    assert changed in numbers("--from", since)
+    assert made not in numbers("--to", until)
+    assert numbers("--to", "1999-01-01") == []
+    assert made in numbers("--last", "1d")
+
+
+def made_at(number: int) -> datetime:
+    return AuditEntry.objects.get(number=number).created_at
 
 
 def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:
