@@ -5,7 +5,7 @@
     admin    also manages projects, all keys, service accounts, and the limits below their own
              place: of the projects, keys and users of an organisation, of the keys of a project
     owner    also members, and the organisation itself
-    superuser  everything
+    superuser  everything; and nobody else removes people and organisations
 
 A limit binds those whom it is set for, so it is set from above: that of an organisation by
 a superuser, that of a project by an admin of its organisation. So is what a project keeps of
@@ -65,6 +65,7 @@ class Action(StrEnum):
     MANAGE = "manage"  # make, change, remove
     STOP = "stop"  # pause or revoke a key
     SWITCH = "switch"  # activate or deactivate an organisation
+    REMOVE = "remove"  # remove an organisation or a user; the rest goes with MANAGE
     CAPTURE = "capture"  # say what a project keeps of its requests' texts
 
 
@@ -291,6 +292,8 @@ class Access:
                 return self._leads(Role.ADMIN, row.organization_id, row.pk)
             case Membership():
                 return self._leads(Role.OWNER, row.organization_id, row.project_id)
+            case User() if action is Action.REMOVE:
+                return False  # an owner deactivates them: what they have elsewhere stays
             case User():
                 least = Role.ADMIN if row.is_service else Role.OWNER
                 return self._leads_person(least, row)

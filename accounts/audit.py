@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from ipaddress import ip_address
+from itertools import product
 from typing import Any, Final, TypeVar
 
 from django.db import connection, models, transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from accounts.actors import Actor, current_actor
@@ -51,6 +53,8 @@ _HASHED: Final = (
     *("number", "created_at", "actor_id", "actor", "ip", "action", "organization_id"),
     *("target_kind", "target_id", "target", "before", "after", "previous_hash"),
 )
+
+_VALUES: Final = ("before", "after")
 
 _WIDTHS: Final = {
     field.name: field.max_length
@@ -150,10 +154,21 @@ def hash_of(entry: AuditEntry) -> str:
 
 
 def search(entries: EntriesT, text: str) -> EntriesT:
-    """The entries with the text in who, what or what to."""
+    """The entries with the text in who, what, what to, or what was before or after."""
     in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
-    found = in_words | Q(target_id=text)
-    return entries.filter(found | Q(ip=text) if _is_ip(text) else found)
+    found = in_words | Q(target_id=text) | _in_values(text)
+    told = {f"{name}_told": Cast(name, models.TextField()) for name in _VALUES}
+    rows = entries.alias(**told)
+    return rows.filter(found | Q(ip=text) if _is_ip(text) else found)
+
+
+def _in_values(text: str) -> Q:
+    """As databases write JSON: SQLite has letters beyond ASCII escaped, PostgreSQL has not."""
+    written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
+    found = Q()
+    for name, part in product(_VALUES, sorted(written)):
+        found |= Q(**{f"{name}_told__icontains": part})
+    return found
 
 
 # -- Verifying

@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, UniqueConstraint
 
 from accounts import audit
+from accounts.actors import current_actor
 from accounts.captures import keeping
 from accounts.models import (
     ApiKey,
@@ -84,9 +85,12 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 def remove(row: Model) -> None:
     """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits. What a
-    project has kept of its requests goes with it, too."""
+    project has kept of its requests goes with it, too. Books have no foreign keys, and stay.
+
+    Raises `ValidationError` for one that others need.
+    """
     with audit.writing():
-        _check_leaves_an_owner(row)
+        _check_may_go(row)
         owned = list(_owned_by(row))
         limits = list(_limits_of([row, *owned]))
         for each in (*limits, *owned, row):
@@ -229,6 +233,26 @@ def _check_endpoints(endpoints: Iterable[str]) -> None:
             )
 
 
+def _check_may_go(row: Model) -> None:
+    """Raises `ValidationError` for a row that has to stay."""
+    match row:
+        case Organization() if row.projects.exists():
+            raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
+        case Project() if row.api_keys.exists():
+            raise ValidationError(
+                f"{row} has keys, of which revoked ones count, too: delete them in the admin "
+                "first, or deactivate the project."
+            )
+        case User():
+            if row.pk == current_actor().user_id:
+                raise ValidationError("You cannot remove yourself. Ask another administrator.")
+            _check_is_not_the_last_superuser(row)
+            for membership in row.memberships.select_related("user", "organization"):
+                _check_leaves_an_owner(membership)
+        case Membership():
+            _check_leaves_an_owner(row)
+
+
 def _check_leaves_an_owner(row: Model) -> None:
     """Raises `ValidationError` where an organisation would be left to nobody."""
     if not isinstance(row, Membership) or row.project_id or row.role != Role.OWNER:
@@ -245,7 +269,12 @@ def _check_leaves_an_owner(row: Model) -> None:
 def _check_leaves_a_superuser(user: User, stored: User) -> None:
     """Raises `ValidationError` where nobody could manage the platform any more."""
     was = stored.is_superuser and stored.is_active
-    if not was or (user.is_superuser and user.is_active):
+    if was and not (user.is_superuser and user.is_active):
+        _check_is_not_the_last_superuser(stored)
+
+
+def _check_is_not_the_last_superuser(user: User) -> None:
+    if not (user.is_superuser and user.is_active):
         return
     if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
         raise ValidationError({"is_active": f"{user} is the last administrator: name another."})

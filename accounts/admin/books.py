@@ -40,7 +40,7 @@ class AuditEntryAdmin(ReadOnly):
     list_display = ["number", "created_at", "actor", "action", "target", "changed", "ip"]
     list_filter = ["target_kind", "created_at"]
     search_fields = ["actor", "action", "target"]
-    search_help_text = "A part of who, what or what to; or an address."
+    search_help_text = "A part of who, what, what to, or what was before or after; or an address."
     ordering = ["-number"]
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER

@@ -22,6 +22,7 @@ from accounts.models import (
     ApiKey,
     Limit,
     LimitScope,
+    Membership,
     Organization,
     Project,
     Role,
@@ -105,25 +106,41 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_told: bool, mail: bo
         with transaction.atomic():
             alert.save(force_insert=True)
             if is_told:
-                people = people_for(alert.organization_id) if mail else ()
+                people = people_for(owner, alert.organization_id) if mail else ()
                 deliveries.owe(alert, alert.organization_id, people, now)
     except IntegrityError:
         return None
     return alert
 
 
-def people_for(organization_id: int | None) -> models.QuerySet[User]:
-    """Who is told by e-mail: those who lead the organisation, or the platform."""
-    leads = Q(is_superuser=True)
-    if organization_id is not None:
-        roles = (Role.OWNER, Role.ADMIN)
-        leaders = User.objects.filter(
-            memberships__organization_id=organization_id,
-            memberships__project=None,
-            memberships__role__in=roles,
-        )
-        leads = Q(pk__in=leaders.values("pk"))
-    return User.objects.filter(leads, is_active=True).exclude(email="")
+def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
+    """Who is told by e-mail: whom the quota binds, and those who lead the organisation. Where
+    there is none, or not one alone, those who lead the platform."""
+    leaders = (
+        Q(is_superuser=True)
+        if organization_id is None
+        else _lead(Q(organization_id=organization_id, project=None))
+    )
+    return User.objects.filter(_bound_by(owner) | leaders, is_active=True).exclude(email="")
+
+
+def _bound_by(owner: models.Model | None) -> Q:
+    """A program reads no mail: for a service account those are told who lead it."""
+    match owner:
+        case ApiKey():
+            holder = Q(pk=owner.owner_id, is_service=False)
+            return holder | _lead(Q(project_id=owner.project_id))
+        case User():
+            return Q(pk=owner.pk, is_service=False)
+        case Project():
+            return _lead(Q(project_id=owner.pk))
+    return Q(pk__in=())
+
+
+def _lead(place: Q) -> Q:
+    """Has such a role there."""
+    leading = Membership.objects.filter(place, role__in=(Role.OWNER, Role.ADMIN)).order_by()
+    return Q(pk__in=leading.values("user_id"))
 
 
 def _owner_of(limit: Limit) -> models.Model | None:

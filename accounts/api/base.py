@@ -117,9 +117,11 @@ class Changes(Rows):
 class Removes(Rows):
     """And removed."""
 
+    removal: ClassVar[Action] = Action.MANAGE
+
     def destroy(self, request: Request, pk: str) -> Response:
         """Remove it."""
         row = self.get_object()
-        self.require(Action.MANAGE, row)
+        self.require(self.removal, row)
         changes.remove(row)
         return Response(status=204)

@@ -96,7 +96,9 @@ class AuditFilters(Dated):
     action = text_filter("Exactly this act, such as key.revoke.")
     target_kind = text_filter("What was acted on, such as key.")
     target_id = text_filter("Which one was acted on.")
-    search = text_filter("A part of who, what or what to; or an address.")
+    search = text_filter(
+        "A part of who, what, what to, or what was before or after; or an address."
+    )
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
         """As people remember."""

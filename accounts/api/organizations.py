@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from accounts import changes
 from accounts.access import Action
-from accounts.api.base import Changes, Makes
+from accounts.api.base import Changes, Makes, Removes
 from accounts.api.wire import Filters, Nothing, StrictModel, id_filter, switch_filter, text_filter
 from accounts.captures.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from accounts.models import Organization, Project
@@ -62,7 +62,7 @@ class OrganizationFilters(Filters):
     is_active = switch_filter("Only active or inactive ones.")
 
 
-class Switches(Makes, Changes):
+class Switches(Makes, Changes, Removes):
     """And activated and deactivated: keys of what is inactive open no door."""
 
     switch: ClassVar[Action] = Action.MANAGE
@@ -88,7 +88,7 @@ class Switches(Makes, Changes):
 
 class Organizations(Switches):
     """Companies or teams. What is in one is seen by its members alone. Administrators of the
-    platform make and switch them; owners rename theirs."""
+    platform make, switch and remove them; owners rename theirs. One that has projects stays."""
 
     model = Organization
     serializer_class = OrganizationBody
@@ -96,6 +96,7 @@ class Organizations(Switches):
     ordering = ("name",)
     words = ("an organisation", "organisations")
     switch = Action.SWITCH
+    removal = Action.REMOVE
 
 
 class ProjectBody(StrictModel):
@@ -145,7 +146,8 @@ class ProjectFilters(Filters):
 
 
 class Projects(Switches):
-    """What keys are made for, and what is counted together."""
+    """What keys are made for, and what is counted together. One that has keys stays, even when
+    they are revoked."""
 
     model = Project
     serializer_class = ProjectBody

@@ -135,13 +135,15 @@ class MeBody(UserBody):
 
 class Users(Switches):
     """People and service accounts. Owners of an organisation manage the people who are in
-    theirs alone, admins its service accounts."""
+    theirs alone, admins its service accounts. Only administrators of the platform remove them:
+    their keys, roles and limits go with them, and what they have used stays."""
 
     model = User
     serializer_class = UserBody
     filters = UserFilters
     ordering = ("username",)
     words = ("a user", "users")
+    removal = Action.REMOVE
 
     @extend_schema(request=NewUserBody, responses={201: UserBody})
     def create(self, request: Request) -> Response:

@@ -197,6 +197,12 @@ def test_only_superusers_switch_an_organisation(world: World) -> None:
     assert allowed == {"superuser"}
 
 
+@pytest.mark.parametrize("what", ["organization", "person", "service"])
+def test_only_superusers_remove_people_and_organisations(world: World, what: str) -> None:
+    allowed = {who for who in EVERYBODY if world.access(who).may(Action.REMOVE, world.rows[what])}
+    assert allowed == {"superuser"}
+
+
 def test_nobody_is_led_by_one_of_their_two_organisations(world: World) -> None:
     person = world.rows["person"]
     assert isinstance(person, User)

@@ -3,18 +3,21 @@ until it arrives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core import mail
+from django.db.models import Model
 from together import four_at_once
 from usage_builders import NOON, admission, settlement
 from webhook_receiver import Receiver, receiving
 
 from accounts import changes, tasks
+from accounts.access import Access
 from accounts.alerts import deliveries, quotas, thresholds, webhooks
+from accounts.keys import create_key
 from accounts.models import (
     Alert,
     Delivery,
@@ -202,7 +205,129 @@ def test_leaders_are_told_of_their_organisation_and_superusers_of_the_platform(
         scope: {each.user.username for each in Delivery.objects.filter(alert__scope=scope)}
         for scope in (f"project:{search.pk}", "platform")
     }
-    assert told == {f"project:{search.pk}": {"olga", "adam"}, "platform": {"root"}}
+    assert told == {f"project:{search.pk}": {"olga", "adam", "paul"}, "platform": {"root"}}
+
+
+def quota(scope: str, owner: Model) -> Limit:
+    """Of a token, which is used up."""
+    return changes.add(
+        Limit(scope=scope, scope_id=owner.pk, metric="tokens", window="day", amount=1)
+    )
+
+
+def readers_of(limit: Limit) -> list[User]:
+    """In the order of their names, each as often as they are written to."""
+    written = Delivery.objects.filter(alert__limit_id=limit.pk, webhook=None)
+    return [each.user for each in written.order_by("user__username").select_related("user")]
+
+
+def names(people: Iterable[User]) -> list[str]:
+    return [each.username for each in people]
+
+
+@pytest.fixture
+def people(search: Project, acme: Organization) -> dict[str, User]:
+    """Who leads the organisation, the project and another project, and who leads nothing."""
+    elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
+    places = {
+        "adam": (acme, Role.ADMIN),
+        "paul": (search, Role.ADMIN),
+        "peter": (elsewhere, Role.ADMIN),
+        "mia": (search, Role.MEMBER),
+        "vera": (acme, Role.VIEWER),
+    }
+    found = {name: person(name) for name in places}
+    for name, (place, role) in places.items():
+        changes.set_role(found[name], place, role)
+    person("root", is_superuser=True)
+    return found
+
+
+def test_whom_a_quota_binds_is_told_of_it_too(search: Project, people: dict[str, User]) -> None:
+    mia = people["mia"]
+    key = create_key(owner=mia, project=search, name="laptop").key
+    limits = [quota("key", key), quota("user", mia), quota("project", search)]
+    who = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+
+    check()
+
+    assert [names(readers_of(limit)) for limit in limits] == [
+        ["adam", "mia", "paul"],
+        ["adam", "mia"],
+        ["adam", "paul"],
+    ]
+
+
+def test_who_is_in_several_organisations_is_told_of_their_own_quota(
+    people: dict[str, User],
+) -> None:
+    mia = people["mia"]
+    changes.set_role(mia, changes.add(Organization(name="Other")), Role.MEMBER)
+    limit = quota("user", mia)
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, user_id=mia.pk))])
+
+    check()
+
+    # No single organisation's leaders are to know: the platform's are told.
+    assert names(readers_of(limit)) == ["mia", "root"]
+
+
+def test_who_has_several_reasons_to_be_told_is_told_once(
+    search: Project, acme: Organization, people: dict[str, User]
+) -> None:
+    paul = people["paul"]
+    changes.set_role(paul, acme, Role.OWNER)
+    key = create_key(owner=paul, project=search, name="laptop").key
+    limit = quota("key", key)
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, key_id=key.pk))])
+
+    check()
+
+    assert names(readers_of(limit)) == ["adam", "paul"]
+
+
+@pytest.mark.parametrize("holder", ["service", "no address", "inactive"])
+def test_who_cannot_be_written_to_is_not(
+    search: Project, people: dict[str, User], holder: str
+) -> None:
+    robot = User.objects.create_user(
+        "robot",
+        email="" if holder == "no address" else "robot@example.com",
+        is_service=holder == "service",
+    )
+    changes.set_role(robot, search, Role.MEMBER)
+    key = create_key(owner=robot, project=search, name="nightly").key
+    limits = [quota("key", key), quota("user", robot)]
+    if holder == "inactive":
+        changes.set_active(robot, is_active=False)
+    who = {"user_id": robot.pk, "key_id": key.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+
+    check()
+
+    assert [names(readers_of(limit)) for limit in limits] == [["adam", "paul"], ["adam"]]
+
+
+def test_who_is_told_sees_the_alert_and_nobody_sees_more(
+    search: Project, people: dict[str, User]
+) -> None:
+    mia = people["mia"]
+    changes.set_role(mia, changes.add(Organization(name="Other")), Role.MEMBER)
+    own = changes.add(Project(organization_id=search.organization_id, name="own"))
+    key = create_key(owner=mia, project=own, name="laptop").key
+    limits = [quota("key", key), quota("user", mia), quota("project", search)]
+    who = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+
+    check()
+
+    for limit in limits:
+        assert readers_of(limit)
+        for reader in readers_of(limit):
+            assert Access.of(reader).rows(Alert).filter(limit_id=limit.pk).exists()
+    peters = Access.of(people["peter"]).rows(Alert)
+    assert not peters.exists()
 
 
 def test_webhooks_hear_of_their_own_organisation_alone(search: Project, acme: Organization) -> None:

@@ -16,7 +16,19 @@ from webhook_receiver import Receiver, receiving
 
 from accounts import changes
 from accounts.alerts import webhooks
-from accounts.models import Alert, AuditEntry, Delivery, Limit, Organization, User, Webhook
+from accounts.keys import create_key
+from accounts.models import (
+    Alert,
+    AuditEntry,
+    Delivery,
+    KeyEvent,
+    KeyReminder,
+    Limit,
+    Organization,
+    Project,
+    User,
+    Webhook,
+)
 from accounts.networks import read_networks
 from vinery.cli import main
 
@@ -73,6 +85,36 @@ def test_alerts_are_listed(run: Run, alert: Alert) -> None:
     _, text, _ = run("alerts", "list", "--json")
     [row] = json.loads(text)
     assert (row["percent"], row["used"], row["amount"]) == (80, 812, 1000)
+
+
+def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -> None:
+    olga = User.objects.get(username="olga")
+    keys = [create_key(owner=olga, project=search, name=name).key for name in ("ci", "crawler")]
+    for key in keys:
+        reminder = KeyReminder.objects.create(
+            key_id=key.pk,
+            organization_id=search.organization_id,
+            event=KeyEvent.EXPIRES,
+            happens_at=timezone.now(),
+            days_before=7,
+            key_name=key.name,
+            hint=key.hint,
+            owner_name="olga",
+            project_name=str(search),
+            created_at=timezone.now(),
+        )
+        Delivery.objects.create(reminder=reminder, user=olga, due_at=timezone.now())
+
+    _, text, _ = run("alerts", "reminders")
+    assert "crawler" in text and "ci" in text and "e-mail to olga: pending" in text
+
+    _, text, _ = run("alerts", "reminders", "--num", "1", "--json")
+    [row] = json.loads(text)
+    assert (row["key"], row["event"], row["days_before"]) == ("crawler", "expires", 7)
+    assert row["told"] == ["e-mail to olga: pending"]
+
+    _, text, _ = run("alerts", "reminders", "--key", keys[0].hint, "--json")
+    assert [row["key_id"] for row in json.loads(text)] == [keys[0].pk]
 
 
 def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> None:

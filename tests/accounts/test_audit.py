@@ -283,6 +283,18 @@ def test_the_log_is_searched_by_who_what_and_where(chain: list[AuditEntry]) -> N
         return audit.search(AuditEntry.objects.all(), text).count()
 
     assert found("root") == found("ORGANIZATION.") == found("192.0.2.1") == 5
-    assert found("acme 2") == 1
+    # As its name, and as what it was called until then.
+    assert found("acme 2") == 2
     assert found("create") == 1
     assert found("192.0.2.2") == found("mallory") == 0
+
+
+@pytest.mark.parametrize("text", ["Old name", "grün", 'the "best"', "a\\b", "100 %"])
+def test_the_log_is_searched_in_what_was_before_and_after(text: str) -> None:
+    organization = changes.add(Organization(name="acme"))
+    changes.change(organization, name=f"acme, {text}.")
+    changes.change(organization, name="acme again")
+
+    found = audit.search(AuditEntry.objects.filter(target="acme again"), text)
+
+    assert [entry.before for entry in found] == [{"name": f"acme, {text}."}]

@@ -15,6 +15,7 @@ from usage_builders import admission, settlement
 
 import vinery.cli
 from accounts import changes
+from accounts.actors import Actor, acting_as
 from accounts.audit import verify
 from accounts.keys import find_key
 from accounts.models import (
@@ -220,6 +221,28 @@ def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     assert "root is the last administrator" in told.err
 
 
+def test_a_user_is_removed_with_their_keys(vinery_: Vinery, search: Project) -> None:
+    vinery_("key", "create", "--name", "x", "--user", "alice")
+
+    assert vinery_("user", "remove", "alice").out == "Removed: alice.\n"
+
+    assert not User.objects.exists()
+    assert not ApiKey.objects.exists()
+
+
+def test_the_last_administrator_and_the_last_owner_are_not_removed(
+    vinery_: Vinery, search: Project
+) -> None:
+    User.objects.create_superuser("root")
+    vinery_("user", "role", "alice", "owner", "--organization", "acme")
+
+    for name, why in (("root", "the last administrator"), ("alice", "the last owner of acme")):
+        told = vinery_("user", "remove", name)
+        assert (told.status, told.out) == (1, "")
+        assert f"{name} is {why}" in told.err
+    assert User.objects.count() == 2
+
+
 @pytest.mark.parametrize("had_one", [True, False])
 def test_a_lost_phone_is_no_locked_door(
     vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
@@ -240,7 +263,9 @@ def test_a_lost_phone_is_no_locked_door(
     assert told_of.exists() is had_one
 
 
-@pytest.mark.parametrize("action", ["deactivate", "activate", "password", "second-factor-off"])
+@pytest.mark.parametrize(
+    "action", ["deactivate", "activate", "remove", "password", "second-factor-off"]
+)
 def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err
@@ -270,6 +295,23 @@ def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     vinery_("organization", "activate", "Acme")
     assert Organization.objects.get().is_active
     assert "Acme" in vinery_("organization", "list").out
+
+
+def test_places_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
+    key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
+    vinery_("key", "revoke", str(key.pk))
+
+    told = vinery_("project", "remove", "acme/search")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme / search has keys")
+    told = vinery_("organization", "remove", "acme")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme has projects")
+
+    key.delete()
+    assert vinery_("project", "remove", "acme/search").out == "Removed: acme / search.\n"
+    assert vinery_("organization", "remove", "acme").out == "Removed: acme.\n"
+    assert not Organization.objects.exists()
 
 
 def test_a_name_that_another_project_has_is_refused_in_a_line(
@@ -516,6 +558,38 @@ def test_all_of_it_is_in_the_log_with_the_name_of_whoever_ran_it(
     (row,) = vinery_("audit", "list", "--search", "other", "--json").rows
     assert (row["action"], row["target"]) == ("organization.create", "other")
     assert vinery_("audit", "list", "--num", "1").out.count("\n") == 2
+
+
+def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> None:
+    alice = User.objects.get()
+    with acting_as(Actor(alice.pk, "key ci of alice")):
+        other = changes.add(Organization(name="other"))
+    with acting_as(Actor(None, "gone")):
+        changes.change(other, name="another")
+
+    def numbers(*words: str) -> list[int]:
+        told = vinery_("audit", "list", "--json", *words)
+        assert told.status == 0, told.err
+        return [row["number"] for row in told.rows]
+
+    newest = AuditEntry.objects.latest("number")
+    made, changed = newest.number - 1, newest.number
+    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
+    assert numbers("--actor", "gone") == [changed]
+    assert numbers("--actor", "nobody") == []
+    assert numbers("--action", "organization.update") == [changed]
+    assert numbers("--target", f"organization:{other.pk}") == [changed, made]
+    assert numbers("--target", "organization", "--actor", "alice") == [made]
+    assert numbers("--organization", "another") == [changed, made]
+    since, until = newest.created_at.isoformat(), made_at(made).isoformat()
+    assert changed in numbers("--from", since)
+    assert made not in numbers("--to", until)
+    assert numbers("--to", "1999-01-01") == []
+    assert made in numbers("--last", "1d")
+
+
+def made_at(number: int) -> datetime:
+    return AuditEntry.objects.get(number=number).created_at
 
 
 def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:

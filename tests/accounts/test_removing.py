@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from api.api_client import Place, make_place
-from django.db.models import Model, ProtectedError
+from django.core.exceptions import ValidationError
+from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
+from usage_builders import admission, settlement
 
 from accounts import changes
 from accounts.alerts import webhooks
@@ -24,9 +26,11 @@ from accounts.models import (
     Organization,
     Project,
     Role,
+    UsageRecord,
     User,
     Webhook,
 )
+from accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 
@@ -122,11 +126,62 @@ def test_a_place_that_has_to_stay_keeps_its_limits(
     limit("organization", acme.organization.pk)
     since = AuditEntry.objects.count()
 
-    with pytest.raises(ProtectedError):
+    with pytest.raises(
+        ValidationError, match="has projects" if kind is Organization else "has keys"
+    ):
         changes.remove(acme.organization if kind is Organization else acme.one)
 
     assert Limit.objects.count() == 2
     assert AuditEntry.objects.count() == since
+
+
+def test_what_was_used_stays_in_the_books(alice: User, acme: Place) -> None:
+    who = {
+        "user_id": alice.pk,
+        "project_id": acme.one.pk,
+        "organization_id": acme.organization.pk,
+    }
+    store_settlements([settlement("r", admission=admission("r", **who))])
+
+    for row in (alice, acme.one, acme.two, acme.organization):
+        changes.remove(row)
+
+    assert UsageRecord.objects.filter(**who).count() == 1
+
+
+def test_the_last_administrator_stays(alice: User) -> None:
+    root = User.objects.create_superuser("root")
+    User.objects.create_superuser("gone", is_active=False)
+
+    with pytest.raises(ValidationError, match="root is the last administrator"):
+        changes.remove(root)
+
+    User.objects.create_superuser("other")
+    changes.remove(root)
+    assert not User.objects.filter(username="root").exists()
+
+
+def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: Place) -> None:
+    changes.set_role(alice, acme.organization, Role.OWNER)
+
+    with pytest.raises(ValidationError, match="alice is the last owner of acme"):
+        changes.remove(alice)
+
+    changes.set_role(bob, acme.organization, Role.OWNER)
+    changes.remove(alice)
+    assert list(User.objects.all()) == [bob]
+
+
+def test_nobody_removes_themselves(client: Client) -> None:
+    root = User.objects.create_superuser("root")
+    User.objects.create_superuser("other")
+    client.force_login(root)
+
+    page = reverse("admin:accounts_user_delete", args=[root.pk])
+    told = client.post(page, {"post": "yes"}, follow=True).content.decode()
+
+    assert "You cannot remove yourself." in told
+    assert User.objects.filter(pk=root.pk).exists()
 
 
 def test_limits_of_a_model_are_for_its_name_and_stay() -> None:

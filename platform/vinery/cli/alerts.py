@@ -1,4 +1,4 @@
-"""`vinery alerts`: what was told of quotas, whom, and whether it arrives."""
+"""`vinery alerts`: what was told of quotas and of keys, whom, and whether it arrives."""
 
 from __future__ import annotations
 
@@ -6,26 +6,40 @@ import argparse
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from vinery.cli.find import ids_of
 from vinery.cli.key import period
 from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
 
 if TYPE_CHECKING:
-    from accounts.models import Webhook
+    from accounts.models import Alert, KeyReminder, Webhook
 
 _ALERTS = ("created_at", "percent", "whose", "metric", "window", "used", "amount", "told")
+_REMINDERS = (
+    *("created_at", "key", "hint", "owner", "project", "event", "happens_at", "days_before"),
+    "told",
+)
+_RECEIVERS = ("deliveries__webhook", "deliveries__user")
 _WEBHOOKS = ("id", "name", "organization", "url", "active")
 
 
 def add_to(commands: Commands) -> None:
     """Add `vinery alerts` and what is under it."""
-    alerts = commands.add_parser("alerts", help="see and test alerts of quotas, manage webhooks")
+    alerts = commands.add_parser(
+        "alerts", help="see and test alerts of quotas and keys, manage webhooks"
+    )
     actions = alerts.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
-    show.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
-    add_json(show)
+    _add_num(show)
     show.set_defaults(run=list_alerts)
+    keys = actions.add_parser(
+        "reminders",
+        help="list reminders of keys",
+        description="List the newest reminders of keys that were about to expire or were due to be "
+        "rotated.",
+    )
+    keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
+    _add_num(keys)
+    keys.set_defaults(run=list_reminders)
     test = actions.add_parser(
         "test",
         help="send a test to webhooks or to an address",
@@ -82,12 +96,18 @@ def add_to(commands: Commands) -> None:
     gone.set_defaults(run=remove_webhook)
 
 
+def _add_num(show: argparse.ArgumentParser) -> None:
+    show.add_argument(
+        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
+    )
+    add_json(show)
+
+
 def list_alerts(arguments: argparse.Namespace) -> int:
     """Print the newest alerts."""
     start_django()
     from accounts.models import Alert
 
-    receivers = ("deliveries__webhook", "deliveries__user")
     rows = [
         {
             "id": alert.pk,
@@ -102,11 +122,39 @@ def list_alerts(arguments: argparse.Namespace) -> int:
             "amount": alert.amount,
             "resets_at": alert.resets_at,
             "runs_out_at": alert.runs_out_at,
-            "told": [f"{each.receiver}: {each.state}" for each in alert.deliveries.all()],
+            "told": _told(alert),
         }
-        for alert in Alert.objects.prefetch_related(*receivers)[: max(0, arguments.num)]
+        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: max(0, arguments.num)]
     ]
     print_rows(rows, _ALERTS, as_json=arguments.json)
+    return 0
+
+
+def list_reminders(arguments: argparse.Namespace) -> int:
+    """Print the newest reminders. Raises `Failure`."""
+    start_django()
+    from accounts.models import KeyReminder
+
+    reminders = KeyReminder.objects.prefetch_related(*_RECEIVERS)
+    if arguments.key:
+        reminders = reminders.filter(key_id__in=ids_of("key", arguments.key))
+    rows = [
+        {
+            "id": reminder.pk,
+            "created_at": reminder.created_at,
+            "key_id": reminder.key_id,
+            "key": reminder.key_name,
+            "hint": reminder.hint,
+            "owner": reminder.owner_name,
+            "project": reminder.project_name,
+            "event": reminder.event,
+            "happens_at": reminder.happens_at,
+            "days_before": reminder.days_before,
+            "told": _told(reminder),
+        }
+        for reminder in reminders[: max(0, arguments.num)]
+    ]
+    print_rows(rows, _REMINDERS, as_json=arguments.json)
     return 0
 
 
@@ -210,6 +258,10 @@ def remove_webhook(arguments: argparse.Namespace) -> int:
     changes.remove(webhook)
     print(f"Removed: {webhook}.")
     return 0
+
+
+def _told(subject: Alert | KeyReminder) -> list[str]:
+    return [f"{each.receiver}: {each.state}" for each in subject.deliveries.all()]
 
 
 def _grace(text: str) -> timedelta:

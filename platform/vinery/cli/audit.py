@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from vinery.cli.find import ids_of
 from vinery.cli.shape import Commands, Failure, add_json, print_rows, start_django
+from vinery.cli.usage import add_period, period_of
+
+if TYPE_CHECKING:
+    from django.db.models import Q, QuerySet
+
+    from accounts.models import AuditEntry
 
 _HEADS = ("number", "at", "actor", "ip", "action", "target", "changed")
 
@@ -16,7 +24,7 @@ def add_to(commands: Commands) -> None:
     show = actions.add_parser(
         "list", help="list the newest changes", description="List changes, the newest first."
     )
-    show.add_argument("--search", metavar="TEXT", help="in who, what and what to; or an address")
+    _add_selection(show)
     show.add_argument(
         "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
     )
@@ -33,15 +41,36 @@ def add_to(commands: Commands) -> None:
     check.set_defaults(run=verify)
 
 
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    add_period(parser, usual=None)
+    parser.add_argument(
+        "--actor",
+        metavar="ID_OR_NAME",
+        help="only what this user or one of their keys did; or whoever the log calls so",
+    )
+    parser.add_argument("--action", help="only this act, such as key.revoke")
+    parser.add_argument(
+        "--target",
+        type=_target,
+        metavar="KIND[:ID]",
+        help="only what was done to these, such as key; or to this one, such as key:12",
+    )
+    parser.add_argument(
+        "--organization",
+        action="append",
+        metavar="ID_OR_NAME",
+        help="only in this organisation",
+    )
+    parser.add_argument(
+        "--search",
+        metavar="TEXT",
+        help="a part of who, what, what to, or what was before or after; or an address",
+    )
+
+
 def list_entries(arguments: argparse.Namespace) -> int:
     """Print the newest entries."""
     start_django()
-    from accounts.audit import search
-    from accounts.models import AuditEntry
-
-    entries = AuditEntry.objects.order_by("-number")
-    if arguments.search:
-        entries = search(entries, arguments.search)
     rows = [
         {
             "number": entry.number,
@@ -56,10 +85,45 @@ def list_entries(arguments: argparse.Namespace) -> int:
             "after": entry.after,
             "hash": entry.hash,
         }
-        for entry in entries[: max(arguments.num, 0)]
+        for entry in _wanted(arguments).order_by("-number")[: max(arguments.num, 0)]
     ]
     print_rows(rows, _HEADS, as_json=arguments.json)
     return 0
+
+
+def _target(text: str) -> dict[str, str]:
+    kind, _, target_id = text.partition(":")
+    return {"target_kind": kind, **({"target_id": target_id} if target_id else {})}
+
+
+def _wanted(arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
+    from accounts.audit import search
+    from accounts.models import AuditEntry
+
+    since, until = period_of(arguments)
+    entries = AuditEntry.objects.filter(
+        created_at__gte=since, created_at__lt=until, **(arguments.target or {})
+    )
+    if arguments.actor:
+        entries = entries.filter(_done_by(arguments.actor))
+    if arguments.action:
+        entries = entries.filter(action=arguments.action)
+    if arguments.organization:
+        places = ids_of("organization", arguments.organization)
+        entries = entries.filter(organization_id__in=places)
+    return search(entries, arguments.search) if arguments.search else entries
+
+
+def _done_by(word: str) -> Q:
+    """The log keeps names of those who are gone, and of who never was a user."""
+    from django.db.models import Q
+
+    from accounts.models import User
+
+    if word.isdecimal():
+        return Q(actor_id=int(word))
+    users = User.objects.filter(username=word).order_by()
+    return Q(actor=word) | Q(actor_id__in=users.values("pk"))
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def add_to(commands: Commands) -> None:
     """Add `vinery organization` and what is under it."""
-    organization = commands.add_parser("organization", help="make, list and switch organisations")
+    organization = commands.add_parser(
+        "organization", help="make, list, switch and remove organisations"
+    )
     actions = organization.add_subparsers(title="commands", metavar="COMMAND", required=True)
     make = actions.add_parser("create", help="make one", description="Make an organisation.")
     make.add_argument("name", metavar="NAME", help="its name, which no other has")
@@ -22,7 +24,13 @@ def add_to(commands: Commands) -> None:
     show = actions.add_parser("list", help="list all", description="List organisations by name.")
     add_json(show)
     show.set_defaults(run=list_organizations)
-    add_changes(actions, "an organisation", _find)
+    add_changes(
+        actions,
+        "an organisation",
+        _find,
+        goes_along="roles, limits and webhooks",
+        holds="projects",
+    )
 
 
 def create(arguments: argparse.Namespace) -> int:

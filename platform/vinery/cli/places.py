@@ -1,4 +1,4 @@
-"""What `vinery organization` and `vinery project` have in common: rename and switch."""
+"""What `vinery organization` and `vinery project` have in common: rename, switch and remove."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 from vinery.cli.shape import Commands, refusals, start_django
 
 
-def add_changes(actions: Commands, what: str, find: Callable[[str], Any]) -> None:
-    """Add `rename`, `activate` and `deactivate`. `find` is called when Django is started."""
+def add_changes(
+    actions: Commands, what: str, find: Callable[[str], Any], *, goes_along: str, holds: str
+) -> None:
+    """Add `rename`, `activate`, `deactivate` and `remove`. `find` is called when Django is
+    started; `goes_along` is what is removed with it, `holds` what it may not have any more."""
     rename = actions.add_parser("rename", help="rename", description=f"Rename {what}.")
     rename.add_argument("name", metavar="NAME", help="its name until now")
     rename.add_argument("new_name", metavar="NEW_NAME", help="its name from now on")
@@ -26,6 +29,14 @@ def add_changes(actions: Commands, what: str, find: Callable[[str], Any]) -> Non
         )
         action.add_argument("name", metavar="NAME", help="its name")
         action.set_defaults(run=_switch_to(find, is_active=is_active))
+    gone = actions.add_parser(
+        "remove",
+        help="remove for good",
+        description=f"Remove {what} for good, with its {goes_along}. One that has {holds} stays. "
+        "What was used in it stays in the books.",
+    )
+    gone.add_argument("name", metavar="NAME", help="its name")
+    gone.set_defaults(run=lambda arguments: _remove(arguments, find))
 
 
 def _rename(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
@@ -35,6 +46,17 @@ def _rename(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
     with refusals():
         row = changes.change(find(arguments.name), name=arguments.new_name)
     print(f"It is {row} now.")
+    return 0
+
+
+def _remove(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
+    start_django()
+    from accounts import changes
+
+    row = find(arguments.name)
+    with refusals():
+        changes.remove(row)
+    print(f"Removed: {row}.")
     return 0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_to(commands: Commands) -> None:
     """Add `vinery project` and what is under it."""
-    project = commands.add_parser("project", help="make, list and switch projects")
+    project = commands.add_parser("project", help="make, list, switch and remove projects")
     actions = project.add_subparsers(title="commands", metavar="COMMAND", required=True)
     make = actions.add_parser("create", help="make one", description="Make a project.")
     make.add_argument("name", metavar="NAME", help="its name, once in its organisation")
@@ -27,7 +27,13 @@ def add_to(commands: Commands) -> None:
     add_json(show)
     show.set_defaults(run=list_projects)
     _add_change(actions)
-    add_changes(actions, "a project", _find)
+    add_changes(
+        actions,
+        "a project",
+        _find,
+        goes_along="roles, limits and kept texts",
+        holds="keys, revoked ones, too,",
+    )
 
 
 def _add_change(actions: Commands) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # As in `accounts.usage.filters`, which needs Django.
 _DIMENSIONS = ("key", "user", "project", "organization", "model", "endpoint", "outcome", "status")
 _STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _SUMS = ("requests", "tokens", "errors")
 _HEADS = (
     "REQUESTS",
@@ -118,14 +119,21 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
 
-def add_period(parser: argparse.ArgumentParser) -> None:
-    """Let rows be of some time."""
+def add_period(
+    parser: argparse.ArgumentParser, usual: timedelta | None = timedelta(days=1)
+) -> None:
+    """Let rows be of some time; None: of all there is, unless said otherwise."""
+    told = "the beginning" if usual is None else "1d"
     parser.add_argument(
         "--from", dest="since", type=_moment, metavar="TIME", help="such as 2026-03-01T12:00"
     )
     parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="default: now")
     parser.add_argument(
-        "--last", type=period, default=timedelta(days=1), help="instead of --from (default: 1d)"
+        "--last",
+        type=period,
+        default=usual,
+        metavar="PERIOD",
+        help=f"instead of --from, like 12h or 7d (default: {told})",
     )
     parser.add_argument(
         "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
@@ -169,7 +177,10 @@ def _zone(name: str) -> ZoneInfo:
 def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
     """From a moment to before another. Those without a zone of their own are in --time-zone's."""
     until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
-    return _in_zone(arguments.since, arguments) or until - arguments.last, until
+    since = _in_zone(arguments.since, arguments)
+    if since is None:
+        since = _BEGINNING if arguments.last is None else until - arguments.last
+    return since, until
 
 
 def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime | None:

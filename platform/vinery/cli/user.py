@@ -24,7 +24,9 @@ _HEADS = ("id", "name", "kind", "active", "roles", "last_login")
 
 def add_to(commands: Commands) -> None:
     """Add `vinery user` and what is under it."""
-    user = commands.add_parser("user", help="make, list and deactivate users, give them roles")
+    user = commands.add_parser(
+        "user", help="make, list, deactivate and remove users, give them roles"
+    )
     actions = user.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_create(actions)
     show = actions.add_parser("list", help="list users", description="List users by name.")
@@ -33,6 +35,7 @@ def add_to(commands: Commands) -> None:
     for name, run, help_text in (
         ("deactivate", deactivate, "let a user neither sign in nor use their keys"),
         ("activate", activate, "let a deactivated user in again"),
+        ("remove", remove, "remove a user for good, with their keys, roles and limits"),
         ("password", password, "give a user a new random password, and print it once"),
         ("second-factor-off", second_factor_off, "let a password alone suffice for now"),
     ):
@@ -163,6 +166,20 @@ def deactivate(arguments: argparse.Namespace) -> int:
 def activate(arguments: argparse.Namespace) -> int:
     """Let them in again. Raises `Failure`."""
     return _set_active(arguments.name, is_active=True)
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Their keys, roles and limits go with them, and what they have used stays in the books.
+    Raises `Failure`."""
+    start_django()
+    from accounts import changes
+    from vinery.cli.find import user_named
+
+    user = user_named(arguments.name)
+    with refusals():
+        changes.remove(user)
+    print(f"Removed: {user}.")
+    return 0
 
 
 def password(arguments: argparse.Namespace) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_client import Api, Place
+from api_client import Api, Place, with_key
 
 from accounts import changes
 from accounts.audit import verify
 from accounts.errors import KeyRefused
-from accounts.keys import NewKey, find_key
+from accounts.keys import NewKey, create_key, find_key
 from accounts.models import AuditEntry, Membership, Organization, Role, User
 
 
@@ -199,6 +199,56 @@ def test_roles_elsewhere_are_not_found_out_by_asking_who_has_them(
     assert found(single) == ["admin", "bob"]
     assert found(single, **here, project=ours.one.pk) == ["admin", "bob"]
     assert found(single, project=ours.two.pk) == []
+
+
+def test_a_place_is_removed_from_the_inside_out_by_whoever_may(
+    root: Api, owner: Api, member: Api, ours: Place, key_in: Callable[..., NewKey]
+) -> None:
+    one, two = (f"projects/{each.pk}/" for each in (ours.one, ours.two))
+    place = f"organizations/{ours.organization.pk}/"
+    key = key_in(ours.one).key
+
+    assert member.refusal("DELETE", two)[0] == 403
+    assert owner.refusal("DELETE", one)[0] == 400
+    key.delete()
+    owner.delete(one)
+    assert owner.refusal("DELETE", place)[0] == 403
+    assert root.refusal("DELETE", place)[0] == 400
+    root.delete(two)
+    root.delete(place)
+
+    assert not Organization.objects.filter(pk=ours.organization.pk).exists()
+    acts = AuditEntry.objects.filter(target_kind__in=("project", "organization"))
+    newest = list(acts.order_by("-number").values_list("action", "actor")[:3])
+    assert newest == [
+        ("organization.delete", "root"),
+        ("project.delete", "root"),
+        ("project.delete", "owner"),
+    ]
+
+
+def test_only_administrators_remove_people_and_not_themselves(
+    root: Api, owner: Api, ours: Place, person: Callable[..., User]
+) -> None:
+    bob = person("bob", Role.VIEWER)
+    me = User.objects.get(username="root")
+    User.objects.create_superuser("other")
+
+    assert owner.refusal("DELETE", f"users/{bob.pk}/")[0] == 403
+    root.delete(f"users/{bob.pk}/")
+    assert root.refusal("GET", f"users/{bob.pk}/")[0] == 404
+    assert root.refusal("DELETE", f"users/{me.pk}/")[0] == 400
+    assert User.objects.filter(pk=me.pk).exists()
+
+
+def test_no_key_removes_people(root: Api, ours: Place, person: Callable[..., User]) -> None:
+    bob = person("bob", Role.VIEWER, ours.one)
+    key = create_key(
+        owner=User.objects.get(username="root"), project=ours.one, name="x", scopes=["manage"]
+    )
+
+    assert with_key(key).refusal("DELETE", f"users/{bob.pk}/")[0] == 403
+    assert User.objects.filter(pk=bob.pk).exists()
 
 
 def test_everything_is_in_the_log(owner: Api, root: Api, ours: Place) -> None:
