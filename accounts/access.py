@@ -15,7 +15,8 @@ may, in its project alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
@@ -86,17 +87,36 @@ class Access:
     @classmethod
     def of(cls, user: Any) -> Self:
         """Of a user, signed in or not: one query, or none for a superuser."""
+        return cls.of_each([user])[user.pk]
+
+    @classmethod
+    def of_each(cls, users: Iterable[Any]) -> dict[int | None, Self]:
+        """Of several, by their ids, with one query for all."""
+        people = {user.pk: user for user in users}
+        places: defaultdict[int, list[tuple[int, int | None, str]]] = defaultdict(list)
+        asked = [
+            pk
+            for pk, user in people.items()
+            if user.is_authenticated and user.is_active and not user.is_superuser
+        ]
+        if asked:
+            rows = Membership.objects.filter(user__in=asked).order_by()
+            for pk, organization, project, role in rows.values_list(
+                "user_id", "organization_id", "project_id", "role"
+            ):
+                places[pk].append((organization, project, role))
+        return {pk: cls._with_places(user, places[pk]) for pk, user in people.items()}
+
+    @classmethod
+    def _with_places(cls, user: Any, places: Iterable[tuple[int, int | None, str]]) -> Self:
         if not user.is_authenticated or not user.is_active:
             return cls(None)
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
-        places = Membership.objects.filter(user=user).order_by()
         organizations: dict[int, str] = {}
         projects: dict[int, str] = {}
         known = set()
-        for organization, project, role in places.values_list(
-            "organization_id", "project_id", "role"
-        ):
+        for organization, project, role in places:
             known.add(organization)
             if project is None:
                 organizations[organization] = role
@@ -297,12 +317,13 @@ class Access:
                 return row.organization_id in self._led
         return False
 
-    def may_act_as(self, key: ApiKey) -> bool:
-        """Whether one may hold the secret of this key, which manages in its owner's name."""
+    def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
+        """Whether one may hold the secret of this key, which manages in its owner's name.
+        `owner` is what the owner may, for whoever asks about many keys."""
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
         place = key.project.organization_id, key.project_id
-        theirs = Access.of(key.owner) if key.owner_id != self.user_id else self
+        theirs = self if key.owner_id == self.user_id else owner or Access.of(key.owner)
         return self.rank_at(*place) >= theirs.rank_at(*place)
 
     def _leads(self, least: Role, organization_id: int | None, project_id: Any = None) -> bool:
