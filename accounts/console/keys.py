@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from accounts import keys, rotation
 from accounts.access import Access, Action
+from accounts.changes import check_endpoints
 from accounts.console.page import Page
 from accounts.keys import NewKey
 from accounts.models import ApiKey, KeyState, Project, Scope, User
@@ -127,6 +128,10 @@ class NewKeyForm(forms.Form):
     models = forms.CharField(
         required=False, help_text="Names with commas between them; empty: all models."
     )
+    endpoints = forms.CharField(
+        required=False,
+        help_text="Such as chat/completions, with commas between them; empty: all endpoints.",
+    )
     networks = forms.CharField(
         required=False,
         help_text="Where from, such as 10.0.0.0/8, with commas between; empty: everywhere.",
@@ -158,6 +163,12 @@ class NewKeyForm(forms.Form):
     def clean_models(self) -> list[str]:
         """As a list."""
         return _words(self.cleaned_data["models"])
+
+    def clean_endpoints(self) -> list[str]:
+        """As a list. Raises ValidationError for one that is not served."""
+        words = _words(self.cleaned_data["endpoints"])
+        check_endpoints(words)
+        return words
 
     def clean_networks(self) -> list[str]:
         """As a list. Raises ValidationError for what is no network."""

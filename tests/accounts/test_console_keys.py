@@ -108,12 +108,19 @@ def add_many(owner: User, num_keys: int, **values: Any) -> None:
 def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     client = signed_in(member)
 
-    text = make(client, once=once(client), models="tiny-chat, other", networks="10.0.0.0/8")
+    text = make(
+        client,
+        once=once(client),
+        models="tiny-chat, other",
+        endpoints="chat/completions, responses",
+        networks="10.0.0.0/8",
+    )
 
     secret = secret_in(text)
     key = find_key(secret)
     assert (key.owner, key.name) == (member, "laptop")
     assert (key.allowed_models, key.allowed_networks) == (["tiny-chat", "other"], ["10.0.0.0/8"])
+    assert key.allowed_endpoints == ["chat/completions", "responses"]
     assert f"Authorization: Bearer {secret}" in text
     assert f'base_url="http://testserver/v1", api_key="{secret}"' in text
     assert 'model="tiny-chat"' in text
@@ -146,6 +153,7 @@ def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
         ({"name": ""}, "This field is required"),
         ({"expires_at": "2020-01-01T00:00"}, "Choose a time in the future"),
         ({"networks": "everywhere"}, "Networks look like 10.0.0.0/8"),
+        ({"endpoints": "chat"}, "There is no endpoint chat. There are: chat/completions"),
         ({"scopes": []}, "This field is required"),
         ({"project": 10**6}, "Select a valid choice"),
     ],
