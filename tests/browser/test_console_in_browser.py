@@ -142,6 +142,17 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
     meter = admin.page.get_by_role("meter").first
     assert meter.get_attribute("max") == "123456"
 
+    admin.page.set_viewport_size({"width": 360, "height": 740})
+
+    def is_on_the_overview() -> bool:
+        row = _go(admin).get_by_role("row").filter(has_text="requests per month")
+        return row.filter(has_text="The whole platform").locator("meter").count() == 1
+
+    until(is_on_the_overview)
+    assert _fits(admin.page)
+    admin.page.get_by_role("link", name="All limits").click()
+    admin.page.wait_for_url("**/console/limits/")
+
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator, width: int) -> None:
