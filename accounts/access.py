@@ -15,7 +15,8 @@ may, in its project alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
@@ -58,6 +59,10 @@ _CALENDAR: Final = (LimitWindow.DAY, LimitWindow.WEEK, LimitWindow.MONTH)
 _BIND_EVERYBODY: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
+# An organisation, a project in it or None for all of it, and the role there.
+_Role = tuple[int, int | None, str]
+
+
 class Action(StrEnum):
     """What is done to a row. A row that is not saved yet is asked about as if it were."""
 
@@ -89,20 +94,30 @@ class Access:
         """Of a user, signed in or not: one query, or none for a superuser."""
         if not user.is_authenticated or not user.is_active:
             return cls(None)
-        return cls.when_active(user)
+        return cls.when_active([user])[user.pk]
 
     @classmethod
-    def when_active(cls, user: User) -> Self:
-        """What somebody may, or will again, who is deactivated now."""
+    def when_active(cls, users: Iterable[User]) -> dict[int, Self]:
+        """What people may, or will again if they are deactivated now: by their ids, with one
+        query for all, or none for superusers."""
+        people = {user.pk: user for user in users}
+        places: defaultdict[int, list[_Role]] = defaultdict(list)
+        asked = [pk for pk, user in people.items() if not user.is_superuser]
+        if asked:
+            rows = Membership.objects.filter(user__in=asked).order_by()
+            columns = ("user_id", "organization_id", "project_id", "role")
+            for pk, organization, project, role in rows.values_list(*columns):
+                places[pk].append((organization, project, role))
+        return {pk: cls._with(user, places[pk]) for pk, user in people.items()}
+
+    @classmethod
+    def _with(cls, user: User, places: Iterable[_Role]) -> Self:
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
-        places = Membership.objects.filter(user=user).order_by()
         organizations: dict[int, str] = {}
         projects: dict[int, str] = {}
         known = set()
-        for organization, project, role in places.values_list(
-            "organization_id", "project_id", "role"
-        ):
+        for organization, project, role in places:
             known.add(organization)
             if project is None:
                 organizations[organization] = role
@@ -305,12 +320,16 @@ class Access:
                 return row.organization_id in self._led
         return False
 
-    def may_act_as(self, key: ApiKey) -> bool:
-        """Whether one may hold the secret of this key, which manages in its owner's name."""
+    def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
+        """Whether one may hold the secret of this key, which manages in its owner's name.
+        `owner` is what the owner may, for whoever asks about many keys."""
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
         place = key.project.organization_id, key.project_id
-        theirs = Access.when_active(key.owner) if key.owner_id != self.user_id else self
+        if key.owner_id == self.user_id:
+            theirs = self
+        else:
+            theirs = owner or Access.when_active([key.owner])[key.owner_id]
         # What a project keeps of texts is not for whoever leads the project alone.
         is_less = theirs.may(Action.CAPTURE, key.project) and not self.may(
             Action.CAPTURE, key.project

@@ -209,7 +209,7 @@ def check(row: Model, stored: Model | None = None) -> None:
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
             if row.allowed_endpoints != known:
-                _check_endpoints(row.allowed_endpoints)
+                _check_endpoints_of(row)
         case User() if isinstance(stored, User):
             _check_leaves_a_superuser(row, stored)
 
@@ -220,17 +220,19 @@ def _check_owner_of_limit(limit: Limit) -> None:
         raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
 
 
-def _check_endpoints(endpoints: Iterable[str]) -> None:
+def check_endpoints(endpoints: Iterable[str]) -> None:
     """Raises `ValidationError` for one that is not served: the key could call nothing."""
     known = settings.VINERY_KEY_ENDPOINTS
     for name in endpoints:
         if name not in known:
-            raise ValidationError(
-                {
-                    "allowed_endpoints": f"There is no endpoint {name}. There are: "
-                    f"{', '.join(known)}."
-                }
-            )
+            raise ValidationError(f"There is no endpoint {name}. There are: {', '.join(known)}.")
+
+
+def _check_endpoints_of(key: ApiKey) -> None:
+    try:
+        check_endpoints(key.allowed_endpoints)
+    except ValidationError as error:
+        raise ValidationError({"allowed_endpoints": error.messages}) from None
 
 
 def _check_may_go(row: Model) -> None:

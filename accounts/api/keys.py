@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -29,7 +29,7 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from accounts.models.keys import in_state
+from accounts.models.keys import in_state, matching
 
 _MAX_GRACE: Final = timedelta(days=90)
 
@@ -155,7 +155,7 @@ class KeyFilters(Filters):
     name = text_filter("Exactly this name.")
     hint = text_filter("Exactly this hint.")
     state = choice_filter([(state.value, state.value) for state in KeyState], "Only in this state.")
-    search = text_filter("A part of the name, the hint or the owner's name.")
+    search = text_filter("A part of the name, the hint, or the owner's or project's name.")
 
     def filter_state(self, rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
         """By what `state_at` says now."""
@@ -163,8 +163,7 @@ class KeyFilters(Filters):
 
     def filter_search(self, rows: QuerySet[ApiKey], text: str) -> QuerySet[ApiKey]:
         """As people remember keys."""
-        found = Q(name__icontains=text) | Q(hint__contains=text)
-        return rows.filter(found | Q(owner__username__icontains=text))
+        return rows.filter(matching(text))
 
 
 class Keys(Changes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -10,20 +11,23 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts import keys, rotation
 from accounts.access import Access, Action
+from accounts.changes import check_endpoints
 from accounts.console.page import Page
 from accounts.keys import NewKey
 from accounts.models import ApiKey, KeyState, Project, Scope, User
-from accounts.models.keys import usual_scopes
+from accounts.models.keys import in_state, matching, usual_scopes
 from accounts.networks import read_networks
 
-_MAX_KEYS: Final = 200
+_ROWS: Final = 50
+_VIEW: Final = ("search", "state", "before", "after")
 _SENT: Final = "console_forms_sent"
 _GRACES: Final = [
     ("0", "at once"),
@@ -31,6 +35,64 @@ _GRACES: Final = [
     ("86400", "in a day"),
     ("604800", "in a week"),
 ]
+
+
+class KeyFilterForm(forms.Form):
+    """Which keys are listed. What cannot be used is told at its field, and does not count."""
+
+    search = forms.CharField(
+        required=False,
+        max_length=255,
+        widget=forms.TextInput(
+            {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
+        ),
+    )
+    state = forms.ChoiceField(
+        required=False, choices=[("", "any"), *((each.value, each.value) for each in KeyState)]
+    )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether some keys are left out."""
+        return self.is_bound and any(self._wanted().values())
+
+    def apply(self, rows: QuerySet[ApiKey], now: datetime) -> QuerySet[ApiKey]:
+        """The keys that are asked for."""
+        wanted = self._wanted()
+        if wanted.get("search"):
+            rows = rows.filter(matching(wanted["search"]))
+        if wanted.get("state"):
+            rows = rows.filter(in_state(KeyState(wanted["state"]), now))
+        return rows
+
+    def _wanted(self) -> dict[str, str]:
+        self.is_valid()
+        return self.cleaned_data
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some keys of a list, the newest first, and whether there are others around them."""
+
+    keys: list[ApiKey]
+    has_newer: bool
+    has_older: bool
+
+    @classmethod
+    def of(cls, rows: QuerySet[ApiKey], query: QueryDict) -> Slice:
+        """Those before or after the key that the address names. Keys that are made or stopped
+        meanwhile move nothing, and no page is empty while there are keys."""
+        after, before = _id_in(query, "after"), _id_in(query, "before")
+        if after:
+            found = list(rows.filter(pk__gt=after).order_by("pk")[: _ROWS + 1])
+            if len(found) > _ROWS:
+                return cls(found[:_ROWS][::-1], has_newer=True, has_older=True)
+        elif before:
+            found = list(rows.filter(pk__lt=before).order_by("-pk")[: _ROWS + 1])
+            if found:
+                return cls(found[:_ROWS], has_newer=True, has_older=len(found) > _ROWS)
+        found = list(rows.order_by("-pk")[: _ROWS + 1])
+        return cls(found[:_ROWS], has_newer=False, has_older=len(found) > _ROWS)
 
 
 class NewKeyForm(forms.Form):
@@ -66,6 +128,10 @@ class NewKeyForm(forms.Form):
     models = forms.CharField(
         required=False, help_text="Names with commas between them; empty: all models."
     )
+    endpoints = forms.CharField(
+        required=False,
+        help_text="Such as chat/completions, with commas between them; empty: all endpoints.",
+    )
     networks = forms.CharField(
         required=False,
         help_text="Where from, such as 10.0.0.0/8, with commas between; empty: everywhere.",
@@ -98,6 +164,12 @@ class NewKeyForm(forms.Form):
         """As a list."""
         return _words(self.cleaned_data["models"])
 
+    def clean_endpoints(self) -> list[str]:
+        """As a list. Raises ValidationError for one that is not served."""
+        words = _words(self.cleaned_data["endpoints"])
+        check_endpoints(words)
+        return words
+
     def clean_networks(self) -> list[str]:
         """As a list. Raises ValidationError for what is no network."""
         words = _words(self.cleaned_data["networks"])
@@ -112,6 +184,24 @@ class KeysPage(Page):
     """What the pages about keys share."""
 
     name = "keys"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The way back to the list, too, and what a form's address carries for it."""
+        view = self.view()
+        query = f"?{view}" if view else ""
+        return super().get_context_data(**kwargs) | {"list": self.list_address(), "view": query}
+
+    def view(self, **changes: str) -> str:
+        """What of the list is looked at, as a query string."""
+        query = QueryDict(mutable=True)
+        kept = {name: self.request.GET.get(name, "") for name in _VIEW} | changes
+        query.update({name: value for name, value in kept.items() if value})
+        return query.urlencode()
+
+    def list_address(self) -> str:
+        """The list as it was looked at before."""
+        view = self.view()
+        return reverse("console:keys") + (f"?{view}" if view else "")
 
     def key(self) -> ApiKey:
         """The one of the address. Raises `Http404` for one that may not be seen."""
@@ -156,17 +246,21 @@ class Keys(KeysPage):
         """Those that may be seen, the newest first, and what may be done with each."""
         now = timezone.now()
         rows = self.access.keys_seen().select_related("owner", "project__organization")
-        found = list(rows.order_by("-created_at", "-id")[: _MAX_KEYS + 1])
+        form = KeyFilterForm(self.request.GET)
+        part = Slice.of(form.apply(rows, now), self.request.GET)
+        found = part.keys
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in found])
+        owners = Access.when_active(key.owner for key in found if Scope.MANAGE in key.scopes)
         return super().get_context_data(**kwargs) | {
-            "rows": [self._row(key, now) for key in found[:_MAX_KEYS]],
-            "has_more": len(found) > _MAX_KEYS,
-            "max_keys": _MAX_KEYS,
+            "form": form,
+            "rows": [self._row(key, now, owners.get(key.owner_id)) for key in found],
+            "newer": part.has_newer and self.view(before="", after=str(found[0].pk)),
+            "older": part.has_older and self.view(before=str(found[-1].pk), after=""),
             "limitable": set(shown.order_by().values_list("pk", flat=True)),
             "may_make": projects_for(self.access, self.user).exists(),
         }
 
-    def _row(self, key: ApiKey, now: datetime) -> dict[str, Any]:
+    def _row(self, key: ApiKey, now: datetime, owner: Access | None) -> dict[str, Any]:
         state = key.state_at(now)
         is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
         may_manage = not is_over and self.access.may(Action.MANAGE, key)
@@ -178,7 +272,9 @@ class Keys(KeysPage):
             "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
             "may_pause": not is_over and key.paused_at is None,
             "may_resume": may_manage and key.paused_at is not None,
-            "may_rotate": may_manage and key.replaced_by_id is None and self.access.may_act_as(key),
+            "may_rotate": may_manage
+            and key.replaced_by_id is None
+            and self.access.may_act_as(key, owner),
         }
 
 
@@ -202,7 +298,7 @@ class MakeKey(KeysPage):
             messages.warning(
                 request, "This form has made a key already. If you have lost it, revoke it."
             )
-            return HttpResponseRedirect(reverse("console:keys"))
+            return HttpResponseRedirect(self.list_address())
         self.require_to_hold(
             ApiKey(owner=self.user, project=values["project"], scopes=values["scopes"])
         )
@@ -234,7 +330,7 @@ class RotateKey(KeysPage):
             new = keys.rotate_key(key, grace=timedelta(seconds=grace_s))
         except ValueError as error:
             messages.error(request, str(error))
-            return HttpResponseRedirect(reverse("console:keys"))
+            return HttpResponseRedirect(self.list_address())
         return self.show_once(new)
 
 
@@ -254,7 +350,7 @@ class RevokeKey(KeysPage):
         self.require(Action.STOP, key)
         keys.revoke_key(key)
         messages.success(request, f"{key.name} is revoked.")
-        return HttpResponseRedirect(reverse("console:keys"))
+        return HttpResponseRedirect(self.list_address())
 
 
 class SwitchKey(KeysPage):
@@ -273,7 +369,7 @@ class SwitchKey(KeysPage):
             self.require(Action.MANAGE, key)
             keys.resume_key(key)
         messages.success(request, f"{key.name} is {key.state_at(timezone.now())}.")
-        return HttpResponseRedirect(reverse("console:keys"))
+        return HttpResponseRedirect(self.list_address())
 
 
 def projects_for(access: Access, user: User) -> Any:
@@ -285,6 +381,11 @@ def projects_for(access: Access, user: User) -> Any:
         if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
     ]
     return rows.filter(pk__in=allowed).select_related("organization")
+
+
+def _id_in(query: QueryDict, name: str) -> int | None:
+    text = query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def _words(text: str) -> list[str]:

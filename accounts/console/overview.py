@@ -1,4 +1,4 @@
-"""The first page: traffic, tokens, errors and latencies over time."""
+"""The first page: traffic, tokens, errors and latencies over time, and which quotas end soon."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from accounts.console import charts, words
 from accounts.console.charts import Chart, Series
 from accounts.console.page import UsagePage, spans_of
+from accounts.console.quotas import quota_rows
 from accounts.usage import reports
 from accounts.usage.histogram import Percentiles
 from accounts.usage.reports import Figures, Point
@@ -48,6 +50,7 @@ class Overview(UsagePage):
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures),
             "drawings": self._drawings(reports.series(question)),
+            "quotas": quota_rows(self.access, timezone.now()),
             "is_empty": not figures.num_requests,
         }
 

@@ -146,6 +146,15 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
     return condition
 
 
+def matching(text: str) -> models.Q:
+    """Keys as people remember them: with these words in a name, or with this part of a key."""
+    # Owners and projects are fewer than keys: their names are looked through once.
+    owners = User.objects.filter(username__icontains=text).order_by()
+    projects = Project.objects.filter(name__icontains=text).order_by()
+    of_key = models.Q(name__icontains=text) | models.Q(hint__contains=text)
+    return of_key | models.Q(owner__in=owners) | models.Q(project__in=projects)
+
+
 class ApiKey(Stamped):
     """A key that a program calls with. The secret itself is nowhere: see `accounts.keys`.
 

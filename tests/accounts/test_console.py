@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
@@ -14,10 +14,13 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import Client
 from django.utils import timezone
-from usage_builders import admission, settlement
+from usage_builders import NOON, admission, settlement
 
 from accounts import changes
+from accounts.access import Access
+from accounts.alerts.quotas import Quota
 from accounts.console import words
+from accounts.console.quotas import closest, quota_rows
 from accounts.limits.away import GuardedLimiter, WhenAway
 from accounts.limits.current import read_levels_with, read_state_with
 from accounts.limits.leases import Level
@@ -205,6 +208,64 @@ def test_a_period_that_cannot_be_shown_is_told_and_the_last_day_is_shown(
 
     assert complaint in text
     assert tile(text, "requests") == "1"
+
+
+# -- Quotas on the overview
+
+
+def quota_cells(text: str, name: str) -> list[str]:
+    section = text.partition("Quotas closest to their end")[2].partition("</section>")[0]
+    return re.findall(rf'data-name="{name}">(.*?)</td>', section)
+
+
+def test_the_overview_tells_which_quotas_are_closest_to_their_end(alice: User, root: User) -> None:
+    _limit(alice, LimitMetric.WEIGHTED_TOKENS, LimitWindow.NONE, 2000)
+    assert "Quotas closest" not in page(signed_in(alice), "/console/")  # nothing is used yet
+    changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
+    store(used(alice, "r1", weighted_tokens=1500.0))
+
+    hers, all_ = (page(signed_in(user), "/console/") for user in (alice, root))
+
+    assert quota_cells(hers, "Used") == ["75 %"]
+    assert quota_cells(hers, "Resets") == ["never"]
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d, at the pace of late", quota_cells(hers, "Runs out")[0]
+    )
+    assert "The user alice" in hers
+    assert '<a href="/console/limits/">All limits</a>' in hers
+    # How much everybody uses is not hers to know.
+    assert quota_cells(all_, "Used") == ["150 %", "75 %"]
+    assert quota_cells(all_, "Runs out")[0] == "<strong>used up</strong>"
+
+
+def test_the_overview_is_without_quotas_where_there_are_none(alice: User) -> None:
+    store(used(alice, "r1"))
+
+    assert "Quotas closest" not in page(signed_in(alice), "/console/")
+
+
+def test_a_quota_tells_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
+    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 3)
+    asked = admission("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1))
+    store(settlement("r1", admission=asked))
+
+    [row] = quota_rows(Access.of(alice), NOON)
+
+    assert (row.owner, row.what, row.quota.percent) == ("the user alice", "requests per day", 33)
+    assert row.quota.resets_at == NOON + timedelta(hours=12)
+    assert row.quota.runs_out_at is None
+
+
+def test_the_first_to_run_out_come_first_and_then_the_fullest() -> None:
+    def quota(percent: int, hours: int | None = None) -> Quota:
+        end = None if hours is None else datetime(2026, 3, 1, hours, tzinfo=UTC)
+        return Quota(Limit(pk=percent, amount=100), percent, NOON, None, end)
+
+    many = [quota(0), quota(90), quota(60), quota(20, 3), quota(30, 2), quota(10, 1), quota(80, 4)]
+
+    assert [each.percent for each in closest(many)] == [10, 30, 20, 90, 80]
+    assert [each.percent for each in closest(many[:3])] == [90, 60]
+    assert closest([]) == []
 
 
 # -- Usage

@@ -9,11 +9,14 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from accounts.keys import create_key, find_key
-from accounts.models import ApiKey, AuditEntry, KeyState, Role, User
+from accounts import changes
+from accounts.keys import create_key, find_key, pause_key
+from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
 from accounts.people import first_project, join
 
 pytestmark = pytest.mark.django_db
@@ -68,18 +71,56 @@ def actions() -> list[tuple[str, str]]:
     return list(entries.values_list("actor", "action"))
 
 
+def page(client: Client, query: str = "") -> str:
+    return unescape(client.get(f"{KEYS}{query}").content.decode())
+
+
+def listed(text: str) -> list[str]:
+    """The names in the list, as they stand."""
+    return re.findall(r'title="Its usage">(.*?)</a>', text)
+
+
+def link(text: str, words: str) -> str:
+    """Where a link with these words leads."""
+    found = re.search(rf'href="([^"]*)">{words}</a>', text)
+    return "" if found is None else found[1]
+
+
+def add_many(owner: User, num_keys: int, **values: Any) -> None:
+    """Keys that are called key 0, key 1 and so on."""
+    first = ApiKey.objects.count()
+    ApiKey.objects.bulk_create(
+        ApiKey(
+            owner=owner,
+            project=first_project(),
+            name=f"key {number}",
+            digest=f"{first + number:064}",
+            pepper_id=1,
+            **values,
+        )
+        for number in range(num_keys)
+    )
+
+
 # -- Making one
 
 
 def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     client = signed_in(member)
 
-    text = make(client, once=once(client), models="tiny-chat, other", networks="10.0.0.0/8")
+    text = make(
+        client,
+        once=once(client),
+        models="tiny-chat, other",
+        endpoints="chat/completions, responses",
+        networks="10.0.0.0/8",
+    )
 
     secret = secret_in(text)
     key = find_key(secret)
     assert (key.owner, key.name) == (member, "laptop")
     assert (key.allowed_models, key.allowed_networks) == (["tiny-chat", "other"], ["10.0.0.0/8"])
+    assert key.allowed_endpoints == ["chat/completions", "responses"]
     assert f"Authorization: Bearer {secret}" in text
     assert f'base_url="http://testserver/v1", api_key="{secret}"' in text
     assert 'model="tiny-chat"' in text
@@ -112,6 +153,7 @@ def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
         ({"name": ""}, "This field is required"),
         ({"expires_at": "2020-01-01T00:00"}, "Choose a time in the future"),
         ({"networks": "everywhere"}, "Networks look like 10.0.0.0/8"),
+        ({"endpoints": "chat"}, "There is no endpoint chat. There are: chat/completions"),
         ({"scopes": []}, "This field is required"),
         ({"project": 10**6}, "Select a valid choice"),
     ],
@@ -239,3 +281,171 @@ def test_an_admin_may_not_hold_a_key_that_manages_in_an_owner_s_name(
     assert client.post(f"{KEYS}{key.pk}/rotate/", {"grace": "0"}).status_code == 403
     assert f"{key.pk}/rotate/" not in client.get(KEYS).content.decode()
     assert f"{key.pk}/revoke/" in client.get(KEYS).content.decode()
+
+
+# -- Finding one among many
+
+
+@pytest.fixture
+def laptop(member: User, bob: User) -> ApiKey:
+    """alice's, beside one of bob's in another project."""
+    first = first_project()
+    other = changes.add(Project(organization=first.organization, name="Crawling"))
+    create_key(owner=bob, name="Nightly", project=other)
+    return create_key(owner=member, name="laptop", project=first).key
+
+
+@pytest.mark.parametrize("text", ["nightl", "BOB", "crawl"])
+def test_a_key_is_found_by_a_part_of_its_own_its_owner_s_or_its_project_s_name(
+    member: User, laptop: ApiKey, text: str
+) -> None:
+    client = signed_in(member)
+    assert listed(page(client)) == ["laptop", "Nightly"]
+
+    found = page(client, f"?search={text}")
+
+    assert listed(found) == ["Nightly"]
+    assert f'value="{text}"' in found
+    assert link(found, "Show all keys") == KEYS
+
+
+def test_a_key_is_found_by_a_part_of_itself(member: User, laptop: ApiKey) -> None:
+    assert listed(page(signed_in(member), f"?search={laptop.hint[-4:]}")) == ["laptop"]
+
+
+def test_the_list_is_of_one_state_where_that_is_asked_for(member: User, laptop: ApiKey) -> None:
+    pause_key(laptop)
+    client = signed_in(member)
+
+    assert listed(page(client, "?state=paused")) == ["laptop"]
+    assert listed(page(client, "?state=active")) == ["Nightly"]
+    assert listed(page(client, "?state=active&search=lap")) == []
+
+
+def test_a_search_finds_nothing_that_one_may_not_see(bob: User, laptop: ApiKey) -> None:
+    assert listed(page(signed_in(bob), "?search=laptop")) == []
+
+
+def test_no_keys_and_none_that_are_like_that_are_told_apart(member: User) -> None:
+    client = signed_in(member)
+    assert "There are no keys yet" in page(client)
+    assert 'name="search"' not in page(client)
+
+    add_many(member, 1)
+    text = page(client, "?search=nothing")
+
+    assert "No key is like that" in text
+    assert link(text, "see all keys") == KEYS
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("?state=dead", "State: Select a valid choice"),
+        ("?search=%00", "Search: Null characters are not allowed"),
+        (f"?search={'x' * 256}", "Search: Ensure this value has at most 255 characters"),
+        (f"?before={'9' * 30}&after=x", ""),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told_and_leaves_nothing_out(
+    member: User, query: str, complaint: str
+) -> None:
+    add_many(member, 2)
+
+    text = page(signed_in(member), query)
+
+    assert complaint in text
+    assert listed(text) == ["key 1", "key 0"]
+
+
+def test_what_is_searched_for_is_text_and_never_code(member: User, laptop: ApiKey) -> None:
+    response = signed_in(member).get(KEYS, {"search": '"><script>x</script>'})
+
+    assert "<script>x" not in response.content.decode()
+
+
+def test_a_long_list_is_read_page_by_page_there_and_back(member: User) -> None:
+    add_many(member, 120)
+    client = signed_in(member)
+    first = page(client)
+    assert link(first, "Newer ones") == ""
+
+    second = page(client, link(first, "Older ones"))
+    third = page(client, link(second, "Older ones"))
+
+    names = [listed(text) for text in (first, second, third)]
+    together = [name for part in names for name in part]
+    assert together == [f"key {number}" for number in reversed(range(120))]
+    assert link(third, "Older ones") == ""
+    assert listed(page(client, link(third, "Newer ones"))) == names[1]
+    assert listed(page(client, link(second, "Newer ones"))) == names[0]
+
+
+def test_pages_keep_what_was_searched_for(member: User) -> None:
+    add_many(member, 60)
+    add_many(member, 60, paused_at=timezone.now())
+    client = signed_in(member)
+
+    first = page(client, "?state=paused&search=key")
+    second = page(client, link(first, "Older ones"))
+
+    assert listed(second) == [f"key {number}" for number in reversed(range(10))]
+    assert link(second, "Older ones") == ""
+    assert listed(page(client, link(second, "Newer ones"))) == listed(first)
+
+
+def test_a_page_whose_last_key_has_gone_leads_to_those_that_are_left(member: User) -> None:
+    add_many(member, 51)
+    client = signed_in(member)
+    last = link(page(client, "?state=active"), "Older ones")
+
+    ApiKey.objects.order_by("pk")[0].delete()
+
+    assert len(listed(page(client, last))) == 50
+
+
+@pytest.mark.parametrize("step", ["pause", "resume", "revoke"])
+def test_what_is_done_to_a_key_leads_back_to_where_it_was_found(
+    member: User, laptop: ApiKey, step: str
+) -> None:
+    client = signed_in(member)
+    if step == "resume":
+        pause_key(laptop)
+    view = "?search=lap&before=999999"
+    address = f"{KEYS}{laptop.pk}/{step}/{view}"
+    assert f'"{address}"' in page(client, view)
+    if step == "revoke":
+        assert link(unescape(client.get(address).content.decode()), "Keep it") == f"{KEYS}{view}"
+
+    response = client.post(f"{address}&next=//elsewhere.example")
+
+    assert response.headers["Location"] == f"{KEYS}{view}"
+    assert listed(page(client, view)) == ["laptop"]
+
+
+def test_a_rotation_leads_back_to_where_the_key_was_found(member: User, laptop: ApiKey) -> None:
+    client = signed_in(member)
+    view = "?search=lap&state=active"
+    address = f"{KEYS}{laptop.pk}/rotate/{view}"
+    assert link(page(client, view), "Rotate") == address
+
+    text = unescape(client.post(address, {"grace": "0"}).content.decode())
+
+    assert f'href="{KEYS}{view}">I have copied it' in text
+
+
+def test_the_list_asks_as_often_for_many_keys_as_for_few(bob: User) -> None:
+    organization = first_project().organization
+    join(bob, organization, Role.ADMIN)
+    client = signed_in(bob)
+
+    def num_queries(num_owners: int) -> int:
+        for number in range(num_owners):
+            owner = User.objects.create_user(f"owner {User.objects.count()} {number}")
+            join(owner, organization, Role.MEMBER)
+            add_many(owner, 2, scopes=["manage"])
+        with CaptureQueriesContext(connection) as queries:
+            assert listed(page(client))
+        return len(queries)
+
+    assert num_queries(1) == num_queries(10) == num_queries(30)

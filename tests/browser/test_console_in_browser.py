@@ -19,6 +19,7 @@ PAGES = (
     "usage/",
     "usage/?by=user&period=7d",
     "keys/",
+    "keys/?search=nothing&state=paused",
     "keys/new/",
     "limits/",
     "limits/new/",
@@ -86,6 +87,43 @@ def _status(admin: Administrator, key: str) -> int:
     return httpx.get(f"{admin.platform.base_url}/v1/models", headers=headers).status_code
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
+    admin: Administrator, scheme: str
+) -> None:
+    browser = admin.page.context.browser
+    assert browser is not None
+    context = browser.new_context(
+        viewport={"width": 360, "height": 740},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        java_script_enabled=False,
+    )
+    context.add_cookies(admin.page.context.cookies())  # type: ignore[arg-type]
+    phone = Administrator(context.new_page(), admin.platform)
+    page = _go(phone, "keys/new/")
+    page.get_by_label("Name").fill(f"phone in the {scheme}")
+    page.get_by_role("button", name="Make the key").click()
+
+    page = _go(phone, "keys/")
+    page.get_by_label("Search").fill(f"THE {scheme}")
+    page.get_by_label("State").select_option("active")
+    page.get_by_role("button", name="Show").click()
+    rows = page.get_by_role("row").filter(has=page.get_by_role("rowheader"))
+    assert rows.count() == 1
+    assert _fits(page)
+    rows.get_by_role("link", name="Revoke").click()
+    page.get_by_role("button", name="Revoke for good").click()
+
+    page.get_by_role("status").get_by_text("is revoked.").wait_for()
+    assert page.get_by_text("No key is like that.").is_visible()
+    assert page.get_by_label("Search").input_value() == f"THE {scheme}"
+    assert _fits(page)
+    page.get_by_role("link", name="see all keys").click()
+    assert rows.filter(has_text=f"phone in the {scheme}").count() == 1
+    context.close()
+    assert phone.complaints == []
+
+
 def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administrator) -> None:
     admin.visit("accounts/limit/add/")
     admin.page.get_by_label("Scope:").select_option("platform")
@@ -103,6 +141,17 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
     until(is_counted)
     meter = admin.page.get_by_role("meter").first
     assert meter.get_attribute("max") == "123456"
+
+    admin.page.set_viewport_size({"width": 360, "height": 740})
+
+    def is_on_the_overview() -> bool:
+        row = _go(admin).get_by_role("row").filter(has_text="requests per month")
+        return row.filter(has_text="The whole platform").locator("meter").count() == 1
+
+    until(is_on_the_overview)
+    assert _fits(admin.page)
+    admin.page.get_by_role("link", name="All limits").click()
+    admin.page.wait_for_url("**/console/limits/")
 
 
 @pytest.mark.parametrize("width", [360, 1280])

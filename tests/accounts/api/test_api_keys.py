@@ -209,6 +209,7 @@ def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
     assert admin.names("keys/", state="project inactive") == ["running"]
     assert admin.names("keys/", project=ours.two.pk) == ["running"]
     assert admin.names("keys/", search="unni") == ["running"]
+    assert admin.names("keys/", search=ours.two.name.upper()) == ["running"]
     assert admin.names("keys/", owner=paused.owner_id, name="over") == ["over"]
     assert admin.refusal("GET", "keys/", state="dead") == (400, "invalid_value", "state")
 

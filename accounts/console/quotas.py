@@ -1,0 +1,55 @@
+"""The quotas that are closest to their end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from accounts.access import Access
+from accounts.alerts.quotas import Quota, read_quotas
+from accounts.console.owners import owners_of
+from accounts.console.words import what
+from accounts.limits.rulebook import rule_of
+
+_MAX_ROWS: Final = 5
+# Of these, those that run out first; the others are the fullest that last.
+_MAX_ENDING: Final = 3
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """One quota with its words."""
+
+    owner: str
+    what: str
+    quota: Quota
+
+    @property
+    def high(self) -> int:
+        """From where on it is nearly used up."""
+        return self.quota.limit.amount * 4 // 5
+
+
+def quota_rows(access: Access, now: datetime) -> list[QuotaRow]:
+    """Those that run out first, and then the fullest. What nothing was used of is left out."""
+    quotas = closest(read_quotas(access.quotas_seen(), now))
+    scopes = [rule_of(quota.limit).scope for quota in quotas]
+    owners = owners_of(access, scopes)
+    return [
+        QuotaRow(owners[scope], what(quota.limit.metric, quota.limit.window), quota)
+        for scope, quota in zip(scopes, quotas, strict=True)
+    ]
+
+
+def closest(quotas: list[Quota]) -> list[Quota]:
+    """A few of them."""
+    used = sorted(
+        (quota for quota in quotas if quota.num_used),
+        key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),
+    )
+    ending = [quota for quota in used if quota.runs_out_at is not None][:_MAX_ENDING]
+    others = sorted(used, key=lambda quota: -quota.percent)
+    fullest = [quota for quota in others if quota not in ending]
+    return [*ending, *fullest[: _MAX_ROWS - len(ending)]]
