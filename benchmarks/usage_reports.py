@@ -73,6 +73,7 @@ def _views() -> dict[str, Callable[[], object]]:
         "until": _UNTIL - timedelta(hours=1, minutes=13),
     }
     model, key = Filters(models=frozenset({"model-1"})), Filters(keys=frozenset({1}))
+    refused = Filters(statuses=frozenset({"4xx"}))
     ours = Visible(organizations=frozenset({1}))
 
     def asked(**changes: Any) -> Question:
@@ -93,6 +94,7 @@ def _views() -> dict[str, Callable[[], object]]:
         "largest models, seen by one organisation": grouped(Dimension.MODEL, visible=ours),
         "largest keys of one model": grouped(Dimension.KEY, filters=model),
         "largest models and outcomes": grouped(Dimension.MODEL, Dimension.OUTCOME),
+        "largest keys of refusals": grouped(Dimension.KEY, filters=refused),
         "largest keys and models": grouped(Dimension.KEY, Dimension.MODEL),
     }
     for dimension in Dimension:
