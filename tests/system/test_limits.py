@@ -7,7 +7,9 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import time as clock_time
 from typing import Any
@@ -17,7 +19,7 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, labelled, metrics, rows, wait_until_seen
+from tests.system.books import Row, execute, labelled, metrics, rows, wait_until_seen
 from tests.system.limiting import (
     LONG,
     MODEL,
@@ -50,6 +52,34 @@ def client(platform: Running, **changes: Any) -> openai.OpenAI:
     return openai.OpenAI(base_url=base_url, api_key=platform.api_key, **{**settings, **changes})
 
 
+@dataclass(frozen=True)
+class Heard:
+    """An answer as it came to a client, which may have asked more than once for its user."""
+
+    asked_at_s: float
+    heard_at_s: float
+    status: int
+    headers: httpx.Headers
+
+    @property
+    def request_id(self) -> str:
+        return str(self.headers["x-request-id"])
+
+
+def listening(heard: list[Heard]) -> httpx.Client:
+    """For a client of which every single answer is noted."""
+    asked_at_s = 0.0
+
+    def ask(_: httpx.Request) -> None:
+        nonlocal asked_at_s
+        asked_at_s = time.monotonic()
+
+    def hear(response: httpx.Response) -> None:
+        heard.append(Heard(asked_at_s, time.monotonic(), response.status_code, response.headers))
+
+    return openai.DefaultHttpxClient(event_hooks={"request": [ask], "response": [hear]})
+
+
 def num_output_tokens(platform: Running) -> int:
     """Of all answers so far, according to the books."""
     settled_rows(platform, 0)
@@ -73,27 +103,66 @@ def test_how_full_the_limits_are_is_told_with_every_answer(platform: Running) ->
     assert int(streamed["x-ratelimit-remaining-requests"]) <= 58
 
 
-def test_a_client_waits_as_long_as_a_limit_needs(platform: Running) -> None:
-    limit(platform, "requests", "minute", 30)
-    patient = client(platform, max_retries=1)
-    started_at = time.monotonic()
-    for _ in range(31):
-        patient.completions.create(model=MODEL, prompt="one", max_tokens=1)
-    # The first thirty at once; the last after the two seconds in which one place refills.
-    assert time.monotonic() - started_at < 30
-    refused = [row for row in rows(platform) if row.http_status == 429]
-    assert len(refused) <= 1
+def test_a_client_comes_back_when_it_was_told_to_and_not_before(platform: Running) -> None:
+    limit(platform, "requests", "minute", 60)
+    before = settled_rows(platform, 0)
+    heard: list[Heard] = []
+    patient = client(platform, max_retries=2, http_client=listening(heard)).completions
+    num_calls = 0
+    # The bucket refills by one a second, so that it is empty after a little more than sixty.
+    while not any(each.status == 429 for each in heard):
+        heard.clear()
+        patient.create(model=MODEL, prompt="one", max_tokens=1)
+        num_calls += 1
+        assert num_calls < 1000
+
+    assert [each.status for each in heard] == [429, 200]
+    refused, answered = heard
+    told_ms = int(refused.headers["retry-after-ms"])
+    assert 0 < told_ms <= 1000  # until the next one has come
+    assert answered.asked_at_s - refused.heard_at_s >= told_ms / 1000
+    settled_rows(platform, before + num_calls + 1)
+    assert [row.request_id for row in refused_rows(platform, before)] == [refused.request_id]
+    ((wait_s,),) = waits(platform, refused.request_id)
+    assert 0 <= told_ms - wait_s * 1000 < 1
 
 
-def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running) -> None:
+def test_what_can_never_fit_is_asked_for_once(platform: Running) -> None:
     limit(platform, "tokens", "day", 3)
     before = settled_rows(platform, 0)
-    with pytest.raises(openai.RateLimitError) as refused:
-        client(platform, max_retries=5).completions.create(model=MODEL, prompt="a b c d e f g")
-    assert refused.value.code in ("insufficient_quota", "rate_limit_exceeded")
+    heard: list[Heard] = []
+    stubborn = client(platform, max_retries=5, http_client=listening(heard))
+    with pytest.raises(openai.RateLimitError, match="Request too large") as refused:
+        stubborn.completions.create(model=MODEL, prompt="a b c d e f g")
+    assert refused.value.code == "rate_limit_exceeded"
     assert refused.value.response.headers["x-should-retry"] == "false"
+    assert len(heard) == 1
     assert settled_rows(platform, before + 1) == before + 1
     assert rows(platform)[-1].num_prompt_tokens == 0
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streamed: bool) -> None:
+    settled_rows(platform, 0)
+    quota = num_tokens(platform) + 60
+    limit(platform, "tokens", "day", quota)
+    assert ask(platform, 500).json()["choices"][0]["stop_reason"] == "quota_exceeded"
+    before = settled_rows(platform, 0)
+    assert num_tokens(platform) == quota
+
+    heard: list[Heard] = []
+    stubborn = client(platform, max_retries=5, http_client=listening(heard))
+    with pytest.raises(openai.RateLimitError) as refused:
+        stubborn.completions.create(model=MODEL, prompt="one", max_tokens=1, stream=is_streamed)
+
+    assert (refused.value.type, refused.value.code) == ("insufficient_quota",) * 2
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert "retry-after" not in refused.value.response.headers
+    assert [each.status for each in heard] == [429]
+    assert settled_rows(platform, before + 1) == before + 1
+    assert [row.request_id for row in refused_rows(platform, before)] == [heard[0].request_id]
+    assert len(waits(platform, heard[0].request_id)) == 1
+    assert num_tokens(platform) == quota
 
 
 def test_a_refusal_is_counted_by_the_kind_of_its_limit(platform: Running) -> None:
@@ -216,6 +285,22 @@ def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
         streams[0].close()
         until(lambda: ask(platform).status_code == 200)
         streams[1].close()
+
+
+def test_two_hundred_streams_that_are_left_keep_no_place_and_no_token(platform: Running) -> None:
+    limit(platform, "concurrency", "none", 1000, "key", scope_id=key_id(platform))
+    limit(platform, "tokens", "day", 10_000_000, "key", scope_id=key_id(platform))
+    before = settled_rows(platform, 0)
+
+    asyncio.run(leave_streams(platform, 200, num_connections=20))
+
+    settled_rows(platform, before + 200)
+    left = Counter(row.outcome for row in rows(platform)[before:])
+    assert left.total() == 200
+    # One that was made before its client got to leave is as good.
+    assert left["client_gone"] > 0 and set(left) <= {"client_gone", "ok"}
+    until(lambda: used_of_key(platform, "concurrency") == 0)
+    until(lambda: used_of_key(platform, "tokens") == num_tokens(platform))
 
 
 def test_what_a_shadow_limit_would_have_refused_is_remembered(platform: Running) -> None:
@@ -350,6 +435,56 @@ def test_a_key_is_only_for_what_it_was_made_for(
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, code)
     assert ask(platform).status_code == 200
     until(lambda: len(rows(platform)) > before)
+
+
+def refused_rows(platform: Running, since: int) -> list[Row]:
+    """Of the rows after the first `since`."""
+    return [row for row in rows(platform)[since:] if row.http_status == 429]
+
+
+def waits(platform: Running, request_id: str) -> list[Any]:
+    """How long those would have had to wait who were refused, once they are written."""
+    query = "SELECT wait_s FROM accounts_refusedrequest WHERE NOT is_shadow AND request_id = ?"
+    return until(lambda: execute(platform, query, request_id))
+
+
+def key_id(platform: Running) -> int:
+    ((found,),) = execute(platform, "SELECT id FROM accounts_apikey")
+    return int(found)
+
+
+def used_of_key(platform: Running, metric: str) -> int:
+    """As the key itself is told."""
+    told = httpx.get(
+        f"{platform.base_url}/v1/usage/me",
+        headers={"authorization": f"Bearer {platform.api_key}"},
+        timeout=60,
+    ).json()
+    (used,) = [each["used"] for each in told["limits"] if each["metric"] == metric]
+    return int(used)
+
+
+async def leave_streams(platform: Running, num: int, *, num_connections: int) -> None:
+    """So many long answers, each left after its first chunk."""
+    free = asyncio.Semaphore(num_connections)
+    http = openai.AsyncOpenAI(
+        base_url=f"{platform.base_url}/v1", api_key=platform.api_key, max_retries=0, timeout=120
+    )
+
+    async def leave() -> None:
+        async with free:
+            stream = await http.completions.create(
+                model=MODEL,
+                prompt="Count:",
+                max_tokens=1900,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            async with stream:
+                await anext(aiter(stream))
+
+    async with http:
+        await asyncio.gather(*(leave() for _ in range(num)))
 
 
 def long_stream(openai_client: openai.OpenAI) -> Any:

@@ -1,0 +1,179 @@
+"""A short wait in a fair line instead of a refusal, with real clients and the real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import openai
+import pytest
+
+from tests.conftest import Running, run_platform, until
+from tests.system.books import execute, metric, rows, wait_until_seen
+from tests.system.commands import vinery
+from tests.system.limiting import MODEL, limit, settled_rows
+
+pytestmark = pytest.mark.system
+
+# Much longer than all that are in line here need, on a busy machine too.
+QUEUE_S = 20
+# Rows are written in the order in which requests end.
+NAMES_BY_END = "SELECT key_name FROM accounts_usagerecord ORDER BY id"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """With one web process: a line is of one, and only there somebody knows whose turn it is."""
+    settings = {"VINERY_LIMITS_QUEUE_S": str(QUEUE_S), "VINERY_WEB_WORKERS": "1"}
+    with run_platform(tmp_path_factory.mktemp("lines") / "home", settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ann(platform: Running) -> Iterator[openai.OpenAI]:
+    with client(platform, new_key(platform, "ann")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ben(platform: Running) -> Iterator[openai.OpenAI]:
+    with client(platform, new_key(platform, "ben")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def no_limits(platform: Running) -> Iterator[None]:
+    yield
+    execute(platform, "DELETE FROM accounts_limit")
+    wait_until_seen(platform)
+
+
+def test_a_bucket_that_is_empty_is_waited_for(
+    platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
+) -> None:
+    limit(platform, "requests", "minute", 60)
+    before = settled_rows(platform, 0)
+
+    started_at_s = time.monotonic()
+    with ThreadPoolExecutor(34) as clients:
+        asked = [clients.submit(ask, each) for each in [ann, ben] * 34]
+        for each in asked:
+            each.result()
+
+    # One refills in a second, and eight more were asked for than it holds.
+    assert time.monotonic() - started_at_s >= 8
+    settled_rows(platform, before + 68)
+    assert statuses(platform, before) == {200: 68}
+
+
+def test_the_lines_of_two_keys_are_served_in_turn(
+    platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
+) -> None:
+    limit(platform, "concurrency", "none", 1)
+    before = settled_rows(platform, 0)
+
+    with ThreadPoolExecutor(6) as clients:
+        with place_taken(platform):
+            asked = [clients.submit(ask, ann) for _ in range(4)]
+            until_in_line(platform, 4)
+            asked += [clients.submit(ask, ben) for _ in range(2)]
+            until_in_line(platform, 6)
+        for each in asked:
+            each.result()
+
+    settled_rows(platform, before + 7)
+    assert statuses(platform, before) == {200: 6}
+    # One at a time, so that they end in the order in which they were let in.
+    _, *names = [name for (name,) in execute(platform, NAMES_BY_END)][before:]
+    assert names == ["ann", "ben", "ann", "ben", "ann", "ann"]
+
+
+def test_who_waits_longer_than_it_may_is_refused(
+    platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
+) -> None:
+    limit(platform, "concurrency", "none", 1)
+    before = settled_rows(platform, 0)
+
+    with place_taken(platform):
+        started_at_s = time.monotonic()
+        with pytest.raises(openai.RateLimitError) as refused:
+            ask(ann)
+        assert time.monotonic() - started_at_s >= QUEUE_S
+
+    assert refused.value.code == "rate_limit_exceeded"
+    assert int(refused.value.response.headers["retry-after-ms"]) > 0
+    ask(ben)
+    settled_rows(platform, before + 3)
+    assert statuses(platform, before) == {200: 1, 429: 1}
+
+
+def test_who_leaves_a_line_is_not_served(
+    platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
+) -> None:
+    limit(platform, "concurrency", "none", 1)
+    before = settled_rows(platform, 0)
+
+    with place_taken(platform):
+        with pytest.raises(openai.APITimeoutError):
+            ask(ann.with_options(timeout=2))
+        until(lambda: metric(platform, "vinery_requests_live") == 1)
+
+    ask(ben)
+    settled_rows(platform, before + 3)
+    assert statuses(platform, before) == {499: 1, 200: 1}
+
+
+def new_key(platform: Running, name: str) -> str:
+    made = vinery(platform, "key", "create", "--name", name)
+    return next(word for word in made.split() if word.startswith("vny_"))
+
+
+def client(platform: Running, key: str) -> openai.OpenAI:
+    url = f"{platform.base_url}/v1"
+    return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=120)
+
+
+def ask(who: openai.OpenAI) -> None:
+    who.completions.create(model=MODEL, prompt="one", max_tokens=1)
+
+
+@contextmanager
+def place_taken(platform: Running) -> Iterator[None]:
+    """By a stream that does not end meanwhile, because the engine stands still."""
+    with client(platform, platform.api_key) as holder:
+        stream = holder.completions.create(
+            model=MODEL,
+            prompt="Count:",
+            max_tokens=1900,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        next(iter(stream))
+        engines = platform.pids("engine")
+        try:
+            for pid in engines:
+                os.kill(pid, signal.SIGSTOP)
+            assert metric(platform, "vinery_requests_live") == 1  # it has not ended already
+            yield
+        finally:
+            for pid in engines:
+                os.kill(pid, signal.SIGCONT)
+            stream.close()
+
+
+def until_in_line(platform: Running, num: int) -> None:
+    """So many wait, beside the one who has the place."""
+    until(lambda: metric(platform, "vinery_requests_live") == 1 + num)
+    # They have come. When the process has read its limits anew, they have asked for a place.
+    wait_until_seen(platform)
+
+
+def statuses(platform: Running, since: int) -> Counter[int | None]:
+    """Ann's and Ben's, of the rows after the first `since`."""
+    asked = [row for row in rows(platform)[since:] if row.key_name in ("ann", "ben")]
+    return Counter(row.http_status for row in asked)
