@@ -282,6 +282,17 @@ class _Cell:
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
 
+def _told(by: Sequence[Dimension], cells: _Cells) -> _Cells:
+    """With what stands for the values outside of the tables: after all that is read is added
+    up, because there is much less of it then."""
+    if Dimension.STATUS not in by:
+        return cells
+    told: _Cells = defaultdict(_Cell)
+    for (values, point), cell in cells.items():
+        told[tuple(map(Dimension.told, by, values)), point] = cell
+    return told
+
+
 class _Reader:
     """Reads roll-ups for one question."""
 
@@ -315,10 +326,9 @@ class _Reader:
                 slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
                 for row in _rows(reading, slices, columns, with_latencies):
                     *values, piece, joined = row[: len(by) + 2]
-                    told = tuple(map(Dimension.told, by, values))
                     for point, sign in reading.targets(piece):
-                        cells[told, point].add(row[len(by) + 2 :], joined, sign)
-        return cells
+                        cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
+        return _told(by, cells)
 
     def points(
         self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
