@@ -33,9 +33,9 @@ class Snapshot:
     """All rows at one moment."""
 
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
-    heirs: Mapping[str, str] = field(default_factory=dict)  # of keys that were rotated
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: object = None
+    heirs: Mapping[str, str] = field(default_factory=dict)  # of keys that were rotated
 
     @property
     def all_rules(self) -> Iterable[Rule]:
@@ -102,7 +102,7 @@ class RuleBook:
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot
         rules = _all_rules()
-        return Snapshot(rules, _heirs(rules), read_weights(), fingerprint)
+        return Snapshot(rules, read_weights(), fingerprint, _heirs(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
         """From now on these rules bind."""

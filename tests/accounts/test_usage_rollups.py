@@ -40,7 +40,7 @@ def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 0.0, 250]
+    assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 41.0, 250]
     places = histogram.decode(bytes(row.histograms))
     assert places == {
         histogram.place_of(Latency.QUEUE, 0.5): 1,
