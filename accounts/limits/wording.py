@@ -39,7 +39,7 @@ def headers_of(reading: Reading) -> dict[str, str]:
 def refusal_of(denial: Denial, model: str) -> Refusal:
     """What a client is told whose request to a model was denied."""
     # Another limit may have less left, but this one is what the client has to do with.
-    headers = _text([*lines_of(denial.reading), *lines_of_one(denial.rule, denial.reading)])
+    headers = headers_of(denial.reading) | _text(lines_of_one(denial.rule, denial.reading))
     if denial.is_too_large:
         return Refusal(
             _too_large(denial, model),
