@@ -40,6 +40,12 @@ def limit(
     wait_until_seen(platform)
 
 
+def remove_limits(platform: Running) -> None:
+    """All of them."""
+    execute(platform, "DELETE FROM accounts_limit")
+    wait_until_seen(platform)
+
+
 def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
     body = {
         "model": MODEL,

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, metric, rows, wait_until_seen
 from tests.system.commands import vinery
-from tests.system.limiting import MODEL, limit, settled_rows
+from tests.system.limiting import MODEL, limit, remove_limits, settled_rows
 
 pytestmark = pytest.mark.system
 
@@ -49,8 +49,7 @@ def ben(platform: Running) -> Iterator[openai.OpenAI]:
 @pytest.fixture(autouse=True)
 def no_limits(platform: Running) -> Iterator[None]:
     yield
-    execute(platform, "DELETE FROM accounts_limit")
-    wait_until_seen(platform)
+    remove_limits(platform)
 
 
 def test_a_bucket_that_is_empty_is_waited_for(

@@ -27,6 +27,7 @@ from tests.system.limiting import (
     ask_at_once,
     limit,
     num_tokens,
+    remove_limits,
     settled_rows,
 )
 
@@ -42,8 +43,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(autouse=True)
 def no_limits(platform: Running) -> Iterator[None]:
     yield
-    execute(platform, "DELETE FROM accounts_limit")
-    wait_until_seen(platform)
+    remove_limits(platform)
 
 
 def client(platform: Running, **changes: Any) -> openai.OpenAI:

@@ -12,8 +12,16 @@ import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
-from tests.system.books import execute, metric, metrics, wait_until_seen
-from tests.system.limiting import LONG, ask, ask_at_once, limit, num_tokens, settled_rows
+from tests.system.books import metric, metrics, wait_until_seen
+from tests.system.limiting import (
+    LONG,
+    ask,
+    ask_at_once,
+    limit,
+    num_tokens,
+    remove_limits,
+    settled_rows,
+)
 
 pytestmark = pytest.mark.system
 
@@ -44,8 +52,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, redis_server: OwnRedis) -
 @pytest.fixture(autouse=True)
 def no_limits(platform: Running) -> Iterator[None]:
     yield
-    execute(platform, "DELETE FROM accounts_limit")
-    wait_until_seen(platform)
+    remove_limits(platform)
 
 
 def test_five_hundred_at_once_share_one_quota(platform: Running) -> None:
