@@ -190,14 +190,23 @@ class QueueingLimiter:
                     await self._may_fit.wait()
 
     async def _serve_each_line_once(self) -> bool:
-        """Whether somebody was let in."""
+        """Whether somebody was let in.
+
+        What one waits for, those behind do not get: it may come free between two looks.
+        """
         num_served = 0
+        awaited: set[str] = set()
         for owner in list(self._lines):
             line = self._lines.get(owner)
-            if line and await self._serve_first(line[0]):
+            if not line or any(rule.key in awaited for rule in line[0].claim.rules):
+                continue
+            waiter = line[0]
+            if await self._serve_first(waiter):
                 num_served += 1
                 if owner in self._lines:
                     self._lines.move_to_end(owner)
+            elif not waiter.answer.done():
+                awaited.add(waiter.denial.rule.key)
         return num_served > 0
 
     async def _serve_first(self, waiter: _Waiter) -> bool:

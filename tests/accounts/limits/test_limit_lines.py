@@ -146,6 +146,30 @@ async def test_owners_take_turns(queue: Queue) -> None:
     assert served.index(modest) == 1
 
 
+async def test_a_place_that_is_freed_between_two_looks_goes_to_the_line_before(
+    queue: Queue,
+) -> None:
+    class Store(MemoryLimiter):
+        """Looks at a claim, and frees the place before it has answered, as a far one may."""
+
+        async def acquire(self, claim: Claim) -> Lease | Denial:
+            answer = await super().acquire(claim)
+            if claim.owner == "first" and isinstance(answer, Denial) and limiter.num_waiting == 2:
+                await limiter.settle(lease, Spent())
+            return answer
+
+    limiter, place = QueueingLimiter(Store(), max_wait_s=60.0), places(1)
+    lease = await granted(limiter, claim(place))
+    first = await in_line(limiter, claim(place, owner="first"))
+    second = await in_line(limiter, claim(place, owner="second"))
+
+    won = await lease_of(first)
+    assert not second.done()
+    await limiter.settle(won, Spent())
+    await lease_of(second)
+    await limiter.close()
+
+
 @pytest.mark.parametrize("owner", ["one", "two"])
 async def test_newcomers_do_not_take_what_somebody_waits_for(queue: Queue, owner: str) -> None:
     limiter, place, other = queue(), places(1), places(1)
@@ -254,16 +278,21 @@ async def test_a_lease_that_comes_when_the_time_is_over_goes_back(queue: Queue) 
 
 
 async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
-    limiter, place = queue(), places(1)
+    limiter, place = queue(), places(2)
     held = claim(place)
-    lease = await granted(limiter, held)
+    await granted(limiter, held)
+    lease = await granted(limiter, claim(place))
     first = await in_line(limiter, claim(place, owner="one"))
     twice = await in_line(limiter, held)
+    last = await in_line(limiter, claim(place, owner="two"))
 
+    await limiter.settle(lease, Spent())
+
+    won = await lease_of(first)
     with pytest.raises(LeaseExists):
         await asyncio.wait_for(twice, 60)
-    await limiter.settle(lease, Spent())
-    await lease_of(first)
+    await limiter.settle(won, Spent())
+    await lease_of(last)
 
 
 @pytest.mark.parametrize("num_owners", [1, 20])
