@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
@@ -64,7 +63,7 @@ class Limits:
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
         self._settling: dict[asyncio.Task[None], Lease] = {}
-        self._turns = Turns(self._open_leases)
+        self._turns = Turns()
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
         self._has_lost_buckets = True
@@ -177,9 +176,6 @@ class Limits:
         for outer in (self._queue, self._guard):
             if outer is not None:
                 await outer.close()
-
-    def _open_leases(self) -> Iterator[Lease]:
-        return chain(self._leases.values(), self._settling.values())
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))

@@ -4,31 +4,28 @@ A quota of which all is reserved is not used up yet: most answers end before the
 what is reserved for them. To tell a client then that its quota is gone, and not to come back,
 would be wrong. So requests wait in line, behind those that came before, until somebody has
 settled; and are refused once nobody is left who could, or their time is over.
+
+A line is of one process. Where several share their limits, others settle without a word, and
+so the first in line looks again now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
 from typing import Final
 
 from accounts.limits.leases import Denial, Lease
-from accounts.limits.rules import Metric
 
 MAX_WAIT_S: Final = 15.0
+_LOOK_AGAIN_S: Final = 0.2
 _MAX_WAITING: Final = 1000
-# Of these more is reserved than may be used. Prompts and requests are known to be.
-_GIVEN_BACK: Final = (Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS)
 
 
 class Turns:
-    """Of one process. What other processes have reserved nobody waits for."""
+    """The lines of one process. Belongs to its event loop."""
 
-    def __init__(self, open_leases: Callable[[], Iterable[Lease]]) -> None:
-        """`open_leases` are those that have not been settled. They are asked for when somebody
-        would wait, so that all who need not wait pay nothing."""
-        self._open_leases = open_leases
+    def __init__(self) -> None:
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by the keys of quotas
         self._num_waiting = 0
 
@@ -44,34 +41,40 @@ class Turns:
 
         Whoever was called must call `pass_on` when it has tried.
         """
-        key = denial.rule.key
-        may_come_back = denial.is_quota and denial.rule.metric in _GIVEN_BACK
-        if not may_come_back or self._num_waiting >= _MAX_WAITING or not self._is_held(key):
+        if not (denial.is_quota and denial.is_held) or self._num_waiting >= _MAX_WAITING:
             return False
+        key = denial.rule.key
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(key, deque())
         (line.appendleft if is_first else line.append)(call)
         self._num_waiting += 1
-        has_come = False
+        is_worth_it = False
         try:
-            async with asyncio.timeout_at(until_s):
-                await call
-            has_come = True
-            return True
-        except TimeoutError:
-            return False
+            is_worth_it = await self._called(call, line, until_s)
+            return is_worth_it
         finally:
             self._num_waiting -= 1
+            was_its_turn = call.done() or line[0] is call
             self._leave(key, call)
-            if call.done() and not call.cancelled() and not has_come:
+            if was_its_turn and not is_worth_it:
                 self._call_next(key)
 
     def pass_on(self, denial: Denial) -> None:
         """Whoever was called has what it wanted, or will not have it: the next may try."""
         self._call_next(denial.rule.key)
 
-    def _is_held(self, key: str) -> bool:
-        return any(rule.key == key for lease in self._open_leases() for rule in lease.claim.rules)
+    async def _called(
+        self, call: asyncio.Future[None], line: deque[asyncio.Future[None]], until_s: float
+    ) -> bool:
+        """Whether somebody has settled, or it is the first in line and may look again."""
+        loop = asyncio.get_running_loop()
+        while not call.done() and loop.time() < until_s:
+            is_first = line[0] is call
+            rest_s = until_s - loop.time()
+            await asyncio.wait([call], timeout=min(rest_s, _LOOK_AGAIN_S) if is_first else rest_s)
+            if is_first and line[0] is call and loop.time() < until_s:
+                return True
+        return call.done()
 
     def _call_next(self, key: str) -> None:
         line = self._lines.get(key, ())

@@ -51,6 +51,7 @@ class Denial(msgspec.Struct, frozen=True):
     """A refusal, by the rule that would refuse longest.
 
     `num_needed` is what was asked of that rule. `wait_s` None: waiting does not help.
+    `is_held`: of this quota requests that run have reserved some, and may give it back.
     """
 
     rule: Rule
@@ -58,6 +59,7 @@ class Denial(msgspec.Struct, frozen=True):
     num_needed: int
     wait_s: float | None
     reading: Reading = NOT_READ
+    is_held: bool = False
 
     @property
     def is_too_large(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from accounts.limits import buckets, calendar
 from accounts.limits.leases import (
@@ -158,7 +159,8 @@ class MemoryLimiter:
             if enforced:
                 for tab, amount in zip(tabs, before, strict=True):
                     tab.used = amount
-                return binding_denial(enforced)
+                denial = binding_denial(enforced)
+                return structs.replace(denial, is_held=self._is_held(denial.rule))
         expires_at_ms = now_ms + self._lease_ttl_ms
         if expires_at_ms < self._next_expiry_ms:
             self._next_expiry_ms = expires_at_ms
@@ -276,6 +278,12 @@ class MemoryLimiter:
         tab = self._tabs[rule.key] = _Tab(rule, now_ms)
         self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
         return tab
+
+    def _is_held(self, rule: Rule) -> bool:
+        if not rule.may_come_back:
+            return False
+        claims = (held.claim for held in self._open.values())
+        return any(each.key == rule.key for claim in claims for each in claim.rules)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._tab(rule, now_ms).used if rule.key in self._tabs else 0

@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -47,8 +48,9 @@ _EXISTS, _DENIED = -1, 0
 _NO_WINDOWS = (0, 0, 0, 0)
 _FREE: Costs = (0, 0, 0, 0, 0, 0)
 
-# key, kind, amount, is_shadow, cost, the boundaries of its windows, and its column in costs.
-_Tab = tuple[str, int, int, bool, int, int, int, int, int, int]
+# key, kind, amount, is_shadow, cost, the boundaries of its windows, its column in costs, and
+# where those are kept who hold some of it and may give it back ("": nowhere).
+_Tab = tuple[str, int, int, bool, int, int, int, int, int, int, str]
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
@@ -95,11 +97,13 @@ class RedisLimiter:
         )
         if answer[0] == _EXISTS:
             raise LeaseExists(claim.lease_id)
-        status, now_ms, used, refusing = answer
+        status, now_ms, used, refusing, held = answer
         reading = Reading(claim.rules, used, now_ms)
         if status == _DENIED:
             denials = denials_of(refusing, costs, reading)
-            return binding_denial(denial for denial in denials if not denial.rule.is_shadow)
+            denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
+            held_rules = [claim.rules[place] for place in held]
+            return structs.replace(denial, is_held=denial.rule in held_rules)
         # Shadow rules that refuse are not charged: what is used of them is as it was before.
         return Lease(claim, reading, denials_of(refusing, costs, reading))
 
@@ -132,7 +136,7 @@ class RedisLimiter:
         """See `Limiter`."""
         if leases:
             described = [
-                (lease.id, self._lease_key(lease.id), self._place_keys(lease)) for lease in leases
+                (lease.id, self._lease_key(lease.id), self._keys_held(lease)) for lease in leases
             ]
             await self._run("renew", leases=described)
 
@@ -171,14 +175,16 @@ class RedisLimiter:
         windows = _NO_WINDOWS
         if rule.kind is Kind.CALENDAR:
             windows = calendar.boundaries_at(rule, now_ms)
+        key = self._rule_key(rule)
         return (
-            self._rule_key(rule),
+            key,
             rule.kind.value,
             rule.amount,
             rule.is_shadow,
             cost,
             *windows,
             rule.column,
+            _holders_key(key) if rule.may_come_back else "",
         )
 
     def _caller_ms(self) -> int:
@@ -191,8 +197,12 @@ class RedisLimiter:
     def _lease_key(self, lease_id: str) -> str:
         return lease_key(self._prefix, lease_id)
 
-    def _place_keys(self, lease: Lease) -> list[str]:
-        return [self._rule_key(rule) for rule in lease.claim.rules if rule.kind is Kind.PLACES]
+    def _keys_held(self, lease: Lease) -> list[str]:
+        """Of the sets that a lease may be in."""
+        rules = lease.claim.rules
+        places = [self._rule_key(rule) for rule in rules if rule.kind is Kind.PLACES]
+        quotas = [_holders_key(self._rule_key(rule)) for rule in rules if rule.may_come_back]
+        return places + quotas
 
 
 _NAMES = ("acquire", "extend", "settle", "renew", "levels", "restore")
@@ -201,6 +211,10 @@ _NAMES = ("acquire", "extend", "settle", "renew", "levels", "restore")
 def lease_key(prefix: str, lease_id: str) -> str:
     """Where a lease is kept."""
     return f"{prefix}lease:{lease_id}"
+
+
+def _holders_key(rule_key: str) -> str:
+    return f"{rule_key}:held"
 
 
 @cache

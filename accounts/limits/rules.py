@@ -68,6 +68,9 @@ class Kind(IntEnum):
     PLACES = 3  # held while a request runs
 
 
+# Of these more is reserved than may be used. Prompts and requests are known to be.
+_GIVEN_BACK = (Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS)
+
 _COLUMN = {metric: column for column, metric in enumerate(Metric)}
 _KIND = {
     Window.MINUTE: Kind.BUCKET,
@@ -111,6 +114,8 @@ class Rule:
     capacity: int = field(init=False, repr=False, compare=False)  # grains
     # What its windows depend on: rules of the calendar that have it in common share them.
     period: tuple[str, str, str] = field(init=False, repr=False, compare=False)
+    # Whether it refuses for long what a request that has ended may give back a moment later.
+    may_come_back: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.amount <= MAX_AMOUNT:
@@ -129,6 +134,7 @@ class Rule:
         _derive(self, "column", _COLUMN[self.metric])
         _derive(self, "capacity", self.amount * GRAINS)
         _derive(self, "period", (self.window.value, self.time_zone, self.week_start.value))
+        _derive(self, "may_come_back", self.is_quota and self.metric in _GIVEN_BACK)
 
     def __hash__(self) -> int:
         return hash(self.key)

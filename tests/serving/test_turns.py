@@ -84,6 +84,48 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         await quota_of(limits, "2").reserve(job(1000))
 
 
+def processes(amount: int) -> tuple[Limits, Limits]:
+    """Two that count in one store, and hear nothing of each other."""
+    here, there = limits_of(rule(amount)), limits_of(rule(amount))
+    there._limiter = here._limiter
+    return here, there
+
+
+async def test_what_another_process_gives_back_is_waited_for() -> None:
+    here, there = processes(FIRST + 20)
+    first, second = quota_of(here, "1"), quota_of(there, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(here, first, 5)
+    async with asyncio.timeout(60):
+        await waiting
+    assert second.num_granted == 128
+
+
+async def test_who_waits_for_another_process_leaves_its_turn_to_the_next() -> None:
+    here, there = processes(FIRST + NUM_PROMPT_TOKENS)
+    first, third = quota_of(here, "1"), quota_of(there, "3")
+    await first.reserve(job(1000))
+    gone = await in_line(quota_of(there, "2").reserve(job(1000)))
+    waiting = await in_line(third.reserve(job(1000)))
+    gone.cancel()
+    await used(here, first, 0)
+    async with asyncio.timeout(10):  # less than it may wait
+        await waiting
+    assert third.num_granted == 128
+
+
+async def test_once_no_other_process_can_give_anything_back_all_are_refused() -> None:
+    here, there = processes(FIRST)
+    first = quota_of(here, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(there, str(n)).reserve(job(1000))) for n in range(5)]
+    await used(here, first, 128)
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
+
+
 async def test_who_leaves_the_line_leaves_its_turn_to_the_next() -> None:
     limits = limits_of(rule(FIRST))
     first, third = quota_of(limits, "1"), quota_of(limits, "3")

@@ -1,6 +1,7 @@
 -- Reserve what a claim costs, of all its rules or of none.
--- Answers {status, now, what is used of each rule, the places of those that refuse}; what is
--- used is told after a reservation, and before it where there was none.
+-- Answers {status, now, what is used of each rule, the places of those that refuse, and of those
+-- among them of which somebody holds some}; what is used is told after a reservation, and
+-- before it where there was none.
 
 local EXISTS, DENIED, GRANTED = -1, 0, 1
 
@@ -16,10 +17,14 @@ for i, tab in ipairs(call.tabs) do
     end
 end
 
-local places = {}
-for i in pairs(refusing) do places[#places + 1] = i - 1 end
+local places, held = {}, {}
+for i in pairs(refusing) do
+    places[#places + 1] = i - 1
+    local holders = holders_of(call.tabs[i])
+    if is_denied and holders ~= '' and num_in(holders) > 0 then held[#held + 1] = i - 1 end
+end
 table.sort(places)
-if is_denied then return cmsgpack.pack({DENIED, now, used, places}) end
+if is_denied then return cmsgpack.pack({DENIED, now, used, places, held}) end
 
 local expires = now + call.ttl_ms
 local parts = {}
@@ -27,15 +32,16 @@ for i, tab in ipairs(call.tabs) do
     local cost = refusing[i] and 0 or cost_of(tab)
     if cost > 0 then
         if kind_of(tab) == PLACES then
-            take_place(tab[1], call.id, expires)
+            enter(tab[1], call.id, expires)
         else
             write(tab, used[i] + cost, windows[i])
         end
     end
+    if holders_of(tab) ~= '' and not refusing[i] then enter(holders_of(tab), call.id, expires) end
     used[i] = used[i] + cost
     parts[i] = {windows[i], cost, cost, refusing[i] or false}
 end
 redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.tabs))
 redis.call('PEXPIRE', call.lease, call.ttl_ms + REMEMBERED_MS)
 keep(call.lease, parts)
-return cmsgpack.pack({GRANTED, now, used, places})
+return cmsgpack.pack({GRANTED, now, used, places, held})

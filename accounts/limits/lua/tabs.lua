@@ -4,10 +4,11 @@
 -- must never be made into text by `..` or `tostring`, which round to 14 digits; numbers
 -- given to redis.call keep 17.
 --
--- A tab, as the call describes it: {key, kind, amount, is_shadow, cost, b1, b2, b3, b4, column}.
--- The four are those of a calendar: the starts of the last, this and the next window by the
--- caller's clock, and the end of the next. Which of them it is now, the server's clock says.
--- The column says which of a request's costs is that of the rule.
+-- A tab, as the call describes it: {key, kind, amount, is_shadow, cost, b1, b2, b3, b4, column,
+-- holders}. The four are those of a calendar: the starts of the last, this and the next window
+-- by the caller's clock, and the end of the next. Which of them it is now, the server's clock
+-- says. The column says which of a request's costs is that of the rule. The holders are the key
+-- of a set of leases that may give back some of a quota, '' where none does.
 
 local GRAINS = 60000
 local BUCKET, CALENDAR, TOTAL, PLACES = 0, 1, 2, 3
@@ -30,6 +31,7 @@ local function capacity_of(tab) return tab[3] * GRAINS end
 local function is_shadow(tab) return tab[4] end
 local function cost_of(tab) return tab[5] end
 local function column_of(tab) return tab[10] end
+local function holders_of(tab) return tab[11] or '' end
 
 local function window_at_now(tab)
     local start = tab[6]
@@ -45,13 +47,21 @@ local function used_after(used, amount, since)
     return used
 end
 
+-- Put a lease into a set, for as long as it is renewed: of who has a place, or of holders.
+local function enter(key, id, expires)
+    redis.call('ZADD', key, expires, id)
+    redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
+end
+
+local function num_in(key)
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    return redis.call('ZCARD', key)
+end
+
 -- What is used of a rule now, and the window that this is said of (0 when it has none).
 local function read(tab)
     local key, kind, amount = tab[1], tab[2], tab[3]
-    if kind == PLACES then
-        redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
-        return redis.call('ZCARD', key) * GRAINS, 0
-    end
+    if kind == PLACES then return num_in(key) * GRAINS, 0 end
     local stored = redis.call('HMGET', key, 'used', 'at')
     local used, at = tonumber(stored[1] or '0'), tonumber(stored[2] or '0')
     if kind == BUCKET then
@@ -84,11 +94,6 @@ local function write(tab, used, window)
     end
 end
 
-local function take_place(key, id, expires)
-    redis.call('ZADD', key, expires, id)
-    redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
-end
-
 -- A lease holds one part for each of its rules: {window, reserved in it, reserved in all, has
 -- left}. A shadow rule that would have refused is left: it does not count the lease any more.
 local function parts_of(lease_key)
@@ -107,6 +112,7 @@ local function give_back(tab, id, part, spent)
         redis.call('ZREM', tab[1], id)
         return
     end
+    if holders_of(tab) ~= '' then redis.call('ZREM', holders_of(tab), id) end
     local window, reserved_there, reserved = part[1], part[2], part[3]
     local unused = reserved - spent
     if is_shadow(tab) then unused = math.max(0, unused) end

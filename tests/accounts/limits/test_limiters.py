@@ -74,6 +74,51 @@ async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) ->
     assert level.num_remaining == -20
 
 
+@pytest.mark.parametrize("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])
+@pytest.mark.parametrize("metric", [Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS])
+async def test_a_quota_is_held_until_all_who_have_reserved_some_are_settled(
+    limiter: Limiter, metric: Metric, window: Window
+) -> None:
+    quota = rule(metric, window, amount=100)
+    first = await granted(limiter, claim(quota, num_output_tokens=60))
+    second = await granted(limiter, claim(quota, num_output_tokens=40))
+
+    for lease, num_output_tokens in ((first, 60), (second, 40)):
+        assert (await denied(limiter, claim(quota))).is_held
+        await limiter.settle(lease, Spent(num_output_tokens=num_output_tokens))
+
+    assert not (await denied(limiter, claim(quota))).is_held
+
+
+@pytest.mark.parametrize(
+    ("metric", "window"),
+    [
+        (Metric.TOKENS, MINUTE),
+        (Metric.INPUT_TOKENS, Window.DAY),
+        (Metric.REQUESTS, Window.DAY),
+        (Metric.CONCURRENCY, Window.NONE),
+    ],
+)
+async def test_what_nobody_gives_back_or_time_brings_soon_is_not_held(
+    limiter: Limiter, metric: Metric, window: Window
+) -> None:
+    limit = rule(metric, window, amount=1)
+    await granted(limiter, claim(limit, num_input_tokens=1, num_output_tokens=0))
+
+    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_held
+
+
+async def test_who_holds_another_quota_does_not_hold_the_one_that_refuses(limiter: Limiter) -> None:
+    mine, yours = rule(amount=10), rule(amount=100)
+    lease = await granted(limiter, claim(mine, num_output_tokens=10))
+    await limiter.settle(lease, Spent(num_output_tokens=10))
+    await granted(limiter, claim(yours, num_output_tokens=10))
+
+    denial = await denied(limiter, claim(yours, mine))
+
+    assert (denial.rule, denial.is_held) == (mine, False)
+
+
 async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
     asked = claim(rule())
     lease = await granted(limiter, asked)

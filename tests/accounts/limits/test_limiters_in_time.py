@@ -267,6 +267,19 @@ async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
     assert await used(limiter, place) == [0]
 
 
+async def test_who_does_not_renew_a_lease_holds_no_quota(limiter: Limiter, clock: Clock) -> None:
+    quota = rule(amount=100)
+    kept = await granted(limiter, claim(quota, num_output_tokens=50))
+    await granted(limiter, claim(quota, num_output_tokens=50))
+    for _ in range(3):
+        clock.pass_s(LEASE_TTL_S - 1)
+        await limiter.renew([kept])
+
+    assert (await denied(limiter, claim(quota))).is_held
+    clock.pass_s(LEASE_TTL_S)
+    assert not (await denied(limiter, claim(quota))).is_held
+
+
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:
     place = places(1)
     lease = await granted(limiter, claim(place))
