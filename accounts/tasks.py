@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from celery import shared_task
 from django.conf import settings
+from django.contrib.sessions.models import Session
 
-from accounts.alerts import deliveries, reminders, thresholds
+from accounts.alerts import deliveries, reminders, retention, thresholds
 from accounts.captures.keeping import delete_expired
 from accounts.usage.recovery import recover_orphans
 from accounts.usage.retention import delete_old
@@ -30,6 +31,19 @@ def delete_old_usage() -> None:
 def delete_old_captures() -> None:
     """Delete kept texts whose time is over."""
     delete_expired(datetime.now(UTC))
+
+
+@shared_task(name="accounts.tasks.delete_old_alerts")
+def delete_old_alerts() -> None:
+    """Delete alerts and reminders that are older than the settings keep them."""
+    if days := settings.VINERY_RETENTION_ALERTS_DAYS:
+        retention.delete_before(datetime.now(UTC) - timedelta(days=days))
+
+
+@shared_task(name="accounts.tasks.delete_expired_sessions")
+def delete_expired_sessions() -> None:
+    """Delete what browsers that nobody signs out have left."""
+    Session.objects.filter(expire_date__lt=datetime.now(UTC)).delete()
 
 
 @shared_task(name="accounts.tasks.check_quotas")

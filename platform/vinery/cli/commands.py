@@ -76,6 +76,8 @@ settings are environment variables:
   VINERY_RETENTION_ROWS_DAYS, VINERY_RETENTION_REFUSALS_DAYS,
   VINERY_RETENTION_BY_MINUTE_DAYS, VINERY_RETENTION_BY_HOUR_DAYS, VINERY_RETENTION_BY_DAY_DAYS
                       how long usage is kept; 0 is for ever (default: 30, 30, 7, 365, 0)
+  VINERY_RETENTION_ALERTS_DAYS
+                      how long alerts and reminders are kept; 0 is for ever (default: 365)
   VINERY_SYSFS        where the kernel's energy counters are (default: /sys)
   VINERY_LOG_LEVEL    debug, info, warning or error (default: info)
   VINERY_DEBUG        on shows errors in the browser; on this machine only (default: off)

@@ -329,9 +329,14 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-deliveries": {"task": "accounts.tasks.sweep_deliveries", "schedule": 60.0},
     "delete-old-usage": {"task": "accounts.tasks.delete_old_usage", "schedule": 3600.0},
     "delete-old-captures": {"task": "accounts.tasks.delete_old_captures", "schedule": 60.0},
+    "delete-old-alerts": {"task": "accounts.tasks.delete_old_alerts", "schedule": 3600.0},
+    "delete-expired-sessions": {
+        "task": "accounts.tasks.delete_expired_sessions",
+        "schedule": 3600.0,
+    },
 }
 
-# -- How many days usage is kept; 0 is for ever -------------------------------------------------
+# -- How many days usage and alerts are kept; 0 is for ever --------------------------------------
 
 
 def _days(table: str, default: int) -> int:
@@ -347,6 +352,7 @@ VINERY_RETENTION_DAYS = {
     "by_hour": _days("by_hour", 365),
     "by_day": _days("by_day", 0),
 }
+VINERY_RETENTION_ALERTS_DAYS = _days("alerts", 365)
 
 # -- Logs ---------------------------------------------------------------------------------
 
