@@ -28,6 +28,13 @@ def add_to(commands: Commands) -> None:
         "alerts", help="see and test alerts of quotas and keys, manage webhooks"
     )
     actions = alerts.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_lists(actions)
+    _add_test(actions)
+    _add_webhooks(actions)
+    _add_changes_of_webhooks(actions)
+
+
+def _add_lists(actions: Commands) -> None:
     show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
     _add_num(show)
     show.set_defaults(run=list_alerts)
@@ -40,6 +47,9 @@ def add_to(commands: Commands) -> None:
     keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
     _add_num(keys)
     keys.set_defaults(run=list_reminders)
+
+
+def _add_test(actions: Commands) -> None:
     test = actions.add_parser(
         "test",
         help="send a test to webhooks or to an address",
@@ -49,6 +59,9 @@ def add_to(commands: Commands) -> None:
     where.add_argument("--webhook", type=int, metavar="ID", help="from `alerts webhooks`")
     where.add_argument("--email", metavar="ADDRESS", help="to this address")
     test.set_defaults(run=send_test)
+
+
+def _add_webhooks(actions: Commands) -> None:
     hooks = actions.add_parser("webhooks", help="list webhooks", description="List webhooks.")
     add_json(hooks)
     hooks.set_defaults(run=list_webhooks)
@@ -62,6 +75,9 @@ def add_to(commands: Commands) -> None:
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
     add.set_defaults(run=add_webhook)
+
+
+def _add_changes_of_webhooks(actions: Commands) -> None:
     change = actions.add_parser(
         "change-webhook",
         help="change a webhook",

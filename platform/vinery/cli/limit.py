@@ -52,6 +52,14 @@ def _add_set(actions: Commands) -> None:
         epilog="for example:  vinery limit set --project search --metric tokens --window day "
         "--amount 1000000 --time-zone Europe/Berlin",
     )
+    _add_kind(put)
+    put.add_argument("--amount", required=True, type=int, help="how much of it, at most")
+    _add_details(put)
+    put.set_defaults(run=set_limit)
+
+
+def _add_kind(put: argparse.ArgumentParser) -> None:
+    """For whom, of what and in which time: a limit is known by these."""
     scope = put.add_mutually_exclusive_group(required=True)
     scope.add_argument("--platform", action="store_true", help="for everybody together")
     for name, metavar in (
@@ -70,7 +78,10 @@ def _add_set(actions: Commands) -> None:
         help="in which time; none is for concurrency, and for budgets of weighted tokens "
         "(default: %(default)s)",
     )
-    put.add_argument("--amount", required=True, type=int, help="how much of it, at most")
+
+
+def _add_details(put: argparse.ArgumentParser) -> None:
+    """What stays as it was where it is not named."""
     put.add_argument(
         "--time-zone",
         default=argparse.SUPPRESS,
@@ -99,7 +110,6 @@ def _add_set(actions: Commands) -> None:
         help="percentages of a quota at which people are told, such as 50,80,100; off, or "
         "platform for those of the platform (default: as it was; a new limit has the platform's)",
     )
-    put.set_defaults(run=set_limit)
 
 
 def set_limit(arguments: argparse.Namespace) -> int:
