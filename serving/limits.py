@@ -21,7 +21,7 @@ from accounts.limits.rulebook import RuleBook, Snapshot
 from accounts.limits.rules import Claim, Rule, Spent
 from accounts.limits.share import ShareLimiter
 from serving.core.errors import Unavailable
-from serving.turns import MAX_WAIT_S, Turns
+from serving.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Limits:
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
         self._settling: dict[asyncio.Task[None], Lease] = {}
-        self._turns = Turns()
+        self._turns = Turns(self.reserve)
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
         self._has_lost_buckets = True
@@ -95,21 +95,7 @@ class Limits:
     async def reserve_in_turn(self, claim: Claim) -> Lease | Denial:
         """The same, but for a quota of which others may give back what they have reserved:
         then it waits for that (see `Turns`)."""
-        answer = await self.reserve(claim)
-        if isinstance(answer, Lease):
-            return answer
-        until_s = asyncio.get_running_loop().time() + MAX_WAIT_S
-        called: Denial | None = None
-        try:
-            while isinstance(answer, Denial) and await self._turns.wait(
-                answer, until_s=until_s, is_first=called is not None
-            ):
-                called = answer
-                answer = await self.reserve(claim)
-        finally:
-            if called is not None:
-                self._turns.pass_on(called)
-        return answer
+        return await self._turns.reserve(claim)
 
     def settle(self, lease: Lease, spent: Spent) -> None:
         """Replace a reservation by what was used. Returns at once: the store may be far, and

@@ -2,7 +2,7 @@
 
 A quota of which all is reserved is not used up yet: most answers end before they have used
 what is reserved for them. To tell a client then that its quota is gone, and not to come back,
-would be wrong. So requests wait in line, behind those that came before, until somebody has
+would be wrong. So requests wait in line, in the order in which they came, until somebody has
 settled; and are refused once nobody is left who could, or their time is over.
 
 A line is of one process. Where several share their limits, others settle without a word, and
@@ -12,78 +12,147 @@ so the first in line looks again now and then.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import bisect
+import itertools
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from accounts.limits.leases import Denial, Lease
+from msgspec import structs
+
+from accounts.limits.leases import NOT_READ, Denial, Lease
+from accounts.limits.rules import GRAINS, Claim
 
 MAX_WAIT_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 0.2
 _MAX_WAITING: Final = 1000
 
 
+class _Waiter:
+    """Somebody who waits, in one line at a time: that of the quota which has refused last."""
+
+    __slots__ = ("claim", "denial", "is_called", "number")
+
+    def __init__(self, number: int, claim: Claim, denial: Denial) -> None:
+        self.number = number  # of its arrival
+        self.claim = claim
+        self.denial = denial
+        self.is_called = asyncio.Event()
+
+    @property
+    def key(self) -> str:
+        """Of the quota that it waits for."""
+        return self.denial.rule.key
+
+
+def _number(waiter: _Waiter) -> int:
+    return waiter.number
+
+
 class Turns:
     """The lines of one process. Belongs to its event loop."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by the keys of quotas
+    def __init__(self, reserve: Callable[[Claim], Awaitable[Lease | Denial]]) -> None:
+        """`reserve` is tried by whoever is the first in line."""
+        self._reserve = reserve
+        self._lines: dict[str, list[_Waiter]] = {}  # by the keys of quotas, in order of arrival
         self._num_waiting = 0
+        self._numbers = itertools.count()
 
     def settled(self, lease: Lease) -> None:
         """It is open no more, and the first in line may try."""
         if self._lines:
             for rule in lease.claim.rules:
-                self._call_next(rule.key)
+                self._call_first(rule.key)
 
-    async def wait(self, denial: Denial, *, until_s: float, is_first: bool) -> bool:
-        """Until it is worth another try, by the loop's clock no longer than `until_s`; False
-        when it is not. `is_first`: who was called in vain stays in front.
-
-        Whoever was called must call `pass_on` when it has tried.
-        """
-        if not (denial.is_quota and denial.is_held) or self._num_waiting >= _MAX_WAITING:
-            return False
-        key = denial.rule.key
-        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(key, deque())
-        (line.appendleft if is_first else line.append)(call)
+    async def reserve(self, claim: Claim) -> Lease | Denial:
+        """See `Limiter.acquire`. Waits up to `MAX_WAIT_S` before it is a denial."""
+        number = next(self._numbers)
+        denial = self._ahead_of(claim, number) if self._lines else None
+        if denial is None:
+            answer = await self._reserve(claim)
+            if isinstance(answer, Lease) or not _may_come_back(answer):
+                return answer
+            denial = answer
+        if self._num_waiting >= _MAX_WAITING:
+            return denial
         self._num_waiting += 1
-        is_worth_it = False
+        waiter = _Waiter(number, claim, denial)
+        self._enter(waiter)
         try:
-            is_worth_it = await self._called(call, line, until_s)
-            return is_worth_it
+            return await self._wait(waiter)
         finally:
             self._num_waiting -= 1
-            was_its_turn = call.done() or line[0] is call
-            self._leave(key, call)
-            if was_its_turn and not is_worth_it:
-                self._call_next(key)
+            self._leave(waiter)
 
-    def pass_on(self, denial: Denial) -> None:
-        """Whoever was called has what it wanted, or will not have it: the next may try."""
-        self._call_next(denial.rule.key)
+    # -- In line ----------------------------------------------------------------------------------
 
-    async def _called(
-        self, call: asyncio.Future[None], line: deque[asyncio.Future[None]], until_s: float
-    ) -> bool:
-        """Whether somebody has settled, or it is the first in line and may look again."""
+    async def _wait(self, waiter: _Waiter) -> Lease | Denial:
+        until_s = asyncio.get_running_loop().time() + MAX_WAIT_S
+        while await self._has_turn(waiter, until_s):
+            denial = self._ahead_of(waiter.claim, waiter.number)
+            if denial is None:
+                answer = await self._reserve(waiter.claim)
+                if isinstance(answer, Lease) or not _may_come_back(answer):
+                    return answer
+                denial = answer
+            self._wait_for(waiter, denial)
+        return waiter.denial
+
+    async def _has_turn(self, waiter: _Waiter, until_s: float) -> bool:
+        """Waits until it is worth a try; False when its time is over."""
         loop = asyncio.get_running_loop()
-        while not call.done() and loop.time() < until_s:
-            is_first = line[0] is call
-            rest_s = until_s - loop.time()
-            await asyncio.wait([call], timeout=min(rest_s, _LOOK_AGAIN_S) if is_first else rest_s)
-            if is_first and line[0] is call and loop.time() < until_s:
-                return True
-        return call.done()
+        while (rest_s := until_s - loop.time()) > 0:
+            is_first = self._is_first(waiter)
+            look_s = min(rest_s, _LOOK_AGAIN_S) if is_first else rest_s
+            try:
+                async with asyncio.timeout(look_s):
+                    await waiter.is_called.wait()
+            except TimeoutError:
+                if not is_first:
+                    continue
+            waiter.is_called.clear()
+            return True
+        return False
 
-    def _call_next(self, key: str) -> None:
-        line = self._lines.get(key, ())
-        call = next((each for each in line if not each.done()), None)
-        if call is not None:
-            call.set_result(None)
+    def _ahead_of(self, claim: Claim, number: int) -> Denial | None:
+        """Why somebody waits who came before this one and wants something of the same quota."""
+        for rule in claim.rules:
+            line = self._lines.get(rule.key)
+            if line and line[0].number < number:
+                # What else binds the one in front is nobody else's business.
+                needed = -(-claim.costs()[rule.column] // GRAINS)
+                return structs.replace(line[0].denial, num_needed=needed, reading=NOT_READ)
+        return None
 
-    def _leave(self, key: str, call: asyncio.Future[None]) -> None:
-        line = self._lines[key]
-        line.remove(call)
+    def _wait_for(self, waiter: _Waiter, denial: Denial) -> None:
+        """Of another quota perhaps than before."""
+        if denial.rule.key == waiter.key:
+            waiter.denial = denial
+            return
+        self._leave(waiter)
+        waiter.denial = denial
+        self._enter(waiter)
+
+    def _enter(self, waiter: _Waiter) -> None:
+        bisect.insort(self._lines.setdefault(waiter.key, []), waiter, key=_number)
+
+    def _leave(self, waiter: _Waiter) -> None:
+        line = self._lines[waiter.key]
+        was_first = line[0] is waiter
+        line.remove(waiter)
         if not line:
-            del self._lines[key]
+            del self._lines[waiter.key]
+        elif was_first:
+            line[0].is_called.set()
+
+    def _is_first(self, waiter: _Waiter) -> bool:
+        return self._lines[waiter.key][0] is waiter
+
+    def _call_first(self, key: str) -> None:
+        line = self._lines.get(key)
+        if line:
+            line[0].is_called.set()
+
+
+def _may_come_back(denial: Denial) -> bool:
+    return denial.is_quota and denial.is_held

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import pytest
 
-import serving.limits
-from accounts.limits.rules import Metric
+import serving.turns
+from accounts.limits.leases import Denial, Lease
+from accounts.limits.rules import NOTHING, Metric, Rule, Spent
 from serving.core.errors import LimitReached
 from serving.limits import Limits
 from serving.quota import Quota
+from tests.accounts.limits.builders import claim
 from tests.serving.test_quota import NUM_PROMPT_TOKENS, job, limits_of, num_used, quota_of, rule
 
 FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's time is over because the machine is busy."""
+    monkeypatch.setattr(serving.turns, "MAX_WAIT_S", 600.0)
 
 
 async def used(limits: Limits, quota: Quota, num_tokens: int) -> None:
@@ -77,7 +86,7 @@ async def test_the_last_tokens_are_for_whoever_waited_and_their_end_is_known() -
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.limits, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(serving.turns, "MAX_WAIT_S", 0.05)
     limits = limits_of(rule(FIRST))
     await quota_of(limits, "1").reserve(job(1000))
     with pytest.raises(LimitReached):
@@ -89,6 +98,79 @@ def processes(amount: int) -> tuple[Limits, Limits]:
     here, there = limits_of(rule(amount)), limits_of(rule(amount))
     there._limiter = here._limiter
     return here, there
+
+
+async def test_who_finds_another_quota_held_leaves_the_first_to_the_next() -> None:
+    shared = rule(1000, metric=Metric.OUTPUT_TOKENS)
+    limits, own = limits_of(shared), replace(shared, id=2)
+    held = await lease_of(limits, 1000)
+    held_own = await limits.reserve(claim(own, num_output_tokens=1000))
+    assert isinstance(held_own, Lease)
+    both = await waiting_for(limits, 500, own)
+    third = await waiting_for(limits, 500)
+
+    limits.settle(held, NOTHING)
+
+    assert isinstance(await asyncio.wait_for(third, 60), Lease)
+    assert not both.done()
+    limits.settle(held_own, NOTHING)
+    assert isinstance(await asyncio.wait_for(both, 60), Lease)
+
+
+async def test_of_two_who_are_called_at_once_the_earlier_stays_in_front() -> None:
+    limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
+    held = [await lease_of(limits, num_tokens) for num_tokens in (450, 450, 100)]
+    early = await waiting_for(limits, 500)
+    late = await waiting_for(limits, 500)
+
+    for lease in held[:2]:
+        limits.settle(lease, Spent(num_output_tokens=250))
+    await asyncio.sleep(0.01)
+    limits.settle(held[2], NOTHING)
+
+    assert isinstance(await asyncio.wait_for(early, 60), Lease)
+    assert not late.done()
+    late.cancel()
+
+
+async def test_newcomers_do_not_take_what_somebody_waits_for() -> None:
+    limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
+    held = [await lease_of(limits, 450), await lease_of(limits, 450)]
+    early = await waiting_for(limits, 500)
+    late = await waiting_for(limits, 100)  # for which there is room
+
+    limits.settle(held[0], NOTHING)
+
+    assert isinstance(await asyncio.wait_for(early, 60), Lease)
+    limits.settle(held[1], NOTHING)
+    assert isinstance(await asyncio.wait_for(late, 60), Lease)
+
+
+async def test_lines_do_not_leak() -> None:
+    limits = limits_of(rule(FIRST))
+    first = quota_of(limits, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    for task in waiting[::2]:
+        task.cancel()
+    await used(limits, first, 128)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not limits._turns._lines
+    assert limits._turns._num_waiting == 0
+
+
+async def lease_of(limits: Limits, num_tokens: int) -> Lease:
+    answer = await limits.reserve(claim(*limits.book.rules, num_output_tokens=num_tokens))
+    assert isinstance(answer, Lease)
+    return answer
+
+
+async def waiting_for(limits: Limits, num_tokens: int, *more: Rule) -> asyncio.Task[Lease | Denial]:
+    asked = claim(*limits.book.rules, *more, num_output_tokens=num_tokens)
+    task = asyncio.create_task(limits.reserve_in_turn(asked))
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    return task
 
 
 async def test_what_another_process_gives_back_is_waited_for() -> None:
@@ -110,7 +192,7 @@ async def test_who_waits_for_another_process_leaves_its_turn_to_the_next() -> No
     waiting = await in_line(third.reserve(job(1000)))
     gone.cancel()
     await used(here, first, 0)
-    async with asyncio.timeout(10):  # less than it may wait
+    async with asyncio.timeout(60):
         await waiting
     assert third.num_granted == 128
 
@@ -121,7 +203,7 @@ async def test_once_no_other_process_can_give_anything_back_all_are_refused() ->
     await first.reserve(job(1000))
     waiting = [await in_line(quota_of(there, str(n)).reserve(job(1000))) for n in range(5)]
     await used(here, first, 128)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
 
@@ -143,7 +225,7 @@ async def test_nobody_waits_for_what_is_never_given_back(metric: Metric) -> None
     amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
     limits = limits_of(rule(amount, metric=metric))
     await quota_of(limits, "1").reserve(job(1000))
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         with pytest.raises(LimitReached):
             await quota_of(limits, "2").reserve(job(1000))
 
