@@ -1,4 +1,4 @@
-"""People, keys and a database in a file: threads cannot share one in memory."""
+"""People and keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 
 from accounts import changes
 from accounts.actors import Actor, acting_as
@@ -16,17 +15,6 @@ from accounts.models import AuditEntry, Organization, Project, User
 from tests.accounts.key_tables import Clock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(
-    django_db_modify_db_settings_parallel_suffix: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    default = django_settings.DATABASES["default"]
-    if default["ENGINE"] == "django.db.backends.sqlite3":
-        folder = tmp_path_factory.mktemp("database")
-        default.setdefault("TEST", {})["NAME"] = str(folder / "test.sqlite3")
 
 
 @pytest.fixture(autouse=True)

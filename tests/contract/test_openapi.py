@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 
 SETTINGS = REPOSITORY / "tests" / "contract" / "fuzzing" / "schemathesis.toml"
 GENERATION = ["chat/completions", "completions", "responses"]
-TIMEOUT_S = 240
+TIMEOUT_S = 1200
 
 
 def test_the_document_is_open_to_all(running: Running) -> None:

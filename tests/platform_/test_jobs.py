@@ -109,7 +109,7 @@ def test_an_idle_worker_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=30) == 0
         assert family == []
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=30) == 0
 
 
 def test_everything_that_the_clock_asks_for_exists() -> None:

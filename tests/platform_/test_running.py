@@ -169,7 +169,7 @@ def test_the_end_of_make_is_the_end_of_all(tmp_path: Path, signal_to_make: signa
 
         os.kill(running.pid, signal_to_make)
 
-        until(lambda: are_gone(family), timeout_s=12)
+        until(lambda: are_gone(family), timeout_s=30)
 
 
 def test_ctrl_c_in_a_terminal_is_the_end_of_all(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_ctrl_c_in_a_terminal_is_the_end_of_all(tmp_path: Path) -> None:
 
         os.killpg(running.pid, signal.SIGINT)
 
-        until(lambda: are_gone(family), timeout_s=12)
+        until(lambda: are_gone(family), timeout_s=30)
 
 
 def a_venv(folder: Path) -> Path:

@@ -175,7 +175,7 @@ async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path
 async def test_a_service_that_ignores_the_end_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 0.5)
+    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 3.0)
     stubborn = script("stubborn", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
         await until(stubborn.pids)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
-# A shared machine may be slow at any moment: no test is about time.
-settings.register_profile(
-    "protocols", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("protocols", settings.get_profile("patient"), max_examples=50)
 settings.load_profile("protocols")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -83,6 +87,18 @@ async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -
 def num_tokens(platform: Running, since: int = 0) -> int:
     """What the books say, of the rows after the first `since`."""
     return sum(row.num_prompt_tokens + row.num_output_tokens for row in rows(platform)[since:])
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Processes that stand still: what an engine has begun does not end meanwhile."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def settled_rows(platform: Running, num: int) -> int:

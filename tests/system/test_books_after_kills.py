@@ -91,7 +91,7 @@ def check_phase(platform: Running, draw: random.Random, kills: tuple[str, ...]) 
     least, most = of_this_engine(phase, new.values())
     # An engine hears a little later what a gateway had no use for.
     with contextlib.suppress(AssertionError):
-        until(lambda: least <= engine_tokens(platform) - num_before <= most, timeout_s=5)
+        until(lambda: least <= engine_tokens(platform) - num_before <= most, timeout_s=30)
     num_made = engine_tokens(platform) - num_before
     assert least <= num_made <= most, (phase.killed_at, new)
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, metric, rows
+from tests.system.books import execute, is_written, metric, rows
 from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
@@ -128,6 +128,7 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
         first["kept"]["figures"]["num_prompt_tokens"]
         == first["now"]["figures"]["num_prompt_tokens"]
     )
+    until(lambda: is_written(platform))
     payers = {row.request_id: row.key_name for row in rows(platform)}
     assert payers[request_id] == "kept"
     assert payers[first["replay_request_id"]] != "kept"

@@ -84,7 +84,9 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
         asyncio.create_task(http.post("/v1/completions", json=ENDLESS, timeout=120))
         for _ in range(60)
     ]
+    num_before = metric(platform, "vinery_engine_output_tokens_total")
     await until_async(lambda: metric(platform, "vinery_engine_waiting") > 0)
+    await until_async(lambda: metric(platform, "vinery_engine_output_tokens_total") > num_before)
     old = platform.kill("engine")
 
     streamed = [await each for each in streams]
@@ -122,12 +124,13 @@ async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_books(
 async def test_a_killed_node_is_back_with_its_engine(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
+    engines = platform.pids("engine")
     platform.kill("node")
 
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
 
     assert answer.status_code == 200
-    assert len(platform.pids("engine")) == 1
+    await until_async(lambda: platform.has_replaced("engine", engines))
 
 
 async def test_a_killed_worker_is_back(platform: Running) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.system.books import execute, metric, rows, wait_until_seen
 from tests.system.commands import vinery
-from tests.system.limiting import MODEL, limit, remove_limits, settled_rows
+from tests.system.limiting import MODEL, limit, remove_limits, settled_rows, stopped
 
 pytestmark = pytest.mark.system
 
@@ -144,6 +142,7 @@ def ask(who: openai.OpenAI) -> None:
 @contextmanager
 def place_taken(platform: Running) -> Iterator[None]:
     """By a stream that does not end meanwhile, because the engine stands still."""
+    engines = platform.pids("engine")
     with client(platform, platform.api_key) as holder:
         stream = holder.completions.create(
             model=MODEL,
@@ -153,15 +152,11 @@ def place_taken(platform: Running) -> Iterator[None]:
             extra_body={"ignore_eos": True},
         )
         next(iter(stream))
-        engines = platform.pids("engine")
         try:
-            for pid in engines:
-                os.kill(pid, signal.SIGSTOP)
-            assert metric(platform, "vinery_requests_live") == 1  # it has not ended already
-            yield
+            with stopped(engines):
+                assert metric(platform, "vinery_requests_live") == 1  # it has not ended already
+                yield
         finally:
-            for pid in engines:
-                os.kill(pid, signal.SIGCONT)
             stream.close()
 
 

@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import time as clock_time
@@ -29,6 +30,7 @@ from tests.system.limiting import (
     num_tokens,
     remove_limits,
     settled_rows,
+    stopped,
 )
 
 pytestmark = pytest.mark.system
@@ -100,7 +102,7 @@ def test_how_full_the_limits_are_is_told_with_every_answer(platform: Running) ->
         assert headers["x-ratelimit-limit-tokens"] == "6000"
         assert 5800 < int(headers["x-ratelimit-remaining-tokens"]) < 6000
         assert headers["x-ratelimit-reset-requests"].endswith("s")
-    assert int(streamed["x-ratelimit-remaining-requests"]) <= 58
+    assert int(streamed["x-ratelimit-remaining-requests"]) < 60
 
 
 def test_a_client_comes_back_when_it_was_told_to_and_not_before(platform: Running) -> None:
@@ -279,18 +281,20 @@ def test_five_hundred_short_answers_use_a_quota_up_although_more_is_reserved_for
 def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
     limit(platform, "concurrency", "none", 2)
     # Its types know no chunk of a completion without an end.
+    engines = platform.pids("engine")
     with client(platform, _strict_response_validation=False) as openai_client:
         streams = [long_stream(openai_client) for _ in range(2)]
-        assert ask(platform).status_code == 429
+        with stopped(engines):
+            assert ask(platform).status_code == 429
         streams[0].close()
         until(lambda: ask(platform).status_code == 200)
         streams[1].close()
 
 
 def test_two_hundred_streams_that_are_left_keep_no_place_and_no_token(platform: Running) -> None:
+    before = settled_rows(platform, 0)
     limit(platform, "concurrency", "none", 1000, "key", scope_id=key_id(platform))
     limit(platform, "tokens", "day", 10_000_000, "key", scope_id=key_id(platform))
-    before = settled_rows(platform, 0)
 
     asyncio.run(leave_streams(platform, 200, num_connections=20))
 
@@ -371,7 +375,7 @@ def test_a_limit_by_the_minute_survives_the_process_that_counts_it(platform: Run
 
 
 def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
-    execute(platform, "UPDATE accounts_apikey SET paused_at = NULL")
+    engines = platform.pids("engine")
     with httpx.stream(
         "POST",
         f"{platform.base_url}/v1/completions",
@@ -388,22 +392,28 @@ def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
     ) as response:
         lines = response.iter_lines()
         next(lines)
-        execute(
-            platform,
-            "UPDATE accounts_apikey SET paused_at = '2026-01-01', updated_at = ?",
-            time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-        )
-        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        with stopped(engines), paused(platform):
+            told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+            wait_until_seen(platform)
+            assert ask(platform).status_code == 401
     assert told[-1]["error"]["code"] == "invalid_api_key"
     wait_until_seen(platform)
-    assert ask(platform).status_code == 401
-    execute(
-        platform,
-        "UPDATE accounts_apikey SET paused_at = NULL, updated_at = ?",
-        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-    )
-    wait_until_seen(platform)
     assert ask(platform).status_code == 200
+
+
+@contextmanager
+def paused(platform: Running) -> Iterator[None]:
+    """All keys, as somebody else's process does it."""
+    change = "UPDATE accounts_apikey SET paused_at = ?, updated_at = ?"
+    try:
+        execute(platform, change, "2026-01-01", now())
+        yield
+    finally:
+        execute(platform, change, None, now())
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.books import Row, rows
+from tests.system.books import Row, is_written, rows
 
 pytestmark = pytest.mark.system
 
@@ -20,6 +20,7 @@ TOKENIZE = "/v1/tokenize"
 
 @pytest.fixture
 def new_rows(running: Running) -> Callable[[], list[Row]]:
+    until(lambda: is_written(running))  # what others have just asked
     before = {row.request_id for row in rows(running)}
     return lambda: [row for row in rows(running) if row.request_id not in before]
 

@@ -30,7 +30,7 @@ def client_of(running: Running, key: str | None = None) -> openai.OpenAI:
 
 
 async def leave_in_the_middle(running: Running) -> None:
-    body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "ignore_eos": True}
+    body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "n": 8, "ignore_eos": True}
     headers = {"authorization": f"Bearer {running.api_key}"}
     async with (
         httpx.AsyncClient(base_url=running.base_url, headers=headers, timeout=60) as client,
