@@ -97,7 +97,8 @@ class UsageLedger:
         return self._num_lost
 
     def admit(self, admission: Admission) -> None:
-        """A request begins. From here on it gets a row, whatever dies."""
+        """A request begins. From here on it gets a row, whatever dies. Told again while it runs,
+        it is what was told last."""
         self._enter(admission)
 
     def checkpoint(self, progress: Iterable[Progress]) -> None:
