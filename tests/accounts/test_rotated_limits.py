@@ -110,6 +110,16 @@ def chain(key: ApiKey) -> tuple[ApiKey, ...]:
     return key, second, third
 
 
+def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
+    second = rotate_key(key, grace=HOUR).key
+    newest = rotate_key(second, grace=HOUR).key
+
+    changes.remove(second)
+
+    key.refresh_from_db()
+    assert rules_of(key) == rules_of(newest) != ()
+
+
 def test_a_key_without_a_limit_has_none_after_it(new_key: Callable[..., NewKey]) -> None:
     assert rules_of(rotate_key(new_key().key, grace=HOUR).key) == ()
 
