@@ -102,11 +102,12 @@ def remove(row: Model) -> None:
         for limit in limits:
             limit.delete()
         project_id = row.pk if isinstance(row, Project) else None
-        if isinstance(row, ApiKey) and row.replaced_by_id is not None:
-            # Keys that it has replaced stay bound by the limits of the one that replaced it.
-            for older in ApiKey.objects.filter(replaced_by=row):
-                switch(older, "update", replaced_by=row.replaced_by)
+        older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
+        if isinstance(row, ApiKey) and older is not None:
+            # It stays bound by the limits of the one that has replaced both.
+            older.refresh_from_db()
+            switch(older, "update", replaced_by=row.replaced_by)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
         # After it, because who stores a capture holds the row of its project.
