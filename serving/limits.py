@@ -45,7 +45,8 @@ class News:
     snapshot: Snapshot
     new_quotas: Sequence[Rule]
     floors: Sequence[Floor]
-    tells_of_buckets: bool
+    num_outages: int  # of the store, before this was read
+    tells_all: bool  # of buckets, too
 
 
 class Limits:
@@ -66,7 +67,8 @@ class Limits:
         self._turns = Turns()
         self._next_renewal_at = 0.0
         self._restored: set[str] = set()  # quotas, by the keys of their rules
-        self._has_lost_buckets = True
+        # When all that the books say was told, the store had been away so often; None: never.
+        self._told_after_outages: int | None = None
         self._next_restore_at = 0.0
 
     @property
@@ -129,34 +131,37 @@ class Limits:
 
         Of quotas that are new here it says what was used of them before they bind anybody;
         and of all of them now and then where they are counted in a store, which may have lost
-        its memory. Of buckets it says so after a start, and when a store is back that was away.
+        its memory. After a start, and when a store is back that was away, it says so of buckets,
+        too.
         """
+        # First: a store that goes away from here on has to be told again.
+        num_outages, is_answering = self._outages()
+        is_lost = num_outages != self._told_after_outages
         now = time.monotonic()
-        state = self.state
-        is_away = state is not None and state.is_degraded
-        if state is not None and (is_away or now >= self._next_restore_at):
+        if is_lost or (self._guard is not None and now >= self._next_restore_at):
             self._next_restore_at = now + _RESTORE_ALL_S
             self._restored = set()
-        self._has_lost_buckets = self._has_lost_buckets or is_away
         snapshot = self.book.read()
         known = self._restored
         new = [rule for rule in snapshot.all_rules if rule.is_quota and rule.key not in known]
         floors = read_floors(new, time.time()) if new else []
-        tells_of_buckets = self._has_lost_buckets and not is_away
-        if tells_of_buckets:
+        tells_all = is_lost and is_answering
+        if tells_all:
             floors += read_bucket_floors(snapshot.all_rules, time.time())
-        return News(snapshot, new, floors, tells_of_buckets)
+        return News(snapshot, new, floors, num_outages, tells_all)
 
     async def follow(self, news: News) -> None:
         """From now on these limits hold. What a store that is away cannot be told now it is
-        told once it is back."""
+        told once it answers, and only then does it count again."""
         with contextlib.suppress(LimitsAway):
             if news.floors:
                 await self._limiter.restore(news.floors)
             self._restored |= {rule.key for rule in news.new_quotas}
-            if news.tells_of_buckets:
-                self._has_lost_buckets = False
+            if news.tells_all:
+                self._told_after_outages = news.num_outages
         self.book.follow(news.snapshot)
+        if self._guard is not None and self._told_after_outages == news.num_outages:
+            self._guard.resume(news.num_outages)
 
     async def tick(self) -> None:
         """Renew what is reserved, and see whether the store is there. Call it about once a
@@ -176,6 +181,12 @@ class Limits:
         for outer in (self._queue, self._guard):
             if outer is not None:
                 await outer.close()
+
+    def _outages(self) -> tuple[int, bool]:
+        """How many there were, and whether the store answers."""
+        if self._guard is None:
+            return 0, True
+        return self._guard.num_outages, self._guard.is_answering
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))
