@@ -484,6 +484,31 @@ async def test_connections_from_before_its_restart_do_not_make_it_away_again(
         await client.aclose()
 
 
+@pytest.mark.parametrize("is_seen_closing", [True, False])
+async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found_out(
+    tmp_path: Path, guard: Guard, is_seen_closing: bool
+) -> None:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    tokens = rule(amount=100)
+    with OwnRedis(program, tmp_path) as server:
+        client = connect(server.url)
+        guarded = guard(RedisLimiter(client), WhenAway.REFUSE)
+        await granted(guarded, claim(tokens))
+        [connection] = client.connection_pool._available_connections
+        server.stop()
+        server.start()
+        if is_seen_closing:
+            await until(connection._reader.at_eof)
+
+        with pytest.raises(LimitsAway):
+            await guarded.acquire(claim(tokens))
+
+        assert guarded.num_outages == 1
+        await client.aclose()
+
+
 # -- Shares --------------------------------------------------------------------------------------
 
 
