@@ -138,7 +138,8 @@ class KeyTable:
 
     def follow(self) -> None:
         """Follow the database, but for new keys, which wait for `admit`: one query when nothing
-        changed in the last half minute.
+        changed in the last half minute. The first time no key waits: whoever loads the table
+        serves nobody yet.
 
         Lets database errors through; the table then goes on with what it has.
         """
@@ -190,10 +191,10 @@ class KeyTable:
     def _take(
         self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], open_until_s: _Ends
     ) -> None:
-        known = self._entries
+        known, is_first = self._entries, not self.is_loaded
         for row in rows:
             digest, entry = bytes.fromhex(row.digest), _entry(row)
-            if digest in known or entry.refusal is not None:
+            if is_first or digest in known or entry.refusal is not None:
                 self._coming.pop(digest, None)
                 _put(entries, open_until_s, digest, entry)
             else:

@@ -130,6 +130,7 @@ def test_a_new_key_waits_until_it_is_admitted(
 def test_a_key_that_came_later_waits_for_its_own_turn(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
+    table.refresh()
     first = new_key("first")
     table.follow()
     num_read = table.num_read
