@@ -180,7 +180,9 @@ class GuardedLimiter:
         anew in every process with the moment that the store goes away.
         """
         if self._when_away is WhenAway.SHARE:
-            await self._local.restore(floors)
+            # Nobody counts there meanwhile.
+            anew = [structs.replace(floor, is_again=False) for floor in floors]
+            await self._local.restore(anew)
         if not self._is_answering:
             raise LimitsAway("the store of the limits does not answer")
         await self._ask(self._store.restore(floors))

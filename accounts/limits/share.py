@@ -53,17 +53,17 @@ class ShareLimiter:
         return await self._limiter.levels(self._shares(rules))
 
     async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`: everybody takes over a share of what is used."""
-        await self._limiter.restore(
-            [
-                structs.replace(
-                    floor,
-                    rule=share_of(floor.rule, self._num_processes),
-                    num_used=-(-floor.num_used // self._num_processes),
-                )
-                for floor in floors
-            ]
-        )
+        """See `Limiter`: everybody takes over a share of what is used. Who has heard of it before
+        has counted its own since; it may still use what is left in all."""
+        await self._limiter.restore([self._share_of_floor(floor) for floor in floors])
+
+    def _share_of_floor(self, floor: Floor) -> Floor:
+        rule = share_of(floor.rule, self._num_processes)
+        if floor.is_again:
+            num_used = max(0, rule.amount - max(0, floor.rule.amount - floor.num_used))
+        else:
+            num_used = -(-floor.num_used // self._num_processes)
+        return structs.replace(floor, rule=rule, num_used=num_used)
 
     def _shares(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
         return tuple(share_of(rule, self._num_processes) for rule in rules)

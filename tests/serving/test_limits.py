@@ -10,14 +10,16 @@ import pytest
 from django.utils import timezone
 
 from accounts.limits.away import GuardedLimiter, WhenAway
-from accounts.limits.leases import Floor, Level
+from accounts.limits.leases import Floor, Lease, Level
 from accounts.limits.limiter import LimitsAway
+from accounts.limits.looks import FIRST_PAUSE_S, LONGEST_PAUSE_S, Looks
 from accounts.limits.memory import MemoryLimiter
-from accounts.limits.rules import Rule
+from accounts.limits.rules import Claim, Rule, Spent
 from accounts.models import Limit
 from accounts.usage.entries import Admission, Outcome, Settlement
 from accounts.usage.store import store_settlements
 from serving.limits import Limits, LimitSettings
+from tests.accounts.limits.conftest import Clock
 
 pytestmark = pytest.mark.django_db
 
@@ -50,8 +52,13 @@ def store(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Store:
 @pytest.fixture
 def twelve_used() -> None:
     """Tokens, a moment ago."""
+    use_twelve("r")
+
+
+def use_twelve(request_id: str) -> None:
+    """Tokens, by a request that has just ended."""
     admission = Admission(
-        request_id="r",
+        request_id=request_id,
         user_id=1,
         username="alice",
         key_id=1,
@@ -124,6 +131,47 @@ def test_a_new_bucket_of_a_process_that_runs_is_full(
     assert told(store) == []
 
 
+# -- Looking again ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(limits, "_looks", Looks(made))
+    return made
+
+
+def test_a_new_quota_learns_of_what_ran_when_it_was_set(
+    limits: Limits, store: Store, quota: Limit, clock: Clock
+) -> None:
+    follow(limits)
+    use_twelve("ran")
+    follow(limits)
+    assert told(store) == [12]
+
+    clock.pass_s(FIRST_PAUSE_S)
+    follow(limits)
+
+    assert told(store) == [12, 24]
+    assert [floor.is_again for floor in store.told] == [False, True]
+
+
+def test_a_quota_in_another_time_zone_and_back_begins_with_what_was_used(
+    limits: Limits, store: Store, twelve_used: None
+) -> None:
+    quota = Limit.objects.create(scope="platform", metric="tokens", window="month", amount=100)
+    for time_zone in ("UTC", "Europe/Berlin", "UTC"):
+        quota.time_zone = time_zone
+        quota.save()
+        follow(limits)
+
+    assert [floor.rule.time_zone for floor in store.told] == ["UTC", "Europe/Berlin", "UTC"]
+    assert not any(floor.is_again for floor in store.told)
+
+
+# -- A store that was away ----------------------------------------------------------------------
+
+
 class Away(MemoryLimiter):
     """A store that can be away, and lose its memory."""
 
@@ -155,6 +203,8 @@ class Guarded:
             self.store, MemoryLimiter(), WhenAway.REFUSE, probe_interval_s=0.001
         )
         self.limits = Limits(LimitSettings())
+        self.clock = Clock()
+        monkeypatch.setattr(self.limits, "_looks", Looks(self.clock))
         monkeypatch.setattr(self.limits, "_guard", self.guard)
         monkeypatch.setattr(self.limits, "_limiter", self.guard)
         self.run = runner.run
@@ -166,6 +216,21 @@ class Guarded:
 
     def follow(self) -> None:
         self.run(self.limits.follow(self.limits.read()))
+
+    def reserve(self) -> Lease:
+        """Of all limits, twelve tokens."""
+        claim = Claim("r2", tuple(self.limits.book.rules), 7, 5)
+        answer = self.run(self.limits.reserve(claim))
+        assert isinstance(answer, Lease)
+        return answer
+
+    def settle(self, lease: Lease) -> None:
+        """It has used all that it has reserved, and that is in the books."""
+        use_twelve(lease.id)
+        self.run(self._settle(lease))
+
+    async def _settle(self, lease: Lease) -> None:
+        self.limits.settle(lease, Spent(7, 5))
 
     def used(self) -> list[int]:
         """Of each limit, as the store knows it."""
@@ -239,6 +304,39 @@ def test_a_store_that_goes_away_while_it_is_told_is_told_again(guarded_quota: Gu
     guarded_quota.start_again()
     guarded_quota.follow()
     assert (guarded_quota.is_away, guarded_quota.used()) == (False, [12])
+
+
+def test_what_ran_when_the_store_lost_its_memory_is_learnt_when_it_has_ended(
+    guarded_quota: Guarded,
+) -> None:
+    lease = guarded_quota.reserve()
+    guarded_quota.go_away()
+    guarded_quota.start_again()
+    guarded_quota.follow()
+    for _ in range(5):  # it runs so long that looks have become rare
+        guarded_quota.clock.pass_s(LONGEST_PAUSE_S)
+        guarded_quota.follow()
+    assert guarded_quota.used() == [12]
+
+    guarded_quota.settle(lease)
+    guarded_quota.clock.pass_s(FIRST_PAUSE_S)
+    guarded_quota.follow()
+
+    assert guarded_quota.used() == [24]
+
+
+def test_what_ended_while_the_store_was_told_is_learnt_soon(guarded_quota: Guarded) -> None:
+    guarded_quota.go_away()
+    guarded_quota.start_again()
+    read = guarded_quota.limits.read()
+    use_twelve("meanwhile")
+    guarded_quota.run(guarded_quota.limits.follow(read))
+    assert guarded_quota.used() == [12]
+
+    guarded_quota.clock.pass_s(FIRST_PAUSE_S)
+    guarded_quota.follow()
+
+    assert guarded_quota.used() == [24]
 
 
 def test_a_bucket_goes_on_when_its_store_is_back(bucket: Limit, guarded: Guarded) -> None:

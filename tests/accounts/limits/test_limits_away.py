@@ -542,6 +542,30 @@ async def test_the_books_are_shared_too(clock: Clock) -> None:
     assert await used(process, budget) == [11]
 
 
+async def test_a_process_that_hears_again_keeps_what_others_leave_of_its_share(
+    clock: Clock,
+) -> None:
+    process = ShareLimiter(MemoryLimiter(clock=clock), 2)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await granted(process, claim(quota, num_input_tokens=9))
+
+    for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
+        await process.restore([Floor(quota, used_by_all, is_again=True)])
+        assert await used(process, quota) == [used_here]
+
+
+async def test_a_share_begins_with_the_outage_however_often_the_store_was_told(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+
+    await guarded.restore([Floor(quota, 60, is_again=True)])
+    store.is_away = True
+
+    assert await used(guarded, quota) == [15]
+
+
 def test_there_is_nothing_to_share_between_nobody() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ShareLimiter(MemoryLimiter(), 0)
