@@ -1,8 +1,10 @@
 """A limiter that has only its share of every amount: one of several web processes.
 
-For processes that have no store in common. Together they never grant more than there is;
-one alone cannot use what the others leave. An amount smaller than their number is still one
-for each of them, or nobody could use it.
+For processes that have no store in common. While all of them live they never grant more
+together than there is; one alone cannot use what the others leave. A process that starts cannot
+know whose use the books tell, and takes over an equal part of it, while the others go on with
+what they have left: so with each start of one alone up to a share more may be granted. An amount
+smaller than their number is still one for each of them, or nobody could use it.
 """
 
 from __future__ import annotations
