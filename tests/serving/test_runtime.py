@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -40,8 +41,11 @@ class Limits:
         self._calls = calls
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
+        self.may_be_read = threading.Event()
+        self.may_be_read.set()
 
     def read(self) -> str:
+        self.may_be_read.wait(120)
         self._calls.append("read limits")
         return "limits"
 
@@ -100,6 +104,23 @@ async def test_a_key_that_is_stopped_ends_its_requests_while_limits_wait_for_the
             await request
     assert request.cancelled()
     assert live.ending is not None
+
+
+async def test_keys_are_followed_while_what_was_used_of_quotas_is_added_up(
+    running: Runtime, keys: Keys, limits: Limits, calls: list[str]
+) -> None:
+    await limits.is_asked.wait()
+    limits.may_be_read.clear()
+    limits.may_answer.set()
+    try:
+        async with asyncio.timeout(60):
+            while "follow limits" not in calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            num_read = keys.num_read
+            while keys.num_read < num_read + 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    finally:
+        limits.may_be_read.set()
 
 
 async def test_new_keys_are_let_in_when_limits_hold_that_were_read_after_them(
