@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from accounts.limits.calendar import window_at
-from accounts.limits.leases import Floor
+from accounts.limits.leases import Floor, Lease
 from accounts.limits.limiter import LEASE_TTL_S, Limiter
 from accounts.limits.rules import NOTHING, Metric, Spent, Weekday, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
@@ -189,6 +189,88 @@ def go_to_midnight(clock: Clock) -> None:
     """To the last second of the day, in UTC."""
     _, midnight_ms = window_at(rule(), int(clock() * 1000))
     clock.now_s = midnight_ms / 1000 - 1
+
+
+# -- What a bucket gets back --------------------------------------------------------------------
+
+
+async def run_on(limiter: Limiter, clock: Clock, seconds: float, *leases: Lease) -> None:
+    """Time passes, and the leases are renewed meanwhile."""
+    for _ in range(10):
+        clock.pass_s(seconds / 10)
+        await limiter.renew(leases)
+
+
+async def test_a_bucket_does_not_get_back_what_has_long_refilled(
+    limiter: Limiter, clock: Clock
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    await run_on(limiter, clock, 60.0, idle)
+    busy = await granted(limiter, claim(tokens, num_input_tokens=999))
+    await limiter.settle(busy, Spent(999, 1))
+
+    await limiter.settle(idle, NOTHING)
+
+    assert await used(limiter, tokens) == [1000]
+
+
+async def test_a_bucket_gets_back_what_has_not_refilled_yet(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    clock.pass_s(12.0)
+    await granted(limiter, claim(tokens, num_input_tokens=699))
+
+    await limiter.settle(idle, NOTHING)
+
+    assert await used(limiter, tokens) == [700]
+
+
+async def test_a_bucket_gets_the_same_back_only_once(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = [await granted(limiter, claim(tokens, num_output_tokens=300)) for _ in range(2)]
+    await run_on(limiter, clock, 30.0, *idle)
+    await granted(limiter, claim(tokens, num_input_tokens=899))
+    assert await used(limiter, tokens) == [1000]
+
+    for lease in idle:
+        await limiter.settle(lease, NOTHING)
+
+    assert await used(limiter, tokens) == [900]
+
+
+@pytest.mark.parametrize(
+    ("num_used_at_end", "num_used"),
+    # The last extension is there yet, and what was granted a minute before is not.
+    [(160, 460), (100, 400), (60, 400), (0, 400)],
+)
+async def test_what_was_granted_last_is_what_a_bucket_gets_back(
+    limiter: Limiter, clock: Clock, num_used_at_end: int, num_used: int
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    lease = await granted(limiter, claim(tokens, num_output_tokens=50))
+    for _ in range(5):
+        await limiter.extend(lease, 10)
+    await run_on(limiter, clock, 60.0, lease)
+    await granted(limiter, claim(tokens, num_input_tokens=399))
+    await limiter.extend(lease, 100)
+
+    await limiter.settle(lease, Spent(num_output_tokens=num_used_at_end))
+
+    assert await used(limiter, tokens) == [num_used]
+
+
+async def test_a_bucket_gets_everything_back_of_many_that_came_and_went_at_once(
+    limiter: Limiter,
+) -> None:
+    tokens = rule(window=MINUTE, amount=100_000)
+    leases = [await granted(limiter, claim(tokens, num_output_tokens=128)) for _ in range(200)]
+
+    for lease in leases:
+        await limiter.extend(lease, 64)
+        await limiter.settle(lease, Spent(num_output_tokens=100))
+
+    assert await used(limiter, tokens) == [200 * 100]
 
 
 # -- Places -----------------------------------------------------------------------------------
