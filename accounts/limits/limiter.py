@@ -18,8 +18,8 @@ from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.rules import Claim, Rule, Spent
 
 # A lease that is not renewed for so long belongs to a process that is dead. Its place becomes
-# free, and what it has reserved counts as used, until the books of the process are found
-# (`reclaim`).
+# free, and what it has reserved counts as used, until the process is heard again after all, or
+# its books are found (`reclaim`).
 LEASE_TTL_S = 30.0
 # How often to renew: two heartbeats may be lost.
 RENEW_INTERVAL_S = 10.0
@@ -56,7 +56,8 @@ class Limiter(Protocol):
         """Replace the reservation by what was used, and free the place.
 
         What was reserved in a window that is over stays there. Only the first settlement
-        counts, and none counts after the lease has expired.
+        counts. A store outside of this process takes one of a lease that has expired, too, for
+        a day: nobody could renew it while the store was away.
         """
         ...
 

@@ -14,7 +14,8 @@ local GRAINS = 60000
 local BUCKET, CALENDAR, TOTAL, PLACES = 0, 1, 2, 3
 -- Records outlive their use by so much, lest a caller with another clock (tests) miss them.
 local MARGIN_MS = 60000
--- What a dead process has reserved is known for so long, so that it can still be settled.
+-- What a process has reserved that died, or could not be heard, is known for so long, so that it
+-- can still be settled.
 local REMEMBERED_MS = 86400 * 1000
 local LONGEST_WINDOW_MS = 32 * 86400 * 1000
 
@@ -175,6 +176,7 @@ end
 -- left, number, later}. A shadow rule that would have refused is left: it does not count the
 -- lease any more. Of a bucket it knows the number of the addition that has reserved the first
 -- of it, and number and cost of the last two after that one, in a row.
+-- One that has expired has none.
 local function parts_of(lease_key)
     local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
     if not stored[1] or tonumber(stored[1]) <= now then return nil end

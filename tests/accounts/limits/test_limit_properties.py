@@ -171,7 +171,10 @@ class World:
             case Extend() if self.held:
                 return await self.extend(self.held[step.which % len(self.held)], step)
             case Settle() if self.held:
-                return await self.settle(self.held[step.which % len(self.held)], step)
+                held = self.held[step.which % len(self.held)]
+                # Those that have expired a store remembers, and a process does not.
+                if held.spent is not None or self.is_open(held):
+                    return await self.settle(held, step)
             case Renew():
                 renewed = self.held[:: step.every]
                 await self.limiter.renew([held.lease for held in renewed])

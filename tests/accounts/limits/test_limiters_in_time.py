@@ -300,10 +300,24 @@ async def test_the_dead_lose_their_place_and_what_they_reserved(
     await denied(limiter, claim(place))
     clock.pass_s(0.001)
     await granted(limiter, claim(place))
-    await limiter.settle(dead, NOTHING)
 
     assert await used(limiter, place, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_a_store_hears_what_was_used_also_when_it_took_the_process_for_dead(
+    redis_fresh: Fresh, clock: Clock
+) -> None:
+    (store,) = redis_fresh(1)
+    place, budget = places(1), rule(window=Window.NONE)
+    unheard = await granted(store, claim(place, budget, num_output_tokens=60))
+    clock.pass_s(LEASE_TTL_S)
+    await granted(store, claim(place))
+
+    for num_output_tokens in (10, 0):
+        await store.settle(unheard, Spent(num_output_tokens=num_output_tokens))
+
+    assert await used(store, place, budget) == [1, 10]
 
 
 async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
