@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
 from accounts.limits.floors import read_bucket_floors, read_floors
-from accounts.limits.leases import Denial, Floor, Lease
+from accounts.limits.leases import Denial, Floor, Grant, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
@@ -53,11 +55,10 @@ class Limits:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        self._memory = MemoryLimiter()
-        local = _local(self._memory, settings.num_processes)
-        self._guard = _guard(settings, local)
+        self._local = _local(settings.num_processes)
+        self._guard = _guard(settings, self._local)
         self._queue: QueueingLimiter | None = None
-        self._limiter: Limiter = self._guard or local
+        self._limiter: Limiter = self._guard or self._local
         if settings.queue_s:
             self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
             self._limiter = self._queue
@@ -111,12 +112,17 @@ class Limits:
                 self._turns.pass_on(called)
         return answer
 
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """See `Limiter.extend`; by the limits as they are now."""
+        return await self._limiter.extend(self._as_now(lease), num_output_tokens)
+
     def settle(self, lease: Lease, spent: Spent) -> None:
         """Replace a reservation by what was used. Returns at once: the store may be far, and
         then a task waits for it."""
         self._leases.pop(lease.id, None)
+        lease = self._as_now(lease)
         if self._guard is None and self._queue is None:
-            self._memory.settle_now(lease, spent)
+            self._local.settle_now(lease, spent)
             self._turns.settled(lease)
             return
         task = asyncio.create_task(self._limiter.settle(lease, spent), name="settle")
@@ -177,13 +183,20 @@ class Limits:
             if outer is not None:
                 await outer.close()
 
+    def _as_now(self, lease: Lease) -> Lease:
+        rules = self.book.as_now(lease.claim.rules)
+        if rules is lease.claim.rules:
+            return lease
+        return structs.replace(lease, claim=structs.replace(lease.claim, rules=rules))
+
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))
         if not task.cancelled() and task.exception() is not None:
             log.error("a reservation was not settled", exc_info=task.exception())
 
 
-def _local(memory: MemoryLimiter, num_processes: int) -> Limiter:
+def _local(num_processes: int) -> MemoryLimiter | ShareLimiter:
+    memory = MemoryLimiter()
     return memory if num_processes == 1 else ShareLimiter(memory, num_processes)
 
 

@@ -41,6 +41,10 @@ class LimitsAway(AccountsError):
 class Limiter(Protocol):
     """Counts reservations. For one event loop; none of its methods blocks it.
 
+    A limit may be set anew while a request runs. A lease that is extended or settled may then
+    have, in the same places of its claim, the same rules (`Rule.key`) with other amounts, or in
+    shadow: from then on those hold.
+
     Implementations with a store outside of this process raise `LimitsAway`.
     """
 

@@ -104,6 +104,14 @@ class _Open(msgspec.Struct):
     # Of buckets: the last additions after that one, as number and cost.
     later: dict[int, list[tuple[int, int]]] = {}
 
+    def follow(self, rules: tuple[Rule, ...]) -> None:
+        """Its rules are these now. It may have been reserved of some of them only."""
+        if rules is not self.claim.rules:
+            if len(rules) != len(self.claim.rules):
+                keys = {rule.key for rule in self.claim.rules}
+                rules = tuple(rule for rule in rules if rule.key in keys)
+            self.claim = structs.replace(self.claim, rules=rules)
+
     def reserve(self, place: int, tab: _Tab, cost: int, number: int) -> None:
         """That much more of a rule, by an addition of this number."""
         if not cost or place in self.left:
@@ -227,6 +235,7 @@ class MemoryLimiter:
         held = self._open.get(lease.id)
         if held is None:
             return LOST
+        held.follow(lease.claim.rules)
         rules = held.claim.rules
         costs = held.claim.costs_per_output_token()
         tabs = [self._tab(rule, now_ms) for rule in rules]
@@ -253,6 +262,7 @@ class MemoryLimiter:
         held = self._open.pop(lease.id, None)
         if held is None:
             return
+        held.follow(lease.claim.rules)
         costs = spent.costs(held.claim.weights)
         self._num_additions += 1
         for place, rule in enumerate(held.claim.rules):

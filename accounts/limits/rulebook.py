@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
 from accounts.limits.lineage import replaced_by
+from accounts.limits.memo import ByIdentity
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight
@@ -36,6 +37,11 @@ class Snapshot:
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: object = None
     heirs: Mapping[str, str] = field(default_factory=dict)  # of keys that were rotated
+    by_key: Mapping[str, Rule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_key = {rule.key: rule for rule in self.all_rules}
+        object.__setattr__(self, "by_key", by_key)
 
     @property
     def all_rules(self) -> Iterable[Rule]:
@@ -49,6 +55,7 @@ class RuleBook:
     def __init__(self) -> None:
         self._snapshot = Snapshot()
         self._known: dict[object, tuple[Rule, ...]] = {}
+        self._as_now = ByIdentity(self._find_again)
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -90,6 +97,11 @@ class RuleBook:
         heir = snapshot.heirs.get(scope)
         return own if heir is None else own + snapshot.rules.get(heir, _NONE)
 
+    def as_now(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """These rules, which bound a request when it came, by what they are now: those very ones
+        if they are the same. One that is gone binds nobody, and keeps its place."""
+        return self._as_now(rules)
+
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
@@ -108,7 +120,13 @@ class RuleBook:
         """From now on these rules bind."""
         if snapshot is not self._snapshot:
             self._known.clear()
+            self._as_now = ByIdentity(self._find_again)
         self._snapshot = snapshot
+
+    def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        by_key = self._snapshot.by_key
+        now = tuple(by_key.get(rule.key) or replace(rule, amount=MAX_AMOUNT) for rule in rules)
+        return rules if now == rules else now
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:
