@@ -15,6 +15,11 @@ _NEARLY: Final = (8, 9)
 
 MINUTE_MS = 60_000
 
+# What is used of a bucket may be said of a time that is yet to come, because the clock was set
+# back. Until then it does not refill, so that the time that passes twice counts once. But no
+# longer than it takes to refill, or a clock that was wrong by a day would stop it for a day.
+MOST_AHEAD_MS = MINUTE_MS
+
 
 def used_after(used: int, amount: int, elapsed_ms: int) -> int:
     """What is still used when time has passed, in grains. A clock set back refills nothing."""

@@ -19,7 +19,8 @@ from accounts.limits.rules import Claim, Rule, Spent
 
 # A lease that is not renewed for so long belongs to a process that is dead. Its place becomes
 # free, and what it has reserved counts as used, until the process is heard again after all, or
-# its books are found (`reclaim`).
+# its books are found (`reclaim`). What a process counts for itself is its own: a lease is dead
+# there only if it renews others and leaves out this one, whatever its clock says.
 LEASE_TTL_S = 30.0
 # How often to renew: two heartbeats may be lost.
 RENEW_INTERVAL_S = 10.0
@@ -66,7 +67,8 @@ class Limiter(Protocol):
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """Keep leases for another `LEASE_TTL_S`. Those that are settled are left out."""
+        """Keep leases for another `LEASE_TTL_S`: all that this process has. Those that are
+        settled may be among them."""
         ...
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:

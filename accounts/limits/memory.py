@@ -70,13 +70,15 @@ class _Tab:
         """It is so late, and the rule may have another amount."""
         if self.is_bucket:
             elapsed_ms = now_ms - self.at_ms
-            if elapsed_ms:
+            if elapsed_ms > 0:
                 # As `buckets.used_after`, whose call would cost as much as all the rest.
-                if self.used and elapsed_ms > 0:
+                if self.used:
                     used = self.used - self.rule.amount * elapsed_ms
                     self.used = used if used > 0 else 0
                     self.has_drained = True
                 self.at_ms = now_ms
+            elif elapsed_ms < -buckets.MOST_AHEAD_MS:
+                self.at_ms = now_ms + buckets.MOST_AHEAD_MS
         elif now_ms >= self.holds_until_ms:
             _, self.at_ms, self.holds_until_ms, _ = calendar.boundaries_at(rule, now_ms)
             self.used = 0
@@ -166,15 +168,13 @@ class MemoryLimiter:
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._tabs: OrderedDict[str, _Tab] = OrderedDict()
-        # By the time at which they expire, because all live equally long.
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._next_expiry_ms = _NEVER_MS  # not before: the first may be settled by then
+        self._open: dict[str, _Open] = {}
         self._num_to_look_at = 0
         self._num_additions = 0  # to all rules together
 
     @property
     def num_open(self) -> int:
-        """Leases that are neither settled nor known to have expired."""
+        """Leases that are neither settled nor expired."""
         return len(self._open)
 
     @property
@@ -222,8 +222,6 @@ class MemoryLimiter:
             tab.has_drained = False
             tab.lows.note(number, level)
         expires_at_ms = now_ms + self._lease_ttl_ms
-        if expires_at_ms < self._next_expiry_ms:
-            self._next_expiry_ms = expires_at_ms
         self._open[claim.lease_id] = _Open(
             claim, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
         )
@@ -271,15 +269,14 @@ class MemoryLimiter:
                 held.give_back(place, self._tab(rule, now_ms), cost, self._num_additions)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`."""
-        expires_at_ms = self._now_ms() + self._lease_ttl_ms
+        """See `Limiter`. Only then do those expire that are left out: in one process it is not
+        silence that tells the dead, for it may itself have stood still."""
+        now_ms = self._now_ms()
         for lease in leases:
             held = self._open.get(lease.id)
             if held is not None:
-                held.expires_at_ms = expires_at_ms
-                self._open.move_to_end(lease.id)
-        # Earlier than known if the clock was set back.
-        self._next_expiry_ms = min(self._next_expiry_ms, expires_at_ms)
+                held.expires_at_ms = now_ms + self._lease_ttl_ms
+        self._expire(now_ms)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """See `Limiter`."""
@@ -301,28 +298,19 @@ class MemoryLimiter:
                 tab.add(used, self._num_additions)
 
     def _now_ms(self) -> int:
-        """The time, when everything that has expired until then is gone."""
+        """The time, when some of what is idle until then is forgotten."""
         now_ms = int(self._clock() * 1000)
-        if now_ms >= self._next_expiry_ms:
-            self._expire(now_ms)
         if self._num_to_look_at:
             self._forget_idle(now_ms)
         return now_ms
 
     def _expire(self, now_ms: int) -> None:
-        while self._open:
-            lease_id, held = next(iter(self._open.items()))
-            if held.expires_at_ms > now_ms:
-                latest_ms = (
-                    now_ms + self._lease_ttl_ms
-                )  # of those behind, if the clock was set back
-                self._next_expiry_ms = min(held.expires_at_ms, latest_ms)
-                return
-            del self._open[lease_id]
+        dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
+        for lease_id in dead:
+            held = self._open.pop(lease_id)
             for place, rule in enumerate(held.claim.rules):
                 if rule.kind is Kind.PLACES:
                     held.give_back(place, self._tab(rule, now_ms), 0, 0)
-        self._next_expiry_ms = _NEVER_MS
 
     def _forget_idle(self, now_ms: int) -> None:
         # Between two calls: in the middle of one, somebody still holds an idle tab.

@@ -17,6 +17,8 @@ local MARGIN_MS = 60000
 -- What a process has reserved that died, or could not be heard, is known for so long, so that it
 -- can still be settled.
 local REMEMBERED_MS = 86400 * 1000
+-- As `buckets` explains.
+local MOST_AHEAD_MS = 60000
 local LONGEST_WINDOW_MS = 32 * 86400 * 1000
 
 local call = cmsgpack.unpack(ARGV[1])
@@ -84,9 +86,11 @@ local function write(tab, used, window)
     if used <= 0 then
         redis.call('DEL', key)
     elseif kind == BUCKET then
-        redis.call('HSET', key, 'used', used, 'at', now)
+        local at = tonumber(redis.call('HGET', key, 'at') or '0')
+        at = math.max(now, math.min(at, now + MOST_AHEAD_MS))
+        redis.call('HSET', key, 'used', used, 'at', at)
         local full_ms = amount > 0 and math.ceil(used / amount) or LONGEST_WINDOW_MS
-        redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + MARGIN_MS)
+        redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + at - now + MARGIN_MS)
     elseif kind == CALENDAR then
         redis.call('HSET', key, 'used', used, 'at', window)
         redis.call('PEXPIRE', key, math.max(0, window + LONGEST_WINDOW_MS - now) + MARGIN_MS)
@@ -98,12 +102,18 @@ end
 -- What a bucket remembers of how far it has drained, as `buckets.Lows` explains: {number, level}
 -- in a row, and the number of the last addition. Numbers rise also when the record was forgotten
 -- meanwhile: then it was empty, and that is the first level of the next one.
-local function lows_of(key)
-    local stored = redis.call('HMGET', key, 'lows', 'number')
-    return stored[1] and cmsgpack.unpack(stored[1]) or {}, tonumber(stored[2] or '0')
+-- Answers also whether it has drained since then, to what is used of it now.
+local function lows_of(key, used)
+    local stored = redis.call('HMGET', key, 'lows', 'number', 'used', 'drained')
+    if not stored[1] then return {}, 0, true end
+    local has_drained = stored[4] == '1' or used < tonumber(stored[3])
+    return cmsgpack.unpack(stored[1]), tonumber(stored[2]), has_drained
 end
 
-local function keep_lows(key, lows) redis.call('HSET', key, 'lows', cmsgpack.pack(lows)) end
+local function keep_lows(key, lows, number, has_drained)
+    local drained = has_drained and 1 or 0
+    redis.call('HSET', key, 'lows', cmsgpack.pack(lows), 'number', number, 'drained', drained)
+end
 
 local function note(lows, number, level)
     local function pop() lows[#lows], lows[#lows - 1] = nil, nil end
@@ -117,16 +127,11 @@ local function note(lows, number, level)
 end
 
 local function add_to_bucket(tab, used, cost)
-    local lows, last = lows_of(tab[1])
+    local lows, last, has_drained = lows_of(tab[1], used)
     local number = math.max(last + 1, now * 1000)
-    -- Nothing has drained since an addition in the same millisecond.
-    local has_drained = last < now * 1000
+    if has_drained then note(lows, number, used) end
     write(tab, used + cost, 0)
-    redis.call('HSET', tab[1], 'number', number)
-    if has_drained then
-        note(lows, number, used)
-        keep_lows(tab[1], lows)
-    end
+    keep_lows(tab[1], lows, number, false)
     return number
 end
 
@@ -161,7 +166,8 @@ local function give_back_to_bucket(tab, part, unused)
         add_to_bucket(tab, used, -unused)
         return
     end
-    local lows, later, given = lows_of(tab[1]), part[6] or {}, 0
+    local lows, number, has_drained = lows_of(tab[1], used)
+    local later, given = part[6] or {}, 0
     for i = #later - 1, 1, -2 do
         local piece = math.min(unused, later[i + 1])
         given, lows = taken_from_bucket(lows, later[i], piece, used)
@@ -169,7 +175,7 @@ local function give_back_to_bucket(tab, part, unused)
     end
     given, lows = taken_from_bucket(lows, part[5] or 0, unused, used)
     write(tab, used - given, 0)
-    if used > given then keep_lows(tab[1], lows) end
+    if used > given then keep_lows(tab[1], lows, number, has_drained) end
 end
 
 -- A lease holds one part for each of its rules: {window, reserved in it, reserved in all, has

@@ -183,6 +183,8 @@ class World:
                         held.renewed_at_s = self.clock()
             case Pass():
                 self.clock.pass_s(step.seconds)
+                # A process only finds out then who of its own is dead.
+                await self.limiter.renew([])
             case Restart():
                 await self.restart()
         return None

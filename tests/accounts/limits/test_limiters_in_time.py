@@ -178,11 +178,30 @@ async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock:
     clock.pass_s(-86_400.0)
     assert await used(limiter, *rules) == [300, 300]
     await granted(limiter, claim(*rules, num_input_tokens=99))
-    clock.pass_s(10.0)
 
+    # What had refilled while the clock was ahead is made up for, which takes a minute at most.
+    clock.pass_s(60.0)
+    assert await used(limiter, *rules) == [400, 400]
+    clock.pass_s(10.0)
     assert await used(limiter, *rules) == [300, 400]
-    clock.pass_s(86_400.0 - 10.0)
+    clock.pass_s(86_400.0 - 70.0)
     assert await used(limiter, *rules) == [0, 400]
+
+
+async def test_a_clock_that_is_set_back_and_forth_refills_nothing(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket = rule(window=MINUTE, amount=600)
+    lease = await granted(limiter, claim(bucket, num_input_tokens=498))
+
+    for seconds in (-60.0, 60.0, -30.0, 30.0):
+        clock.pass_s(seconds)
+        await granted(limiter, claim(bucket))
+        await limiter.extend(lease, 1)
+
+    assert await used(limiter, bucket) == [507]
+    clock.pass_s(10.0)
+    assert await used(limiter, bucket) == [407]
 
 
 def go_to_midnight(clock: Clock) -> None:
@@ -297,8 +316,10 @@ async def test_the_dead_lose_their_place_and_what_they_reserved(
     dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
 
     clock.pass_s(LEASE_TTL_S - 0.001)
+    await limiter.renew([])
     await denied(limiter, claim(place))
     clock.pass_s(0.001)
+    await limiter.renew([])
     await granted(limiter, claim(place))
 
     assert await used(limiter, place, tokens) == [1, 50]
@@ -341,8 +362,10 @@ async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clo
     await granted(limiter, claim(place))
 
     clock.pass_s(LEASE_TTL_S / 2)
+    for _ in range(2):
+        await limiter.renew([kept])
+        clock.pass_s(LEASE_TTL_S / 2)
     await limiter.renew([kept])
-    clock.pass_s(LEASE_TTL_S / 2)
 
     assert await used(limiter, place) == [1]
 
@@ -359,6 +382,7 @@ async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
     await limiter.renew([renewed])
 
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
 
     assert await used(limiter, place) == [0]
 
@@ -373,6 +397,7 @@ async def test_who_does_not_renew_a_lease_holds_no_quota(limiter: Limiter, clock
 
     assert (await denied(limiter, claim(quota))).is_held
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
     assert not (await denied(limiter, claim(quota))).is_held
 
 
@@ -381,9 +406,27 @@ async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Cloc
     lease = await granted(limiter, claim(place))
 
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
     await limiter.renew([lease])
 
     assert await used(limiter, place) == [0]
+
+
+async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
+    memory_fresh: Fresh, clock: Clock
+) -> None:
+    (limiter,) = memory_fresh(1)
+    place, tokens = places(1), rule(amount=100)
+    lease = await granted(limiter, claim(place, tokens))
+
+    clock.pass_s(10 * LEASE_TTL_S)
+
+    await denied(limiter, claim(place))
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    await limiter.renew([lease])
+    await denied(limiter, claim(place))
+    await limiter.settle(lease, Spent(num_output_tokens=5))
+    assert await used(limiter, place, tokens) == [0, 5]
 
 
 # -- The books ----------------------------------------------------------------------------------
