@@ -21,8 +21,8 @@ from accounts.limits.rules import Claim, Rule, Spent
 # free, and what it has reserved counts as used, until the process is heard again after all, or
 # its books are found (`reclaim`). What a process counts for itself is its own: a lease is dead
 # there only if it renews others and leaves out this one, whatever its clock says.
-LEASE_TTL_S = 30.0
-# How often to renew: two heartbeats may be lost.
+LEASE_TTL_S = 35.0
+# How often to renew: two heartbeats may be lost, also where each comes a second late.
 RENEW_INTERVAL_S = 10.0
 # How long to wait for a store outside of this process. It answers in a millisecond, but to a
 # process that hundreds of requests reach at once it seems to take over a second, and a store

@@ -103,7 +103,9 @@ steps = st.lists(
         st.builds(Extend, which, st.integers(0, 120)),
         st.builds(Settle, which, share, share, st.integers(0, 1)),
         st.builds(Renew, st.integers(1, 3)),
-        st.builds(Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, 29.999, 3600.0, 90_000.0])),
+        st.builds(
+            Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, LEASE_TTL_S - 0.001, 3600.0, 90_000.0])
+        ),
         st.just(Restart()),
     ),
     max_size=40,

@@ -9,7 +9,7 @@ import pytest
 
 from accounts.limits.calendar import window_at
 from accounts.limits.leases import Floor, Lease
-from accounts.limits.limiter import LEASE_TTL_S, Limiter
+from accounts.limits.limiter import LEASE_TTL_S, RENEW_INTERVAL_S, Limiter
 from accounts.limits.rules import NOTHING, Metric, Spent, Weekday, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 from tests.accounts.limits.conftest import Clock, Fresh
@@ -410,6 +410,19 @@ async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Cloc
     await limiter.renew([lease])
 
     assert await used(limiter, place) == [0]
+
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: Clock) -> None:
+    (store,) = redis_fresh(1)
+    lease = await granted(store, claim(places(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+
+    assert not (await store.extend(lease, 1)).is_lost
 
 
 async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
