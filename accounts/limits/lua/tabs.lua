@@ -101,8 +101,8 @@ end
 
 -- What a bucket remembers of how far it has drained, as `buckets.Lows` explains: {number, level}
 -- in a row, and the number of the last addition. Numbers rise also when the record was forgotten
--- meanwhile: then it was empty, and that is the first level of the next one.
--- Answers also whether it has drained since then, to what is used of it now.
+-- meanwhile: then it was empty, and that is the first level of the next one. Answers also whether
+-- it has drained since that addition, to what is used of it now.
 local function lows_of(key, used)
     local stored = redis.call('HMGET', key, 'lows', 'number', 'used', 'drained')
     if not stored[1] then return {}, 0, true end
@@ -181,8 +181,8 @@ end
 -- A lease holds one part for each of its rules: {window, reserved in it, reserved in all, has
 -- left, number, later}. A shadow rule that would have refused is left: it does not count the
 -- lease any more. Of a bucket it knows the number of the addition that has reserved the first
--- of it, and number and cost of the last two after that one, in a row.
--- One that has expired has none.
+-- of it, and number and cost of the last two after that one, in a row. One that has expired has
+-- no parts.
 local function parts_of(lease_key)
     local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
     if not stored[1] or tonumber(stored[1]) <= now then return nil end
