@@ -59,7 +59,9 @@ class Limits:
         self._queue: QueueingLimiter | None = None
         self._limiter: Limiter = self._guard or self._local
         if settings.queue_s:
-            self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
+            self._queue = QueueingLimiter(
+                self._limiter, max_wait_s=settings.queue_s, as_now=self._claim_as_now
+            )
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
         self._settling: dict[asyncio.Task[None], Lease] = {}
@@ -85,7 +87,8 @@ class Limits:
         """See `Limiter.acquire`. Raises `Unavailable` while the store is away, and nothing may
         run uncounted."""
         try:
-            answer = await self._limiter.acquire(claim)
+            # A limit may have changed, or be gone, while it waited.
+            answer = await self._limiter.acquire(self._claim_as_now(claim))
         except LimitsAway:
             raise Unavailable(
                 "The limits of this server cannot be checked just now. Try again."
@@ -185,10 +188,12 @@ class Limits:
         return self._guard.num_outages, self._guard.is_answering
 
     def _as_now(self, lease: Lease) -> Lease:
-        rules = self.book.as_now(lease.claim.rules)
-        if rules is lease.claim.rules:
-            return lease
-        return structs.replace(lease, claim=structs.replace(lease.claim, rules=rules))
+        claim = self._claim_as_now(lease.claim)
+        return lease if claim is lease.claim else structs.replace(lease, claim=claim)
+
+    def _claim_as_now(self, claim: Claim) -> Claim:
+        rules = self.book.as_now(claim.rules)
+        return claim if rules is claim.rules else structs.replace(claim, rules=rules)
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))
