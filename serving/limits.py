@@ -60,7 +60,7 @@ class Limits:
         self._limiter: Limiter = self._guard or self._local
         if settings.queue_s:
             self._queue = QueueingLimiter(
-                self._limiter, max_wait_s=settings.queue_s, as_now=self._claim_as_now
+                self._limiter, max_wait_s=settings.queue_s, as_now=self._still_asked
             )
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
@@ -88,7 +88,7 @@ class Limits:
         run uncounted."""
         try:
             # A limit may have changed, or be gone, while it waited.
-            answer = await self._limiter.acquire(self._claim_as_now(claim))
+            answer = await self._limiter.acquire(self._still_asked(claim))
         except LimitsAway:
             raise Unavailable(
                 "The limits of this server cannot be checked just now. Try again."
@@ -188,17 +188,20 @@ class Limits:
         return self._guard.num_outages, self._guard.is_answering
 
     def _as_now(self, lease: Lease) -> Lease:
-        claim = self._claim_as_now(lease.claim)
+        claim = _with_rules(lease.claim, self.book.as_now(lease.claim.rules))
         return lease if claim is lease.claim else structs.replace(lease, claim=claim)
 
-    def _claim_as_now(self, claim: Claim) -> Claim:
-        rules = self.book.as_now(claim.rules)
-        return claim if rules is claim.rules else structs.replace(claim, rules=rules)
+    def _still_asked(self, claim: Claim) -> Claim:
+        return _with_rules(claim, self.book.left_of(claim.rules))
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))
         if not task.cancelled() and task.exception() is not None:
             log.error("a reservation was not settled", exc_info=task.exception())
+
+
+def _with_rules(claim: Claim, rules: tuple[Rule, ...]) -> Claim:
+    return claim if rules is claim.rules else structs.replace(claim, rules=rules)
 
 
 def _local(num_processes: int) -> MemoryLimiter | ShareLimiter:

@@ -102,6 +102,13 @@ class RuleBook:
         if they are the same. One that is gone binds nobody, and keeps its place."""
         return self._as_now(rules)
 
+    def left_of(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """The same for a request that has nothing of them yet: those that are gone are left out."""
+        now = self._as_now(rules)
+        if now is rules:
+            return rules
+        return tuple(rule for rule in now if rule.key in self._snapshot.by_key)
+
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)

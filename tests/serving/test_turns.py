@@ -221,7 +221,9 @@ async def test_a_limit_that_is_gone_or_larger_is_waited_for_no_more(amount: int 
     after = () if amount is None else (replace(before, amount=amount),)
     limits.book.follow(Snapshot({PLATFORM: after}))
 
-    assert isinstance(await asyncio.wait_for(waiting, 60), Lease)
+    answer = await asyncio.wait_for(waiting, 60)
+    assert isinstance(answer, Lease)
+    assert [each.amount for each in answer.reading.rules] == [each.amount for each in after]
     limits.settle(held, NOTHING)
 
 
