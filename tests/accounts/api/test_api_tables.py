@@ -52,6 +52,39 @@ def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, s
     assert root.refusal("POST", "organizations/", shape * 100_000) == (400, "invalid_json", None)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "limits/", {"scope": "\ud800"}),
+        ("POST", "limits/", {"scope": "platform", "metric": "x\udfff"}),
+        ("POST", "limits/", {"\ud800": 1}),
+        ("POST", "memberships/", {"role": "\ud800"}),
+        ("POST", "keys/", {"name": "k", "scopes": ["usage", "\udbff"]}),
+        ("POST", "organizations/", {"name": {"deep": ["\ud800"]}}),
+        ("PATCH", "organizations/{}/", {"name": "\ud800"}),
+        ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_fault_of_the_server(
+    root: Api, ours: Place, method: str, path: str, body: object
+) -> None:
+    asked = root.refusal(method, path.format(ours.organization.pk), body)
+
+    assert asked == (400, "invalid_json", None)
+
+
+def test_a_whole_surrogate_pair_is_a_character(root: Api) -> None:
+    assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
+
+
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
+def test_bytes_of_an_address_that_are_no_characters_are_no_fault_of_the_server(
+    root: Api, text: str
+) -> None:
+    for path in (f"limits/?scope={text}", f"limits/?{text}=1", f"audit/?search={text}", text):
+        assert root.client.get(f"/api/{path}").status_code in (200, 400, 404), path
+
+
 def test_an_id_is_a_whole_number_of_something_that_one_sees(
     owner: Api, ours: Place, theirs: Place
 ) -> None:
