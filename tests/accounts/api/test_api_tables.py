@@ -77,6 +77,20 @@ def test_a_whole_surrogate_pair_is_a_character(root: Api) -> None:
     assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
 
 
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_body_that_is_too_large_is_told_so(
+    root: Api, ours: Place, settings: Any, method: str
+) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
+    answer = root.ask(method, path, {"name": "x" * 1000})
+
+    assert answer.status_code == 413
+    error = answer.json()["error"]
+    assert error["code"] == "request_too_large"
+    assert error["message"] == "The request body is larger than 64 MB."
+
+
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
 def test_bytes_of_an_address_that_are_no_characters_are_no_fault_of_the_server(
     root: Api, text: str
