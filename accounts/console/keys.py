@@ -356,8 +356,13 @@ class RevokeKey(KeysPage):
 class SwitchKey(KeysPage):
     """`/console/keys/<id>/pause/` and `resume/`: both can be undone, so nothing is asked."""
 
-    http_method_names = ["post"]
     does = "pause"  # or "resume"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Back to the list: sign-in leads here whoever pressed the button without a session."""
+        told = f"Nothing was changed yet. To {self.does} {self.key().name}, press the button again."
+        messages.info(request, told)
+        return HttpResponseRedirect(self.list_address())
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Do it."""
