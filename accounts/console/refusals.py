@@ -1,4 +1,4 @@
-"""Refusals: which requests a limit refused, and why, in a sentence."""
+"""Refusals: which requests a limit refused or cut short, and why, in a sentence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from accounts.console.owners import owners_of
 from accounts.console.page import UsagePage
 from accounts.console.words import reason
 from accounts.models import RefusedRequest
+from accounts.usage.effects import with_effect
 from accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
@@ -36,7 +37,7 @@ class Refusals(UsagePage):
 
     def _rows(self) -> Any:
         period = self.period
-        rows = self.access.rows(RefusedRequest).filter(
+        rows = with_effect(self.access.rows(RefusedRequest)).filter(
             created_at__gte=period.since, created_at__lt=period.until
         )
         for dimension, values in self.filters.by_dimension().items():

@@ -514,6 +514,27 @@ def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
     assert sentence not in page(signed_in(alice), "/console/refusals/?model=another")
 
 
+@pytest.mark.parametrize(
+    ("finish_reason", "sentence"),
+    [
+        ("length", "The answer was cut short at the limit: 3 of 10 tokens per day"),
+        ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
+    ],
+)
+def test_an_answer_that_met_a_limit_is_told_apart_from_a_refusal(
+    alice: User, finish_reason: str, sentence: str
+) -> None:
+    bound = (_bound(alice, 1),)
+    store(used(alice, "r1", http_status=200, finish_reason=finish_reason, bound_limits=bound))
+    text = page(signed_in(alice), "/console/refusals/")
+    assert sentence in text
+    assert "never fits" not in text
+    assert "needed" not in text
+
+    store(used(alice, "r2", outcome=Outcome.REJECTED, http_status=429, bound_limits=bound))
+    assert "It never fits" in page(signed_in(alice), "/console/refusals/")
+
+
 def test_older_refusals_are_on_the_next_page(alice: User) -> None:
     store(
         *(

@@ -31,6 +31,7 @@ from accounts.models import (
     Project,
     RefusedRequest,
     Role,
+    UsageRecord,
     User,
     Webhook,
 )
@@ -236,6 +237,23 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
+
+
+def test_refusals_tell_what_was_refused_from_what_was_cut_short(viewer: Api, ours: Place) -> None:
+    for number, http_status in enumerate((429, 200)):
+        row = refuse(ours, number)
+        UsageRecord.objects.create(
+            request_id=row.request_id,
+            created_at=row.created_at,
+            http_status=http_status,
+            is_streamed=False,
+        )
+    refuse(ours, 2)
+
+    assert viewer.names("refusals/", "effect") == [None, "cut_short", "refused"]
+    for effect in ("cut_short", "refused"):
+        assert viewer.names("refusals/", "effect", effect=effect) == [effect]
+    assert viewer.refusal("GET", "refusals/", effect="none")[::2] == (400, "effect")
 
 
 def test_what_is_elsewhere_is_not_there(
