@@ -14,6 +14,7 @@ from django.views.generic import TemplateView
 
 from accounts.access import Access
 from accounts.console.charts import Span
+from accounts.console.owners import names_of
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
@@ -161,8 +162,7 @@ class UsagePage(Page):
         table = _TABLES.get(dimension)
         if table is None:
             return sorted(map(value_of, values))
-        rows = self.access.rows(table).filter(pk__in=values - {None})
-        known = {row.pk: getattr(row, "name", "") or str(row) for row in rows}
+        known = names_of(self.access, table, values - {None})
         return [known.get(value, f"number {value}") if value else "nobody" for value in values]
 
     def _kept(self) -> list[tuple[str, str]]:

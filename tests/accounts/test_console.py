@@ -21,6 +21,7 @@ from accounts.access import Access
 from accounts.alerts.quotas import Quota
 from accounts.console import words
 from accounts.console.quotas import closest, quota_rows
+from accounts.keys import create_key
 from accounts.limits.away import GuardedLimiter, WhenAway
 from accounts.limits.current import read_levels_with, read_state_with
 from accounts.limits.leases import Level
@@ -306,6 +307,26 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
 
     assert f"<title>Usage by {by} | Vinery</title>" in text
     assert f'aria-label="Tokens by {by}' in text
+
+
+def test_keys_of_one_name_are_told_apart_everywhere(alice: User, limiter: MemoryLimiter) -> None:
+    keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
+    for number, key in enumerate(keys):
+        whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
+        Limit.objects.create(metric="weighted_tokens", window="none", amount=50, **whose)
+        store(used(alice, f"r{number}", key_id=key.pk, key_name="t6", weighted_tokens=9.0))
+    store(used(alice, "r9", key_id=10**9, key_name="t6"))
+    client = signed_in(alice)
+
+    names = [f"t6 ({key.hint}, alice, {first_project().name})" for key in keys]
+    for path in ("", "limits/"):
+        text = unescape(page(client, f"/console/{path}"))
+        assert [text.count(f">The key {name}<") for name in names] == [1, 1], path
+    usage = unescape(page(client, "/console/usage/?by=key"))
+    assert [usage.count(f">{name}</a>") for name in names] == [1, 1]
+    assert ">t6 (number 1000000000)</a>" in usage  # it is gone
+    alone = unescape(page(client, f"/console/usage/?by=key&key={keys[0].pk}"))
+    assert f">key: {names[0]}" in alone
 
 
 def test_whoever_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
