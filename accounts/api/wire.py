@@ -52,6 +52,8 @@ class Strict(serializers.Serializer):  # type: ignore[type-arg]
             for name, values in data.lists():
                 if len(values) > 1:
                     raise serializers.ValidationError({name: "Give this once."})
+                if values == [""]:  # REST framework passes over it, and would answer for all
+                    raise serializers.ValidationError({name: "Give a value, or leave this out."})
         return super().to_internal_value(data)
 
     def _refusal(self, name: str) -> Any:

@@ -144,11 +144,11 @@ class Usage(UsagePage):
         return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
 
     def _export(self) -> str:
-        """Where the rows behind this page are a file; nowhere for those of nobody, for whom
-        the API has no word."""
+        """Where the rows behind this page are a file; nowhere for those of nobody, or of no
+        model, for whom the API has no word."""
         query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
         for dimension, values in self.filters.by_dimension().items():
-            if None in values and dimension is not Dimension.STATUS:
+            if "" in values or (None in values and dimension is not Dimension.STATUS):
                 return ""
             query[dimension.value] = ",".join(sorted(map(value_of, values)))
         return f"{reverse('api-usage-export')}?{urlencode(query)}"

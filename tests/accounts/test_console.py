@@ -350,6 +350,16 @@ def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) ->
     assert [row["request_id"] for row in rows] == ["r1"]
 
 
+def test_what_has_no_model_has_no_export(alice: User) -> None:
+    """The API has no word for it, and no filter would mean all rows."""
+    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
+
+    text = page(signed_in(alice), "/console/usage/?model=")
+
+    assert 'Requests">1<' in text
+    assert "/api/usage/export" not in text
+
+
 @pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
 def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -> None:
     store(

@@ -151,6 +151,38 @@ def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
     assert "scope `manage`" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *(("usage/", name) for name in ("key", "model", "status", "group_by", "from", "limit")),
+        *(("refusals/", name) for name in ("key_id", "scope", "is_shadow", "cursor")),
+        *(("keys/", name) for name in ("project", "search", "state")),
+        ("usage/export/", "key"),
+    ],
+)
+def test_a_filter_without_a_value_does_not_stand_for_everything(
+    root: Api, path: str, name: str
+) -> None:
+    assert root.refusal("GET", path, **{name: ""}) == (400, "invalid_value", name)
+
+
+def test_an_empty_text_is_no_place_of_a_wider_one(root: Api, ours: Place) -> None:
+    user = User.objects.create_user("somebody")
+    role = {"user": user.pk, "role": "owner", "organization": ours.organization.pk}
+    hook = {"name": "pager", "url": "https://hooks.example.com/"}
+
+    for path, body, name in (
+        ("webhooks/", hook, "organization"),
+        ("memberships/", role, "project"),
+        ("memberships/", role, "organization"),
+        ("users/", {"username": "new"}, "organization"),
+    ):
+        asked = root.refusal("POST", path, {**body, name: ""})
+        assert asked == (400, "invalid_value", name)
+    assert not Webhook.objects.exists()
+    assert not Membership.objects.filter(user=user).exists()
+
+
 def refuse(place: Place, number: int = 0) -> RefusedRequest:
     return RefusedRequest.objects.create(
         request_id=f"r{place.one.pk}-{number}",
