@@ -144,11 +144,15 @@ def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -
         assert "/api/schema/" in answer.json()["error"]["message"]
 
 
-def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
-    answer = Api().ask("GET", "keys/")
+@pytest.mark.parametrize(
+    ("path", "scopes"),
+    [("keys/", "scope `manage`."), ("usage/", "scope `usage` or `manage`.")],
+)
+def test_whoever_comes_without_anything_is_told_what_to_send(path: str, scopes: str) -> None:
+    answer = Api().ask("GET", path)
 
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
-    assert "scope `manage`" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["message"].endswith(f"with a key that has the {scopes}")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,21 @@ def test_an_empty_text_is_no_place_of_a_wider_one(root: Api, ours: Place) -> Non
         assert asked == (400, "invalid_value", name)
     assert not Webhook.objects.exists()
     assert not Membership.objects.filter(user=user).exists()
+
+
+def test_a_limit_of_what_is_not_there_or_not_seen_is_told_so(
+    owner: Api, root: Api, theirs: Place, key_in: Keys
+) -> None:
+    kind = {"metric": "requests", "window": "day", "amount": 5}
+    for scope, there in (
+        ("key", key_in(theirs.one).key.pk),
+        ("project", theirs.one.pk),
+        ("organization", theirs.organization.pk),
+    ):
+        for scope_id in (there, 10**9):
+            body = {"scope": scope, "scope_id": scope_id, **kind}
+            assert owner.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
+        assert root.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
 def refuse(place: Place, number: int = 0) -> RefusedRequest:
