@@ -284,9 +284,10 @@ class MakeKey(KeysPage):
     template_name = "console/key_new.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The form."""
-        kwargs.setdefault("form", NewKeyForm(projects_for(self.access, self.user)))
-        return super().get_context_data(**kwargs)
+        """The form, for whoever has a project to make keys in."""
+        projects = projects_for(self.access, self.user)
+        kwargs.setdefault("form", NewKeyForm(projects))
+        return super().get_context_data(**kwargs) | {"may_make": projects.exists()}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Make the key and show it."""

@@ -129,6 +129,13 @@ def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     assert actions() == [("alice", "key.create")]
 
 
+def test_whoever_has_no_project_is_told_whom_to_ask_and_shown_no_form(alice: User) -> None:
+    text = signed_in(alice).get(f"{KEYS}new/").content.decode()
+
+    assert "There is no project for your keys." in text
+    assert "Make the key" not in text
+
+
 def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
     client = signed_in(member)
     make(client)
@@ -171,7 +178,7 @@ def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
     client = signed_in(bob)
 
     assert "Make a key</a>" not in client.get(KEYS).content.decode()
-    assert "Select a valid choice" in make(client)
+    assert "There is no project for your keys" in make(client)
 
 
 # -- Its life
