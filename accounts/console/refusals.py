@@ -12,11 +12,6 @@ from accounts.usage.effects import with_effect
 from accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
-_DIMENSIONS: Final = frozenset(Dimension) - {
-    Dimension.ENDPOINT,
-    Dimension.OUTCOME,
-    Dimension.STATUS,
-}
 
 
 class Refusals(UsagePage):
@@ -24,6 +19,11 @@ class Refusals(UsagePage):
 
     name = "refusals"
     template_name = "console/refusals.html"
+    dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
+
+    def follows(self, name: str, value: str) -> bool:
+        """The row that a page of them goes on before."""
+        return name == "before" and (not value or _is_id(value))
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """One page of them."""
@@ -41,9 +41,12 @@ class Refusals(UsagePage):
             created_at__gte=period.since, created_at__lt=period.until
         )
         for dimension, values in self.filters.by_dimension().items():
-            if dimension in _DIMENSIONS:
-                rows = rows.filter(among(dimension, values))
+            rows = rows.filter(among(dimension, values))
         before = self.request.GET.get("before", "")
-        if before.isascii() and before.isdigit() and len(before) <= 18:
+        if _is_id(before):
             rows = rows.filter(pk__lt=int(before))
         return rows.order_by("-id")
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18

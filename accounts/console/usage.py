@@ -58,6 +58,11 @@ class Usage(UsagePage):
     name = "usage"
     template_name = "console/usage.html"
 
+    def follows(self, name: str, value: str) -> bool:
+        """What is grouped by, and what is counted."""
+        known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
+        return name in known and value in ("", *known[name])
+
     @property
     def by(self) -> Dimension:
         """What is grouped by: models, unless asked otherwise."""

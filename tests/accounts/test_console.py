@@ -382,10 +382,36 @@ def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -
     assert [row["request_id"] for row in rows] == [request_id]
 
 
-def test_a_status_that_means_nothing_is_left_out(alice: User) -> None:
+@pytest.mark.parametrize(
+    ("path", "query", "left_out"),
+    [
+        ("", "status=fine", "status=fine"),
+        ("", "from=abc&key=x&key=7", "from=abc, key=x"),
+        ("", "by=user", "by=user"),
+        ("usage/", "by=nope&most=luck", "by=nope, most=luck"),
+        ("usage/", "by=user&most=num_tokens&period=7d&model=a&zone=UTC&until=", ""),
+        ("refusals/", "before=x&status=4xx", "before=x, status=4xx"),
+        ("refusals/", "before=7&model=a&user=none", ""),
+        ("refusals/", "before=&zone=", ""),
+    ],
+)
+def test_what_a_page_does_not_follow_is_left_out_and_told(
+    alice: User, path: str, query: str, left_out: str
+) -> None:
+    text = page(signed_in(alice), f"/console/{path}?{query}")
+
+    told = re.findall(r"Left out, as it means nothing here: (.*?)\.<", text)
+    assert told == ([left_out] if left_out else [])
+    for parameter in left_out.split(", ") if left_out else ():
+        name, _, value = parameter.partition("=")
+        assert f'name="{name}" value="{value}"' not in text
+        assert f"{name}: {value}" not in text
+
+
+def test_what_is_left_out_filters_nothing(alice: User) -> None:
     store(used(alice, "r1"))
 
-    assert tile(page(signed_in(alice), "/console/?status=fine"), "requests") == "1"
+    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
 
 
 async def _all_of(response: Any) -> str:
