@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,9 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from api_client import Api, Place, make_place
+from django.core.exceptions import RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
 from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import resolve
 from django.utils import timezone
 
 from accounts import changes
@@ -90,6 +95,32 @@ def test_a_body_that_is_too_large_is_told_so(
     error = answer.json()["error"]
     assert error["code"] == "request_too_large"
     assert error["message"] == "The request body is larger than 64 MB."
+
+
+def ask_in_chunks(new: NewKey, body: bytes) -> int:
+    """The status of a request for a new key, whose length nobody has told."""
+    headers = {
+        "Authorization": f"Bearer {new.secret}",
+        "Content-Type": "application/json",
+        "Transfer-Encoding": "chunked",
+    }
+    coded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": coded}
+    request = ASGIRequest(scope, io.BytesIO(body))
+    response = resolve("/api/keys/").func(request)
+    return int(response.status_code)
+
+
+def test_a_body_in_chunks_is_read_up_to_its_limit(ours: Place, key_in: Keys, settings: Any) -> None:
+    manages = key_in(ours.one, scopes=["manage"])
+
+    body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
+    assert ask_in_chunks(manages, body) == 201
+    assert ApiKey.objects.filter(name="in chunks").exists()
+    assert ask_in_chunks(manages, b"") == 400
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    with pytest.raises(RequestDataTooBig):  # which Django answers by 413, as above
+        ask_in_chunks(manages, b" " * 1001)
 
 
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
