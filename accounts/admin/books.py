@@ -14,22 +14,32 @@ from django.utils.safestring import SafeString
 from accounts import audit
 from accounts.admin.scoped import ReadOnly
 from accounts.models import AuditEntry, RefusedRequest
+from accounts.usage.effects import Effect, with_effect
 
 
 @admin.register(RefusedRequest)
 class RefusedRequestAdmin(ReadOnly):
-    """Why a limit refused a request, or would have."""
+    """Why a limit refused a request or cut it short, or would have."""
 
     empty_text = "No request was refused by a limit."
     list_display = [
         *("created_at", "username", "key_name", "project_name", "model", "scope", "metric"),
-        *("window", "amount", "level", "needed", "wait_s", "is_shadow"),
+        *("window", "amount", "level", "needed", "wait_s", "effect"),
     ]
     list_filter = ["metric", "window", "is_shadow", "created_at"]
     search_fields = ["request_id__exact", "username", "key_name", "scope"]
     ordering = ["-created_at", "-id"]
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RefusedRequest]:
+        """With what the limit did."""
+        return with_effect(super().get_queryset(request))
+
+    @admin.display(description="effect")
+    def effect(self, row: Any) -> str:
+        """Whether the request was refused, cut short, or only counted."""
+        return Effect(row.effect).label if row.effect else "-"
 
 
 @admin.register(AuditEntry)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts.admin.scoped import ScopedAdmin, access_of
 from accounts.alerts.quotas import read_quotas
+from accounts.console.limit_forms import percents_field
 from accounts.models import (
     ApiKey,
     Limit,
@@ -57,6 +58,12 @@ class LimitAdmin(ScopedAdmin[Limit]):
         limits: QuerySet[Any] = super().get_queryset(request)
         named: QuerySet[Any] = limits.annotate(whose=name)
         return named
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **more: Any) -> Any:
+        """Percentages as people write them, not as JSON."""
+        if db_field.name == "alert_at":
+            return percents_field()
+        return super().formfield_for_dbfield(db_field, request, **more)
 
     @admin.display(description="whose", ordering="whose")
     def whose(self, limit: Any) -> str:

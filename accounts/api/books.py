@@ -23,6 +23,7 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.models import AuditEntry, LimitMetric, LimitWindow, RefusedRequest, Scope
+from accounts.usage.effects import Effect, with_effect
 
 
 class Dated(Filters):
@@ -36,7 +37,14 @@ class Dated(Filters):
 
 
 class RefusalBody(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """Why a limit refused a request, or would have."""
+    """Why a limit refused a request, or would have, or what it let go no further."""
+
+    effect = serializers.ChoiceField(
+        choices=Effect.choices,
+        allow_null=True,
+        help_text="`refused`, or `cut_short` where the request ran and its answer could go no "
+        "further, or `shadow`; null where the request's row of usage is deleted already.",
+    )
 
     class Meta:
         model = RefusedRequest
@@ -44,7 +52,7 @@ class RefusalBody(serializers.ModelSerializer):  # type: ignore[type-arg]
             *("id", "request_id", "created_at", "organization_id", "organization_name"),
             *("project_id", "project_name", "user_id", "username", "key_id", "key_name"),
             *("model", "limit_id", "scope", "metric", "window", "amount", "level", "needed"),
-            *("wait_s", "is_shadow"),
+            *("wait_s", "is_shadow", "effect"),
         ]
 
 
@@ -62,11 +70,12 @@ class RefusalFilters(Dated):
     metric = choice_filter(LimitMetric.choices, "Only of this metric.")
     window = choice_filter(LimitWindow.choices, "Only in this window.")
     is_shadow = switch_filter("Only of limits that refuse nothing, or only of the others.")
+    effect = choice_filter(Effect.choices, "Only with this effect.")
 
 
 class Refusals(Rows):
-    """Requests that a limit refused, each with the limit, how full it was, what the request
-    needed, and how long it should have waited."""
+    """Requests that a limit refused or cut short, each with the limit, how full it was, what
+    the request needed, and how long it should have waited."""
 
     model = RefusedRequest
     serializer_class = RefusalBody
@@ -74,6 +83,10 @@ class Refusals(Rows):
     ordering = ("-created_at",)
     words = ("a refusal", "refusals")
     read_scope = Scope.USAGE
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """With what the limit did."""
+        return with_effect(super().get_queryset())
 
 
 class AuditBody(serializers.ModelSerializer):  # type: ignore[type-arg]

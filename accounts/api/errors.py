@@ -9,11 +9,13 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.http import Http404
 from rest_framework import exceptions, status
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
 from accounts.errors import DATABASE_AWAY, KeyRefused, NotAllowed
+from accounts.models import Scope
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +44,13 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
     if isinstance(error, DjangoValidationError):
         response: Response | None = _invalid(_as_asked(as_serializer_error(error), context))
     else:
-        response = _response(error)
+        response = _response(error, context.get("view"))
     if response is not None:
         set_rollback()
     return response
 
 
-def _response(error: Exception) -> Response | None:
+def _response(error: Exception, view: Any) -> Response | None:
     match error:
         case KeyRefused():
             return _answer(401, error.message, headers={"WWW-Authenticate": "Bearer"})
@@ -63,12 +65,19 @@ def _response(error: Exception) -> Response | None:
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():
             told = "Sign in, or send 'Authorization: Bearer <key>' with a key that has the scope "
-            return _answer(401, f"{told}`manage`.", headers=_headers(error))
+            return _answer(401, f"{told}{_scopes(view)}.", headers=_headers(error))
         case exceptions.ParseError():
             return _answer(400, str(error.detail), code="invalid_json")
         case exceptions.APIException():
             return _answer(error.status_code, str(error.detail), headers=_headers(error))
     return None
+
+
+def _scopes(view: Any) -> str:
+    """With any of which a key may do what was asked for."""
+    read_scope = getattr(view, "read_scope", None)
+    may_read = read_scope is not None and view.request.method in SAFE_METHODS
+    return f"`{read_scope}` or `{Scope.MANAGE}`" if may_read else f"`{Scope.MANAGE}`"
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:

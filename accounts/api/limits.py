@@ -16,6 +16,7 @@ from accounts.api.wire import (
     switch_filter,
     text_filter,
 )
+from accounts.console.owners import OWNERS
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight
 from accounts.models.alerts import check_percents
 
@@ -50,6 +51,16 @@ class LimitBody(StrictModel):
         """What is counted stays: another count is another limit."""
         kind = ("scope", "scope_id", "model", "metric", "window")
         return fixed(super().get_fields(), self, *kind)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Raises ValidationError for a limit of what is not there, or not for the caller."""
+        scope, scope_id = values.get("scope", ""), values.get("scope_id")
+        if scope in OWNERS and scope_id:
+            rows = self.context["view"].access.rows(OWNERS[scope])
+            if not rows.filter(pk=scope_id).exists():
+                told = f"There is no {scope} of this id, or not for you."
+                raise serializers.ValidationError({"scope_id": told})
+        return values
 
 
 class LimitFilters(Filters):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -23,11 +24,18 @@ class Json(JSONParser):
     """A body of JSON."""
 
     def parse(self, stream: Any, *args: Any, **kwargs: Any) -> Any:
-        """As REST framework's. Raises ParseError for what is nested too deeply, too."""
+        """As REST framework's. Raises ParseError for what is nested too deeply, too, and for
+        what neither the database nor an answer could hold."""
         try:
-            return super().parse(stream, *args, **kwargs)
+            body = super().parse(stream, *args, **kwargs)
+            json.dumps(body, ensure_ascii=False).encode()
         except RecursionError:
             raise ParseError("JSON parse error - it is nested too deeply.") from None
+        except UnicodeEncodeError:
+            raise ParseError(
+                "JSON parse error - a string holds half of a surrogate pair."
+            ) from None
+        return body
 
 
 class Strict(serializers.Serializer):  # type: ignore[type-arg]
@@ -44,6 +52,8 @@ class Strict(serializers.Serializer):  # type: ignore[type-arg]
             for name, values in data.lists():
                 if len(values) > 1:
                     raise serializers.ValidationError({name: "Give this once."})
+                if values == [""]:  # REST framework passes over it, and would answer for all
+                    raise serializers.ValidationError({name: "Give a value, or leave this out."})
         return super().to_internal_value(data)
 
     def _refusal(self, name: str) -> Any:

@@ -287,9 +287,10 @@ class MakeKey(KeysPage):
     template_name = "console/key_new.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The form."""
-        kwargs.setdefault("form", NewKeyForm(projects_for(self.access, self.user)))
-        return super().get_context_data(**kwargs)
+        """The form, for whoever has a project to make keys in."""
+        projects = projects_for(self.access, self.user)
+        kwargs.setdefault("form", NewKeyForm(projects))
+        return super().get_context_data(**kwargs) | {"may_make": projects.exists()}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Make the key and show it."""
@@ -359,8 +360,13 @@ class RevokeKey(KeysPage):
 class SwitchKey(KeysPage):
     """`/console/keys/<id>/pause/` and `resume/`: both can be undone, so nothing is asked."""
 
-    http_method_names = ["post"]
     does = "pause"  # or "resume"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Back to the list: sign-in leads here whoever pressed the button without a session."""
+        told = f"Nothing was changed yet. To {self.does} {self.key().name}, press the button again."
+        messages.info(request, told)
+        return HttpResponseRedirect(self.list_address())
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Do it."""

@@ -51,6 +51,16 @@ class Percents(forms.CharField):
         return percents
 
 
+def percents_field() -> Percents:
+    """At which percentages of a quota people are told."""
+    return Percents(
+        label="Alerts at",
+        required=False,
+        help_text="Percentages of a quota at which people are told, such as 80, 100; off: none; "
+        "empty: those of the platform.",
+    )
+
+
 class LimitForm(forms.Form):
     """What a limit can be changed in."""
 
@@ -67,12 +77,7 @@ class LimitForm(forms.Form):
         initial=WeekStart.MONDAY,
         help_text="For a limit of a week.",
     )
-    alert_at = Percents(
-        label="Alerts at",
-        required=False,
-        help_text="Percentages of a quota at which people are told, such as 80, 100; off: none; "
-        "empty: those of the platform.",
-    )
+    alert_at = percents_field()
     is_shadow = forms.BooleanField(
         label="Shadow",
         required=False,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
+
+from django.db.models import Model
 
 from accounts.access import Access
 from accounts.models import ApiKey, LimitScope, Organization, Project, User
@@ -29,9 +31,24 @@ def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
             ids[kind].add(int(owner))
     names: dict[str, str] = {}
     for kind, found in ids.items():
-        for row in access.rows(OWNERS[kind]).filter(pk__in=found):
-            names[f"{kind}:{row.pk}"] = getattr(row, "name", "") or str(row)
+        names |= {
+            f"{kind}:{pk}": name for pk, name in names_of(access, OWNERS[kind], found).items()
+        }
     return {scope: _words(scope, names.get(scope)) for scope in wanted}
+
+
+def names_of(access: Access, table: type[Model], ids: Collection[int]) -> dict[int, str]:
+    """What rows that may be seen are called, by id. Several keys may have one name."""
+    rows = access.rows(table).filter(pk__in=ids)
+    if table is ApiKey:
+        rows = rows.select_related("owner", "project")
+    return {row.pk: _name(row) for row in rows}
+
+
+def _name(row: Any) -> str:
+    if isinstance(row, ApiKey):
+        return f"{row.name} ({row.hint}, {row.owner}, {row.project.name})"
+    return getattr(row, "name", "") or str(row)
 
 
 def _words(scope: str, name: str | None) -> str:

@@ -14,6 +14,7 @@ from django.views.generic import TemplateView
 
 from accounts.access import Access
 from accounts.console.charts import Span
+from accounts.console.owners import names_of
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
@@ -88,6 +89,12 @@ class Page(LoginRequiredMixin, TemplateView):
 class UsagePage(Page):
     """A page about usage in a period, of which a part may be left out."""
 
+    dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
+
+    def follows(self, name: str, value: str) -> bool:
+        """Whether a parameter of this page alone means something."""
+        return False
+
     @cached_property
     def form(self) -> PeriodForm:
         """The period, as asked for."""
@@ -102,8 +109,8 @@ class UsagePage(Page):
     def filters(self) -> Filters:
         """By the query's `user=7`, `model=tiny-chat` and so on. What means nothing is left out."""
         wanted = {
-            dimension.plural: frozenset(self._asked(dimension))
-            for dimension in Dimension
+            dimension.plural: frozenset(_meant(dimension, self.request.GET.getlist(dimension)))
+            for dimension in self.dimensions
             if dimension.value in self.request.GET
         }
         return Filters(**{name: values for name, values in wanted.items() if values})
@@ -127,6 +134,9 @@ class UsagePage(Page):
             "form": self.form,
             "period": self.period,
             "chips": self._chips(),
+            "left_out": [
+                f"{name}={value}" for name, value in self._asked() if not self._means(name, value)
+            ],
             "kept": self._kept(),
         }
 
@@ -140,15 +150,16 @@ class UsagePage(Page):
                 query[name] = value
         return f"{self.request.path}?{query.urlencode()}"
 
-    def _asked(self, dimension: Dimension) -> list[Any]:
-        texts = self.request.GET.getlist(dimension.value)
-        if dimension is Dimension.STATUS:
-            known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
-            return [None if text == NO_STATUS else text for text in known]
-        if dimension not in _TABLES:
-            return texts
-        ids = [None if text == _NO_ID else int(text) for text in texts if _is_id(text)]
-        return list(ids)
+    def _asked(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, values in self.request.GET.lists() for value in values]
+
+    def _means(self, name: str, value: str) -> bool:
+        """Of the period's own, its form tells what is wrong."""
+        if name in PeriodForm.base_fields:
+            return True
+        if name in list(self.dimensions):
+            return bool(_meant(Dimension(name), [value]))
+        return self.follows(name, value)
 
     def _chips(self) -> list[Chip]:
         return [
@@ -161,17 +172,15 @@ class UsagePage(Page):
         table = _TABLES.get(dimension)
         if table is None:
             return sorted(map(value_of, values))
-        rows = self.access.rows(table).filter(pk__in=values - {None})
-        known = {row.pk: getattr(row, "name", "") or str(row) for row in rows}
+        known = names_of(self.access, table, values - {None})
         return [known.get(value, f"number {value}") if value else "nobody" for value in values]
 
     def _kept(self) -> list[tuple[str, str]]:
         """Parameters that the form of the period carries along."""
         return [
             (name, value)
-            for name, values in self.request.GET.lists()
-            if name not in PeriodForm.base_fields
-            for value in values
+            for name, value in self._asked()
+            if name not in PeriodForm.base_fields and self._means(name, value)
         ]
 
 
@@ -183,6 +192,16 @@ def value_of(key: int | str | None) -> str:
 def spans_of(points: tuple[Point, ...]) -> list[Span]:
     """For charts."""
     return [Span(point.since, point.until) for point in points]
+
+
+def _meant(dimension: Dimension, texts: list[str]) -> list[Any]:
+    """The values among texts."""
+    if dimension is Dimension.STATUS:
+        known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
+        return [None if text == NO_STATUS else text for text in known]
+    if dimension not in _TABLES:
+        return texts
+    return [None if text == _NO_ID else int(text) for text in texts if _is_id(text)]
 
 
 def _is_id(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Refusals: which requests a limit refused, and why, in a sentence."""
+"""Refusals: which requests a limit refused or cut short, and why, in a sentence."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from accounts.console.owners import owners_of
 from accounts.console.page import UsagePage
 from accounts.console.words import reason
 from accounts.models import RefusedRequest
+from accounts.usage.effects import with_effect
 from accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
-_DIMENSIONS: Final = frozenset(Dimension) - {
-    Dimension.ENDPOINT,
-    Dimension.OUTCOME,
-    Dimension.STATUS,
-}
 
 
 class Refusals(UsagePage):
@@ -23,6 +19,11 @@ class Refusals(UsagePage):
 
     name = "refusals"
     template_name = "console/refusals.html"
+    dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
+
+    def follows(self, name: str, value: str) -> bool:
+        """The row that a page of them goes on before."""
+        return name == "before" and (not value or _is_id(value))
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """One page of them."""
@@ -36,13 +37,16 @@ class Refusals(UsagePage):
 
     def _rows(self) -> Any:
         period = self.period
-        rows = self.access.rows(RefusedRequest).filter(
+        rows = with_effect(self.access.rows(RefusedRequest)).filter(
             created_at__gte=period.since, created_at__lt=period.until
         )
         for dimension, values in self.filters.by_dimension().items():
-            if dimension in _DIMENSIONS:
-                rows = rows.filter(among(dimension, values))
+            rows = rows.filter(among(dimension, values))
         before = self.request.GET.get("before", "")
-        if before.isascii() and before.isdigit() and len(before) <= 18:
+        if _is_id(before):
             rows = rows.filter(pk__lt=int(before))
         return rows.order_by("-id")
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,7 +13,9 @@ from django.urls import reverse
 from accounts.console import charts, words
 from accounts.console.charts import Chart, Series
 from accounts.console.overview import Drawing
+from accounts.console.owners import names_of
 from accounts.console.page import UsagePage, spans_of, value_of
+from accounts.models import ApiKey
 from accounts.usage import reports
 from accounts.usage.filters import Dimension
 from accounts.usage.reports import Figures, Group, Point
@@ -56,6 +58,11 @@ class Usage(UsagePage):
     name = "usage"
     template_name = "console/usage.html"
 
+    def follows(self, name: str, value: str) -> bool:
+        """What is grouped by, and what is counted."""
+        known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
+        return name in known and value in ("", *known[name])
+
     @property
     def by(self) -> Dimension:
         """What is grouped by: models, unless asked otherwise."""
@@ -75,14 +82,17 @@ class Usage(UsagePage):
             question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True
         )
         totals = reports.totals(question).figures
+        names = self._names_of(found.groups)
         return super().get_context_data(**kwargs) | {
             "by": self.by,
             "tabs": self._tabs("by", self.by, {each.value: each.value for each in Dimension}),
             "measures": self._tabs(
                 "most", self.measure, {name: unit for name, (unit, _) in _MEASURES.items()}
             ),
-            "drawing": self._drawing(found.groups, reports.series(question)),
-            "rows": [self._row(group) for group in found.groups],
+            "drawing": self._drawing(found.groups, names, reports.series(question)),
+            "rows": [
+                self._row(group, name) for group, name in zip(found.groups, names, strict=True)
+            ],
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "totals_first_token": _median(totals),
@@ -97,19 +107,29 @@ class Usage(UsagePage):
             for value, words in choices.items()
         ]
 
-    def _row(self, group: Group) -> Row:
+    def _names_of(self, groups: Sequence[Group]) -> list[str]:
+        """Keys are told apart by more than their names."""
+        if self.by is not Dimension.KEY:
+            return [_name(self.by, group) for group in groups]
+        ids = {key for group in groups for key in group.values if isinstance(key, int)}
+        known = names_of(self.access, ApiKey, ids)
+        return [_name_of_key(group, known) for group in groups]
+
+    def _row(self, group: Group, name: str) -> Row:
         (key,) = group.values
         address = self.address(**{self.by.value: value_of(key)})
         figures = group.figures
-        return Row(_name(self.by, group), address, figures, _median(figures), _energy(figures))
+        return Row(name, address, figures, _median(figures), _energy(figures))
 
-    def _drawing(self, groups: Sequence[Group], all_points: tuple[Point, ...]) -> Drawing:
+    def _drawing(
+        self, groups: Sequence[Group], names: Sequence[str], all_points: tuple[Point, ...]
+    ) -> Drawing:
         """The largest in colours, and what is left of the whole as others."""
         unit, value = _MEASURES[self.measure]
         largest = groups[:_MAX_COLOURS]
         series = [
-            Series(_name(self.by, group), [value(point.figures) for point in group.points])
-            for group in largest
+            Series(name, [value(point.figures) for point in group.points])
+            for group, name in zip(largest, names, strict=False)
         ]
         if len(groups) > len(largest) or not groups:
             told = [[each or 0 for each in one.values] for one in series]
@@ -129,11 +149,11 @@ class Usage(UsagePage):
         return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
 
     def _export(self) -> str:
-        """Where the rows behind this page are a file; nowhere for those of nobody, for whom
-        the API has no word."""
+        """Where the rows behind this page are a file; nowhere for those of nobody, or of no
+        model, for whom the API has no word."""
         query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
         for dimension, values in self.filters.by_dimension().items():
-            if None in values and dimension is not Dimension.STATUS:
+            if "" in values or (None in values and dimension is not Dimension.STATUS):
                 return ""
             query[dimension.value] = ",".join(sorted(map(value_of, values)))
         return f"{reverse('api-usage-export')}?{urlencode(query)}"
@@ -144,6 +164,13 @@ def _name(by: Dimension, group: Group) -> str:
     if key is None:
         return _UNANSWERED if by is Dimension.STATUS else _NOBODY
     return name or str(key) or _NONE
+
+
+def _name_of_key(group: Group, known: Mapping[int, str]) -> str:
+    (key,), (name,) = group.values, group.names
+    if not isinstance(key, int):
+        return _name(Dimension.KEY, group)
+    return known.get(key) or f"{name} (number {key})"
 
 
 def _median(figures: Figures) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from accounts.limits.away import StoreState, WhenAway
 from accounts.limits.leases import Level
 from accounts.limits.rules import Kind, Rule, Window
 from accounts.models import LimitMetric, LimitWindow, RefusedRequest
+from accounts.usage.effects import Effect
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -90,17 +91,21 @@ def away(state: StoreState | None, now_s: float) -> str:
     return f"The store of the limits has not answered for {since}. {_MEANWHILE[state.when_away]}"
 
 
-def reason(row: RefusedRequest, owner: str) -> str:
-    """Why a limit refused a request, or would have. `owner` says whose limit it is."""
+def reason(row: Any, owner: str) -> str:
+    """Why a limit refused a request or cut it short, or would have: of a `RefusedRequest` with
+    its effect. `owner` says whose limit it is."""
     limited = what(row.metric, row.window)
-    verb = "would have refused this request, had it not been in shadow" if row.is_shadow else ""
-    told = (
-        f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used, and "
-        f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
-    )
-    if verb:
-        return f"The limit {verb}: {told}."
-    return f"{told}. {_advice(row)}"
+    used = f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used"
+    needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
+    match row.effect:
+        case Effect.SHADOW:
+            shadow = "The limit would have refused this request, had it not been in shadow"
+            return f"{shadow}: {used}, and {needed}."
+        case Effect.CUT_SHORT if row.finish_reason == "length":
+            return f"The answer was cut short at the limit: {used}."
+        case Effect.CUT_SHORT:
+            return f"The request ran, but its answer could go no further than the limit: {used}."
+    return f"{used}, and {needed}. {_advice(row)}"
 
 
 def _advice(row: RefusedRequest) -> str:

@@ -141,6 +141,13 @@ class Limit(Stamped):
             raise ValidationError(
                 {"week_start": "Only a limit of a week has a first day: leave it at Monday."}
             )
+        if self.alert_at and (is_now or self.window == LimitWindow.MINUTE):
+            raise ValidationError(
+                {
+                    "alert_at": "People are told of quotas of a day, a week, a month or for good: "
+                    "leave this out."
+                }
+            )
         needs_id = self.scope not in (LimitScope.PLATFORM, LimitScope.MODEL)
         if needs_id != bool(self.scope_id):
             raise ValidationError({"scope_id": f"A limit of {self.get_scope_display()}: whose?"})

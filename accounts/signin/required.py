@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.conf import settings
@@ -17,6 +17,8 @@ from django.utils.decorators import sync_and_async_middleware
 from accounts.models import User
 from accounts.signin.factors import has_second_factor
 from accounts.signin.pages import ROOT
+
+_OPEN: Final = (ROOT, "/v1/", "/v3/")
 
 
 class Required(StrEnum):
@@ -31,8 +33,9 @@ class Required(StrEnum):
 def second_factor_required(
     get_response: Callable[[HttpRequest], Any],
 ) -> Callable[[HttpRequest], Any]:
-    """Middleware, after that of users. Requests without a session's cookie, such as all of the
-    API's, pass untouched. Raises `MiddlewareNotUsed` when nobody needs a second factor."""
+    """Middleware, after that of users. Requests without a session's cookie pass untouched, and
+    so do those under /v1 and /v3, where keys alone open anything. Raises `MiddlewareNotUsed`
+    when nobody needs a second factor."""
     if settings.VINERY_REQUIRE_2FA == Required.OFF:
         raise MiddlewareNotUsed
 
@@ -52,7 +55,7 @@ def second_factor_required(
 
 
 def _may_concern(request: HttpRequest) -> bool:
-    return settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(ROOT)
+    return settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(_OPEN)
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:

@@ -25,6 +25,7 @@ from accounts.models import (
     UsageRecord,
     User,
 )
+from accounts.usage.effects import with_effect
 from accounts.usage.filters import EVERYTHING, Filters, Visible, restriction
 
 _Row: TypeAlias = dict[str, Any]
@@ -76,7 +77,7 @@ COLUMNS = (
 REFUSAL_COLUMNS = (
     *("request_id", "created_at", "organization_id", "organization_name", "project_id"),
     *("project_name", "user_id", "username", "key_id", "key_name", "model", "limit_id", "scope"),
-    *("metric", "window", "amount", "level", "needed", "wait_s", "is_shadow"),
+    *("metric", "window", "amount", "level", "needed", "wait_s", "is_shadow", "effect"),
 )
 
 _PAGE_SIZE = 1000
@@ -123,7 +124,7 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
     """The same for refusals."""
-    return _written(REFUSAL_COLUMNS, _pages(rows.values("id", *REFUSAL_COLUMNS)), form)
+    return _written(REFUSAL_COLUMNS, _pages(with_effect(rows).values("id", *REFUSAL_COLUMNS)), form)
 
 
 def _written(columns: Sequence[str], pages: Iterable[list[_Row]], form: Format) -> Iterator[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from django.core.exceptions import DisallowedHost
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
@@ -16,14 +17,14 @@ from django.views import csrf, defaults
 from accounts.console.errors import error_page, is_console, old_form_page
 from accounts.errors import DATABASE_AWAY
 from accounts.signin.pages import guarded
-from serving.core.errors import InvalidRequest, NotFound, ServingError, Unavailable
+from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
 from serving.views import error_response
 
 _FOR_PEOPLE = ("/admin/", "/accounts/", "/console/")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """400."""
+    """400, or 413 for a program whose body is too large."""
     if is_console(request) and not isinstance(exception, DisallowedHost):
         return error_page(request, 400)
     if _is_for_people(request):
@@ -35,6 +36,9 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
                 "VINERY_ALLOWED_HOSTS."
             )
         )
+    if isinstance(exception, RequestDataTooBig):
+        limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
+        return error_response(BodyTooLarge(f"The request body is larger than {limit_mb} MB."))
     return error_response(InvalidRequest("The request cannot be understood."))
 
 

@@ -345,6 +345,31 @@ def test_the_last_owner_is_told_of_instead_of_lost(client: Client, root: User, a
     assert Membership.objects.filter(pk=role.pk, role=Role.OWNER).exists()
 
 
+@pytest.mark.parametrize(("typed", "stored"), [("", None), ("off", []), ("50, 80", [50, 80])])
+def test_percentages_of_a_limit_are_typed_as_in_the_console(
+    client: Client, root: User, typed: str, stored: Any
+) -> None:
+    client.force_login(root)
+    assert re.search(
+        r'<input type="text" name="alert_at"(?! value)',
+        text_of(client.get(page_of("limit", "add"))),
+    )
+    values = {"amount": 9, "time_zone": "UTC", "week_start": "monday", "alert_at": typed}
+    kind = {"scope": "platform", "scope_id": 0, "metric": "tokens", "window": "day"}
+
+    client.post(page_of("limit", "add"), {**kind, **values})
+
+    limit = Limit.objects.get()
+    assert limit.alert_at == stored
+    form = client.get(page_of("limit", "change", limit.pk)).context["adminform"].form
+    assert (form["alert_at"].value() or "") == typed
+    num_before = AuditEntry.objects.count()
+    client.post(page_of("limit", "change", limit.pk), values)
+    assert AuditEntry.objects.count() == num_before
+    wrong = client.post(page_of("limit", "change", limit.pk), {**values, "alert_at": "[50]"})
+    assert errors_of(wrong) == {"alert_at"}
+
+
 def test_a_limit_of_nobody_is_told_of(client: Client, root: User) -> None:
     body = {"scope": "key", "scope_id": 99, "metric": "tokens", "window": "day", "amount": 1}
     page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC", "week_start": "monday"})

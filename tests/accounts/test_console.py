@@ -21,6 +21,7 @@ from accounts.access import Access
 from accounts.alerts.quotas import Quota
 from accounts.console import words
 from accounts.console.quotas import closest, quota_rows
+from accounts.keys import create_key
 from accounts.limits.away import GuardedLimiter, WhenAway
 from accounts.limits.current import read_levels_with, read_state_with
 from accounts.limits.leases import Level
@@ -308,6 +309,26 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
     assert f'aria-label="Tokens by {by}' in text
 
 
+def test_keys_of_one_name_are_told_apart_everywhere(alice: User, limiter: MemoryLimiter) -> None:
+    keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
+    for number, key in enumerate(keys):
+        whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
+        Limit.objects.create(metric="weighted_tokens", window="none", amount=50, **whose)
+        store(used(alice, f"r{number}", key_id=key.pk, key_name="t6", weighted_tokens=9.0))
+    store(used(alice, "r9", key_id=10**9, key_name="t6"))
+    client = signed_in(alice)
+
+    names = [f"t6 ({key.hint}, alice, {first_project().name})" for key in keys]
+    for path in ("", "limits/"):
+        text = unescape(page(client, f"/console/{path}"))
+        assert [text.count(f">The key {name}<") for name in names] == [1, 1], path
+    usage = unescape(page(client, "/console/usage/?by=key"))
+    assert [usage.count(f">{name}</a>") for name in names] == [1, 1]
+    assert ">t6 (number 1000000000)</a>" in usage  # it is gone
+    alone = unescape(page(client, f"/console/usage/?by=key&key={keys[0].pk}"))
+    assert f">key: {names[0]}" in alone
+
+
 def test_whoever_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
 
@@ -327,6 +348,16 @@ def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) ->
 
     rows = list(csv.DictReader(io.StringIO(pieces)))
     assert [row["request_id"] for row in rows] == ["r1"]
+
+
+def test_what_has_no_model_has_no_export(alice: User) -> None:
+    """The API has no word for it, and no filter would mean all rows."""
+    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
+
+    text = page(signed_in(alice), "/console/usage/?model=")
+
+    assert 'Requests">1<' in text
+    assert "/api/usage/export" not in text
 
 
 @pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
@@ -351,10 +382,36 @@ def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -
     assert [row["request_id"] for row in rows] == [request_id]
 
 
-def test_a_status_that_means_nothing_is_left_out(alice: User) -> None:
+@pytest.mark.parametrize(
+    ("path", "query", "left_out"),
+    [
+        ("", "status=fine", "status=fine"),
+        ("", "from=abc&key=x&key=7", "from=abc, key=x"),
+        ("", "by=user", "by=user"),
+        ("usage/", "by=nope&most=luck", "by=nope, most=luck"),
+        ("usage/", "by=user&most=num_tokens&period=7d&model=a&zone=UTC&until=", ""),
+        ("refusals/", "before=x&status=4xx", "before=x, status=4xx"),
+        ("refusals/", "before=7&model=a&user=none", ""),
+        ("refusals/", "before=&zone=", ""),
+    ],
+)
+def test_what_a_page_does_not_follow_is_left_out_and_told(
+    alice: User, path: str, query: str, left_out: str
+) -> None:
+    text = page(signed_in(alice), f"/console/{path}?{query}")
+
+    told = re.findall(r"Left out, as it means nothing here: (.*?)\.<", text)
+    assert told == ([left_out] if left_out else [])
+    for parameter in left_out.split(", ") if left_out else ():
+        name, _, value = parameter.partition("=")
+        assert f'name="{name}" value="{value}"' not in text
+        assert f"{name}: {value}" not in text
+
+
+def test_what_is_left_out_filters_nothing(alice: User) -> None:
     store(used(alice, "r1"))
 
-    assert tile(page(signed_in(alice), "/console/?status=fine"), "requests") == "1"
+    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
 
 
 async def _all_of(response: Any) -> str:
@@ -512,6 +569,27 @@ def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
     assert sentence in page(signed_in(alice), "/console/refusals/")
     assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")
     assert sentence not in page(signed_in(alice), "/console/refusals/?model=another")
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "sentence"),
+    [
+        ("length", "The answer was cut short at the limit: 3 of 10 tokens per day"),
+        ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
+    ],
+)
+def test_an_answer_that_met_a_limit_is_told_apart_from_a_refusal(
+    alice: User, finish_reason: str, sentence: str
+) -> None:
+    bound = (_bound(alice, 1),)
+    store(used(alice, "r1", http_status=200, finish_reason=finish_reason, bound_limits=bound))
+    text = page(signed_in(alice), "/console/refusals/")
+    assert sentence in text
+    assert "never fits" not in text
+    assert "needed" not in text
+
+    store(used(alice, "r2", outcome=Outcome.REJECTED, http_status=429, bound_limits=bound))
+    assert "It never fits" in page(signed_in(alice), "/console/refusals/")
 
 
 def test_older_refusals_are_on_the_next_page(alice: User) -> None:

@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connection
@@ -128,6 +129,13 @@ def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     assert actions() == [("alice", "key.create")]
 
 
+def test_whoever_has_no_project_is_told_whom_to_ask_and_shown_no_form(alice: User) -> None:
+    text = signed_in(alice).get(f"{KEYS}new/").content.decode()
+
+    assert "There is no project for your keys." in text
+    assert "Make the key" not in text
+
+
 def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
     client = signed_in(member)
     make(client)
@@ -170,7 +178,7 @@ def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
     client = signed_in(bob)
 
     assert "Make a key</a>" not in client.get(KEYS).content.decode()
-    assert "Select a valid choice" in make(client)
+    assert "There is no project for your keys" in make(client)
 
 
 # -- Its life
@@ -242,6 +250,31 @@ def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> No
     again = client.post(f"{KEYS}{old.key.pk}/rotate/", {"grace": "0"}, follow=True)
     assert "has been rotated already" in again.content.decode()
     assert ApiKey.objects.count() == 2
+
+
+@pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
+def test_whoever_signs_in_before_a_button_that_they_pressed_comes_where_it_is(
+    member: User, step: str
+) -> None:
+    laptop = create_key(owner=member, name="laptop").key
+    if step == "resume":
+        pause_key(laptop)
+    state = state_of(laptop)
+    to_sign_in = Client().post(f"{KEYS}{laptop.pk}/{step}/?search=lap&state=active")
+    assert to_sign_in.status_code == 302
+    pressed = parse_qs(urlsplit(to_sign_in["Location"]).query)["next"][0]
+
+    response = signed_in(member).get(pressed, follow=True)
+
+    assert response.status_code == 200
+    assert state_of(laptop) is state
+    text = unescape(response.content.decode())
+    if step in ("pause", "resume"):
+        assert response.redirect_chain == [(f"{KEYS}?search=lap&state=active", 302)]
+        assert f"Nothing was changed yet. To {step} laptop, press the button again." in text
+    else:
+        assert "laptop" in text
+        assert '<form method="post"' in text
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])

@@ -91,7 +91,8 @@ def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
     assert (limit.is_shadow, limit.alert_at) == (True, [50, 90])
 
     page = text_of(client.get(f"{LIMITS}{limit.pk}/"))
-    assert "Tokens per day, for the key laptop." in page
+    whose = f"the key laptop ({key.hint}, bob, ours one)"
+    assert f"Tokens per day, for {whose}." in page
     assert 'value="50, 90"' in page
     changed = {"amount": 2000, "time_zone": "Europe/Berlin", "alert_at": "off"}
     assert "The limit is changed." in text_of(
@@ -101,7 +102,7 @@ def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
     assert (limit.amount, limit.time_zone) == (2000, "Europe/Berlin")
     assert (limit.is_shadow, limit.alert_at) == (False, [])
 
-    assert "2000 tokens per day, for the key laptop." in text_of(
+    assert f"2000 tokens per day, for {whose}." in text_of(
         client.get(f"{LIMITS}{limit.pk}/remove/")
     )
     assert "The limit is removed." in text_of(

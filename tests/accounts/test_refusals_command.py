@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from accounts.models import RefusedRequest, User
+from accounts.models import RefusedRequest, UsageRecord, User
 from vinery.cli import main
 
 Run = Callable[..., str]
@@ -56,6 +56,19 @@ def refused(request_id: str, **values: Any) -> RefusedRequest:
     return RefusedRequest.objects.create(request_id=request_id, **{**usual, **values})
 
 
+def answered(request_id: str, http_status: int) -> None:
+    """The request's row of usage."""
+    values = {"username": "alice", "key_name": "laptop", "model": "tiny-chat", "outcome": "ok"}
+    values |= {"endpoint": "chat/completions", "dialect": "v1"}
+    UsageRecord.objects.create(
+        request_id=request_id,
+        created_at=NOW,
+        http_status=http_status,
+        is_streamed=False,
+        **values,
+    )
+
+
 def ids(text: str) -> list[str]:
     return [row["request_id"] for row in json.loads(text)]
 
@@ -63,16 +76,17 @@ def ids(text: str) -> list[str]:
 def test_a_refusal_is_listed_with_all_that_explains_it(run: Run) -> None:
     alice = User.objects.create_user("alice")
     refused("r1", scope=f"user:{alice.pk}")
+    answered("r1", 429)
 
     heads, row = run("list").splitlines()
 
     assert heads.split() == [
         *("AT", "USER", "KEY", "SCOPE", "WHOSE", "METRIC", "WINDOW", "AMOUNT", "LEVEL", "NEEDED"),
-        *("WAIT", "S", "SHADOW"),
+        *("WAIT", "S", "EFFECT"),
     ]
     for word in ("alice", "laptop", f"user:{alice.pk}", "the user alice", "tokens", "minute"):
         assert word in row
-    assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "no"]
+    assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "refused"]
 
 
 def test_a_limit_that_is_gone_keeps_its_number(run: Run) -> None:
@@ -80,6 +94,21 @@ def test_a_limit_that_is_gone_keeps_its_number(run: Run) -> None:
 
     [row] = json.loads(run("list", "--json"))
     assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
+
+
+def test_what_a_limit_did_is_told_by_how_the_request_was_answered(run: Run) -> None:
+    for request_id, http_status in (("turned away", 429), ("ran", 200), ("free", 200)):
+        refused(request_id, is_shadow=request_id == "free")
+        answered(request_id, http_status)
+    refused("long ago")
+    effects = {"turned away": "refused", "ran": "cut_short", "free": "shadow", "long ago": None}
+
+    listed = json.loads(run("list", "--json"))
+    exported = map(json.loads, run("export", "--format", "jsonl").splitlines())
+
+    assert {row["request_id"]: row["effect"] for row in listed} == effects
+    assert {row["request_id"]: row["effect"] for row in exported} == effects
+    assert [row["effect"] for row in csv.DictReader(io.StringIO(run("export")))].count("") == 1
 
 
 def test_the_newest_come_first_and_only_as_many_as_asked_for(run: Run) -> None:

@@ -282,6 +282,22 @@ def test_the_api_is_not_asked_for_it(required: Any) -> None:
     assert client.get("/v1/models").status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v3/models/tiny", "/v1/nothing"])
+def test_what_no_session_opens_is_answered_as_to_anybody(required: Any, path: str) -> None:
+    client = required("all")
+    anybody = client.get(path)
+    person("alice")
+    sign_in(client, "alice")
+
+    with_session = client.get(path)
+
+    assert anybody.status_code in (401, 404)
+    assert (with_session.status_code, with_session.content) == (
+        anybody.status_code,
+        anybody.content,
+    )
+
+
 @pytest.mark.django_db(transaction=True)
 async def test_it_is_demanded_in_the_server_s_asynchronous_way_too(settings: Any) -> None:
     settings.VINERY_REQUIRE_2FA = "all"

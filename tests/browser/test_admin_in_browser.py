@@ -61,6 +61,29 @@ def test_no_page_is_wider_than_a_small_screen(admin: Administrator) -> None:
     assert admin.page.evaluate(background) == "rgb(18, 18, 18)"
 
 
+LISTS = (MODELS, KEYS, USAGE, "accounts/user/", "accounts/limit/", "accounts/auditentry/")
+
+
+@pytest.mark.parametrize("menu", ["open", "closed"])
+def test_a_list_has_all_of_a_phone_for_itself(admin: Administrator, menu: str) -> None:
+    is_open = "true" if menu == "open" else "false"
+    admin.page.add_init_script(f"localStorage['django.admin.navSidebarIsOpen'] = '{is_open}'")
+    for path in LISTS:
+        admin.page.set_viewport_size({"width": 1280, "height": 800})
+        admin.visit(path)
+        sidebar = admin.page.locator("#nav-sidebar")
+        assert sidebar.is_visible() == (menu == "open"), path
+
+        admin.page.set_viewport_size({"width": 375, "height": 740})
+        assert not sidebar.is_visible(), path
+        content = admin.page.locator("#main > .content").bounding_box()
+        assert content is not None
+        assert content["width"] == 375, path
+        changelist = admin.page.locator("#changelist-form").bounding_box()
+        assert changelist is not None
+        assert changelist["width"] > 300, path
+
+
 def _overflows(page: sync_api.Page) -> bool:
     return bool(
         page.evaluate(

@@ -1,4 +1,4 @@
-"""`vinery refusals`: which requests a limit refused, or would have, and why."""
+"""`vinery refusals`: which requests a limit refused or cut short, or would have, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HEADS = (
     *("at", "user", "key", "scope", "whose", "metric", "window", "amount", "level", "needed"),
-    *("wait_s", "shadow"),
+    *("wait_s", "effect"),
 )
 
 
@@ -39,7 +39,8 @@ def add_to(commands: Commands) -> None:
     export = actions.add_parser(
         "export",
         help="write refusals to a file",
-        description="Write one line for each limit that refused a request, in order of time.",
+        description="Write one line for each limit that refused a request or cut it short, in "
+        "order of time.",
     )
     _add_selection(export)
     add_file(export)
@@ -51,8 +52,11 @@ def list_refusals(arguments: argparse.Namespace) -> int:
     start_django()
     from accounts.access import Access
     from accounts.console.owners import owners_of
+    from accounts.usage.effects import with_effect
 
-    found = list(_wanted(arguments).order_by("-created_at", "-id")[: max(0, arguments.num)])
+    found = list(
+        with_effect(_wanted(arguments)).order_by("-created_at", "-id")[: max(0, arguments.num)]
+    )
     names = owners_of(Access(None, is_superuser=True), [row.scope for row in found])
     print_rows([_row(row, names[row.scope]) for row in found], _HEADS, as_json=arguments.json)
     return 0
@@ -121,7 +125,7 @@ def _wanted(arguments: argparse.Namespace) -> QuerySet[RefusedRequest]:
     )
 
 
-def _row(row: RefusedRequest, whose: str) -> dict[str, Any]:
+def _row(row: Any, whose: str) -> dict[str, Any]:
     return {
         "id": row.pk,
         "at": row.created_at,
@@ -141,4 +145,5 @@ def _row(row: RefusedRequest, whose: str) -> dict[str, Any]:
         "needed": row.needed,
         "wait_s": row.wait_s,
         "shadow": row.is_shadow,
+        "effect": row.effect,
     }

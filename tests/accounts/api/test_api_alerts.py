@@ -121,6 +121,19 @@ def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Place) -> No
         assert (status, str(param).partition(".")[0]) == (400, "alert_at")
 
 
+@pytest.mark.parametrize(
+    ("metric", "window"), [("tokens", "minute"), ("requests", "minute"), ("concurrency", "none")]
+)
+def test_limits_that_nobody_is_told_of_take_no_percentages(
+    root: Api, metric: str, window: str
+) -> None:
+    body = {"scope": "platform", "metric": metric, "window": window, "amount": 10}
+
+    asked = root.refusal("POST", "limits/", {**body, "alert_at": [50]})
+    assert asked == (400, "invalid_value", "alert_at")
+    assert root.post("limits/", {**body, "alert_at": []})["alert_at"] == []
+
+
 # -- Webhooks
 
 

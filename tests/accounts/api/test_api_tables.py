@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,9 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from api_client import Api, Place, make_place
+from django.core.exceptions import RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
 from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import resolve
 from django.utils import timezone
 
 from accounts import changes
@@ -31,6 +36,7 @@ from accounts.models import (
     Project,
     RefusedRequest,
     Role,
+    UsageRecord,
     User,
     Webhook,
 )
@@ -50,6 +56,79 @@ def limit(scope: str, scope_id: int, **more: Any) -> Limit:
 @pytest.mark.parametrize("shape", ["[", '{"name":['])
 def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, shape: str) -> None:
     assert root.refusal("POST", "organizations/", shape * 100_000) == (400, "invalid_json", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "limits/", {"scope": "\ud800"}),
+        ("POST", "limits/", {"scope": "platform", "metric": "x\udfff"}),
+        ("POST", "limits/", {"\ud800": 1}),
+        ("POST", "memberships/", {"role": "\ud800"}),
+        ("POST", "keys/", {"name": "k", "scopes": ["usage", "\udbff"]}),
+        ("POST", "organizations/", {"name": {"deep": ["\ud800"]}}),
+        ("PATCH", "organizations/{}/", {"name": "\ud800"}),
+        ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_fault_of_the_server(
+    root: Api, ours: Place, method: str, path: str, body: object
+) -> None:
+    asked = root.refusal(method, path.format(ours.organization.pk), body)
+
+    assert asked == (400, "invalid_json", None)
+
+
+def test_a_whole_surrogate_pair_is_a_character(root: Api) -> None:
+    assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_body_that_is_too_large_is_told_so(
+    root: Api, ours: Place, settings: Any, method: str
+) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
+    answer = root.ask(method, path, {"name": "x" * 1000})
+
+    assert answer.status_code == 413
+    error = answer.json()["error"]
+    assert error["code"] == "request_too_large"
+    assert error["message"] == "The request body is larger than 64 MB."
+
+
+def ask_in_chunks(new: NewKey, body: bytes) -> int:
+    """The status of a request for a new key, whose length nobody has told."""
+    headers = {
+        "Authorization": f"Bearer {new.secret}",
+        "Content-Type": "application/json",
+        "Transfer-Encoding": "chunked",
+    }
+    coded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": coded}
+    request = ASGIRequest(scope, io.BytesIO(body))
+    response = resolve("/api/keys/").func(request)
+    return int(response.status_code)
+
+
+def test_a_body_in_chunks_is_read_up_to_its_limit(ours: Place, key_in: Keys, settings: Any) -> None:
+    manages = key_in(ours.one, scopes=["manage"])
+
+    body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
+    assert ask_in_chunks(manages, body) == 201
+    assert ApiKey.objects.filter(name="in chunks").exists()
+    assert ask_in_chunks(manages, b"") == 400
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    with pytest.raises(RequestDataTooBig):  # which Django answers by 413, as above
+        ask_in_chunks(manages, b" " * 1001)
+
+
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
+def test_bytes_of_an_address_that_are_no_characters_are_no_fault_of_the_server(
+    root: Api, text: str
+) -> None:
+    for path in (f"limits/?scope={text}", f"limits/?{text}=1", f"audit/?search={text}", text):
+        assert root.client.get(f"/api/{path}").status_code in (200, 400, 404), path
 
 
 def test_an_id_is_a_whole_number_of_something_that_one_sees(
@@ -96,11 +175,62 @@ def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -
         assert "/api/schema/" in answer.json()["error"]["message"]
 
 
-def test_whoever_comes_without_anything_is_told_what_to_send() -> None:
-    answer = Api().ask("GET", "keys/")
+@pytest.mark.parametrize(
+    ("path", "scopes"),
+    [("keys/", "scope `manage`."), ("usage/", "scope `usage` or `manage`.")],
+)
+def test_whoever_comes_without_anything_is_told_what_to_send(path: str, scopes: str) -> None:
+    answer = Api().ask("GET", path)
 
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
-    assert "scope `manage`" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["message"].endswith(f"with a key that has the {scopes}")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *(("usage/", name) for name in ("key", "model", "status", "group_by", "from", "limit")),
+        *(("refusals/", name) for name in ("key_id", "scope", "is_shadow", "cursor")),
+        *(("keys/", name) for name in ("project", "search", "state")),
+        ("usage/export/", "key"),
+    ],
+)
+def test_a_filter_without_a_value_does_not_stand_for_everything(
+    root: Api, path: str, name: str
+) -> None:
+    assert root.refusal("GET", path, **{name: ""}) == (400, "invalid_value", name)
+
+
+def test_an_empty_text_is_no_place_of_a_wider_one(root: Api, ours: Place) -> None:
+    user = User.objects.create_user("somebody")
+    role = {"user": user.pk, "role": "owner", "organization": ours.organization.pk}
+    hook = {"name": "pager", "url": "https://hooks.example.com/"}
+
+    for path, body, name in (
+        ("webhooks/", hook, "organization"),
+        ("memberships/", role, "project"),
+        ("memberships/", role, "organization"),
+        ("users/", {"username": "new"}, "organization"),
+    ):
+        asked = root.refusal("POST", path, {**body, name: ""})
+        assert asked == (400, "invalid_value", name)
+    assert not Webhook.objects.exists()
+    assert not Membership.objects.filter(user=user).exists()
+
+
+def test_a_limit_of_what_is_not_there_or_not_seen_is_told_so(
+    owner: Api, root: Api, theirs: Place, key_in: Keys
+) -> None:
+    kind = {"metric": "requests", "window": "day", "amount": 5}
+    for scope, there in (
+        ("key", key_in(theirs.one).key.pk),
+        ("project", theirs.one.pk),
+        ("organization", theirs.organization.pk),
+    ):
+        for scope_id in (there, 10**9):
+            body = {"scope": scope, "scope_id": scope_id, **kind}
+            assert owner.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
+        assert root.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
 def refuse(place: Place, number: int = 0) -> RefusedRequest:
@@ -189,6 +319,23 @@ def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
         "webhooks": webhook(place).pk,
         "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
     }
+
+
+def test_refusals_tell_what_was_refused_from_what_was_cut_short(viewer: Api, ours: Place) -> None:
+    for number, http_status in enumerate((429, 200)):
+        row = refuse(ours, number)
+        UsageRecord.objects.create(
+            request_id=row.request_id,
+            created_at=row.created_at,
+            http_status=http_status,
+            is_streamed=False,
+        )
+    refuse(ours, 2)
+
+    assert viewer.names("refusals/", "effect") == [None, "cut_short", "refused"]
+    for effect in ("cut_short", "refused"):
+        assert viewer.names("refusals/", "effect", effect=effect) == [effect]
+    assert viewer.refusal("GET", "refusals/", effect="none")[::2] == (400, "effect")
 
 
 def test_what_is_elsewhere_is_not_there(
