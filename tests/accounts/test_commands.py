@@ -129,6 +129,33 @@ def test_a_key_that_cannot_be_is_refused_in_a_line(
     assert not ApiKey.objects.exists()
 
 
+@pytest.mark.parametrize("words", [("--project", "acme/search"), ()])
+@pytest.mark.parametrize("role", [Role.VIEWER, None])
+def test_a_key_is_not_made_for_whoever_may_have_none_there(
+    vinery_: Vinery, search: Project, role: Role | None, words: tuple[str, ...]
+) -> None:
+    bob = User.objects.create_user("bob")
+    if role is not None:
+        changes.set_role(bob, search.organization, role)
+
+    told = vinery_("key", "create", "--name", "x", "--user", "bob", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: bob is not a member of acme / search.")
+    assert not ApiKey.objects.exists()
+    assert bob.memberships.count() == (role is not None)
+
+
+def test_an_administrator_has_keys_where_they_have_no_role(
+    vinery_: Vinery, search: Project
+) -> None:
+    User.objects.create_superuser("root")
+
+    told = vinery_("key", "create", "--name", "x", "--project", "acme/search")
+
+    assert find_key(told.out.strip()).project == search
+
+
 def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
     words = ("--model", "small", "--network", "10.0.0.0/8", "--expires-in", "2h")
     key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice", *words).out.strip())

@@ -17,7 +17,7 @@ from vinery.cli.shape import (
 )
 
 if TYPE_CHECKING:
-    from accounts.models import ApiKey, User
+    from accounts.models import ApiKey, Project, User
 
 _PERIOD = re.compile(r"([1-9]\d{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -191,15 +191,15 @@ def _expiry(text: str) -> timedelta | None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a key and print its secret, alone on its line for scripts."""
     start_django()
+    from accounts.audit import writing
     from accounts.keys import create_key
-    from vinery.cli.find import project_named
 
     lasts: timedelta | None = arguments.expires_in
     owner = _owner(arguments.user)
-    with refusals():
+    with refusals(), writing():
         new = create_key(
             owner=owner,
-            project=project_named(arguments.project) if arguments.project else None,
+            project=_project_for(owner, arguments.project),
             name=arguments.name,
             expires_at=datetime.now(UTC) + lasts if lasts else None,
             scopes=arguments.scope,
@@ -335,3 +335,18 @@ def _owner(username: str | None) -> User:
     if owner is None:
         raise Failure(f"There is no active user {username or 'who is an administrator'}.")
     return owner
+
+
+def _project_for(owner: User, name: str | None) -> Project:
+    """Where the key belongs. Raises `Failure` where its owner may have none."""
+    from accounts.access import Access, Action
+    from accounts.models import ApiKey
+    from accounts.people import home_project
+    from vinery.cli.find import project_named
+
+    # What they may now: the first project of an administrator makes them a member of it.
+    access = Access.of(owner)
+    project = project_named(name) if name else home_project(owner)
+    if not access.may(Action.MANAGE, ApiKey(owner=owner, project=project)):
+        raise Failure(f"{owner} is not a member of {project}. See: vinery user role --help")
+    return project
