@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 
 from accounts.captures.redaction import check_redactions
+from accounts.models.names import check_characters, check_name_of_place
 from accounts.stamps import Stamped, StampedQuerySet
 
 
@@ -24,6 +25,8 @@ class User(Stamped, auth.AbstractUser):
     """A person or a service that owns keys. Ours from the first migration on, because a
     user model cannot be exchanged later."""
 
+    first_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
+    last_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
     is_service = models.BooleanField(
         "service account",
         default=False,
@@ -42,7 +45,7 @@ class User(Stamped, auth.AbstractUser):
 class Organization(Stamped):
     """A company or a team: what is in it is seen by its members alone."""
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100, unique=True, validators=[check_name_of_place])
     is_active = models.BooleanField(
         "active", default=True, help_text="Keys of an inactive organisation open no door."
     )
@@ -70,7 +73,7 @@ class Project(Stamped):
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation"
     )
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=100, validators=[check_name_of_place])
     is_active = models.BooleanField(
         "active", default=True, help_text="Keys of an inactive project open no door."
     )
