@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from vinery.cli.find import ids_of
 from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import Alert, KeyReminder, Webhook
@@ -195,9 +203,9 @@ def send_test(arguments: argparse.Namespace) -> int:
             webhooks.send(webhook, webhooks.test_event())
         except webhooks.NotDelivered as error:
             num_failed += 1
-            print(f"{webhook}: {error}")
+            say(f"{webhook}: {error}")
         else:
-            print(f"{webhook}: delivered.")
+            say(f"{webhook}: delivered.")
     if num_failed:
         raise Failure(f"{num_failed} of {len(some)} webhooks did not take the test.")
     return 0
@@ -234,7 +242,8 @@ def add_webhook(arguments: argparse.Namespace) -> int:
     webhook, secret = webhooks.make(arguments.name, arguments.url, place)
     with refusals():
         changes.add(webhook)
-    print(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:\n{secret}")
+    say(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:")
+    print(secret)
     return 0
 
 
@@ -249,7 +258,7 @@ def change_webhook(arguments: argparse.Namespace) -> int:
             _webhook(arguments.id),
             **{name: value for name, value in named.items() if value is not None},
         )
-    print(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
+    say(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
     return 0
 
 
@@ -272,7 +281,7 @@ def remove_webhook(arguments: argparse.Namespace) -> int:
 
     webhook = _webhook(arguments.id)
     changes.remove(webhook)
-    print(f"Removed: {webhook}.")
+    say(f"Removed: {webhook}.")
     return 0
 
 
@@ -306,5 +315,5 @@ def _test_mail(address: str) -> int:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
         raise Failure(f"The mail server did not take it: {error}.") from error
-    print(f"Sent to {address}.")
+    say(f"Sent to {address}.")
     return 0

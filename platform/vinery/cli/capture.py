@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, start_django
+from vinery.cli.shape import Commands, Failure, add_json, json_of, print_rows, start_django
 
 if TYPE_CHECKING:
     from accounts.captures.sealed import Texts
@@ -81,7 +79,7 @@ def show_texts(arguments: argparse.Namespace) -> int:
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:
         told = _told(row) | {"body": body, "answer": answer}
-        print(json.dumps(told, indent=2, ensure_ascii=False, default=datetime.isoformat))
+        print(json_of(told))
         return 0
     for notice in notices(row):
         print(f"vinery: {notice}", file=sys.stderr)

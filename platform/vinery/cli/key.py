@@ -13,6 +13,7 @@ from vinery.cli.shape import (
     add_json,
     print_rows,
     refusals,
+    say,
     start_django,
 )
 
@@ -237,7 +238,7 @@ def change_key(arguments: argparse.Namespace) -> int:
             values[name] = getattr(arguments, option)
     with refusals():
         key = keys.change_key(_find(arguments.key), **values)
-    print(f"{key} is changed." if values else f"{key} stays as it is.")
+    say(f"{key} is changed." if values else f"{key} stays as it is.")
     return 0
 
 
@@ -292,7 +293,7 @@ def _act(id_or_hint: str, function: str, done: str) -> int:
     if key.revoked_at is not None and done != "revoked":
         raise Failure(f"{key} is revoked, for good. Make a new one.")
     getattr(keys, function)(key)
-    print(f"{key} is {done}.")
+    say(f"{key} is {done}.")
     return 0
 
 

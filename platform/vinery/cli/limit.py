@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import Limit
@@ -127,7 +135,7 @@ def set_limit(arguments: argparse.Namespace) -> int:
             limit = changes.add(Limit(**kind, **values))
         else:
             limit = changes.change(known, **values)
-    print(f"Limit {limit.pk}: {_told(limit)}.")
+    say(f"Limit {limit.pk}: {_told(limit)}.")
     return 0
 
 
@@ -200,7 +208,7 @@ def remove(arguments: argparse.Namespace) -> int:
         raise Failure(f"There is no limit {arguments.id}. See: vinery limit list")
     told = _told(limit)
     changes.remove(limit)
-    print(f"Removed: {told}.")
+    say(f"Removed: {told}.")
     return 0
 
 

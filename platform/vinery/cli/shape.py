@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from accounts.characters import escaped, is_hidden
+
 if TYPE_CHECKING:
     from django.core.exceptions import ValidationError
 
@@ -36,8 +38,9 @@ def start_django() -> None:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text under their heads, as wide as they need to be."""
-    lines = [tuple(heads), *(tuple(row) for row in rows)]
+    """Columns of text under their heads, as wide as they need to be. What is in a cell draws
+    no other row, and gives the terminal no orders."""
+    lines = [tuple(heads), *(tuple(map(escaped, row)) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -56,10 +59,26 @@ def print_rows(rows: Sequence[Mapping[str, Any]], heads: Sequence[str], *, as_js
     The table has the columns of `heads`.
     """
     if as_json:
-        print(json.dumps(rows, indent=2, default=_plain, ensure_ascii=False))
+        print(json_of(rows))
         return
     titles = [head.upper().replace("_", " ") for head in heads]
     print(table(titles, [[_cell(row[head]) for head in heads] for row in rows]))
+
+
+def json_of(told: object) -> str:
+    """JSON for programs that people can look at, too."""
+    text = json.dumps(told, indent=2, default=_plain, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        json.dumps(character)[1:-1] if is_hidden(character) and character != "\n" else character
+        for character in text
+    )
+
+
+def say(text: str) -> None:
+    """Print a line, in which names are that could hold anything."""
+    print(escaped(text))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from vinery.cli.shape import (
     add_json,
     print_rows,
     refusals,
+    say,
     start_django,
 )
 
@@ -154,7 +155,7 @@ def change_user(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     with refusals():
         changes.change(user, **values)
-    print(f"{user} is changed." if values else f"{user} stays as they are.")
+    say(f"{user} is changed." if values else f"{user} stays as they are.")
     return 0
 
 
@@ -178,7 +179,7 @@ def remove(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     with refusals():
         changes.remove(user)
-    print(f"Removed: {user}.")
+    say(f"Removed: {user}.")
     return 0
 
 
@@ -205,7 +206,7 @@ def second_factor_off(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     if not reset_second_factor(user):
         raise Failure(f"{user} has no second factor.")
-    print(f"{user} signs in by password alone, until they set up a new second factor.")
+    say(f"{user} signs in by password alone, until they set up a new second factor.")
     return 0
 
 
@@ -220,7 +221,7 @@ def set_role(arguments: argparse.Namespace) -> int:
     assert place is not None
     with refusals():
         if arguments.role != "none":
-            print(f"{changes.set_role(user, place, arguments.role)}.")
+            say(f"{changes.set_role(user, place, arguments.role)}.")
             return 0
         wanted = changes.membership_of(user, place, "member")
         known = Membership.objects.filter(
@@ -229,7 +230,7 @@ def set_role(arguments: argparse.Namespace) -> int:
         if known is None:
             raise Failure(f"{user} has no role in {place}.")
         changes.remove(known)
-    print(f"{user} has no role in {place} any more.")
+    say(f"{user} has no role in {place} any more.")
     return 0
 
 
@@ -241,7 +242,7 @@ def _set_active(name: str, *, is_active: bool) -> int:
     user = user_named(name)
     with refusals():
         changes.set_active(user, is_active)
-    print(f"{name} is {'active' if is_active else 'deactivated, and so are their keys'}.")
+    say(f"{name} is {'active' if is_active else 'deactivated, and so are their keys'}.")
     return 0
 
 
