@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from accounts import sealing
 from accounts.models import User
 from accounts.sealing import cipher
-from accounts.signin import journal
+from accounts.signin import attempts, journal
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -63,9 +63,10 @@ class _OneUse:
         try:
             code: str = super().clean_code()  # type: ignore[misc]
         except ValidationError as error:
-            if error.code == "too_many_login_attempts":
-                journal.locked_out(context.request, self.user)
-            raise
+            if error.code != attempts.TOO_MANY:
+                raise
+            journal.locked_out(context.request, self.user)
+            raise attempts.too_many(context.request, attempts.code_key(self.user)) from None
         # However it is typed: people part the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1

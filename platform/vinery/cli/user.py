@@ -184,15 +184,16 @@ def remove(arguments: argparse.Namespace) -> int:
 
 
 def password(arguments: argparse.Namespace) -> int:
-    """Set and print a new password, which also ends the person's sessions."""
+    """Set and print a new password, which also ends the person's sessions, and opens the door
+    that wrong ones have closed."""
     start_django()
-    from accounts import changes
+    from accounts.signin.recovery import set_password
     from vinery.cli.find import user_named
 
     new = secrets.token_urlsafe(15)
     user = user_named(arguments.name)
     with refusals():
-        changes.set_password(user, new)
+        set_password(user, new)
     print(new)
     return 0
 
