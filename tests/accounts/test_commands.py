@@ -192,6 +192,20 @@ def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -
     assert "carol" in vinery_("user", "list").out
 
 
+def test_a_user_without_a_place_is_said_to_have_no_role(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("user", "create", "carol")
+
+    carol = User.objects.get(username="carol")
+    assert told.err == ("vinery: carol has no role anywhere yet. See: vinery user role --help\n")
+    assert carol.check_password(told.out.strip())
+    assert not carol.memberships.exists()
+    assert "has no role" not in vinery_("user", "create", "dave", "--project", "search").err
+    told = vinery_("user", "create", "erin", "--role", "admin")
+    assert (told.status, told.out) == (1, "")
+    assert "--organization or --project" in told.err
+    assert not User.objects.filter(username="erin").exists()
+
+
 def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) -> None:
     told = vinery_("user", "create", "robot", "--service", "--project", "search")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import sys
 from typing import TYPE_CHECKING
 
 from vinery.cli.shape import (
@@ -71,7 +72,9 @@ def _add_create(actions: Commands) -> None:
     make = actions.add_parser(
         "create",
         help="make a user",
-        description="Make a user. A person gets a random password, which is printed once.",
+        description="Make a user. A person gets a random password, which is printed once. "
+        "Without --organization or --project they have no role anywhere, and no keys, until "
+        "`vinery user role` gives them one.",
     )
     make.add_argument("name", metavar="NAME", help="what they sign in with")
     make.add_argument("--email", default="", help="their e-mail address")
@@ -85,7 +88,7 @@ def _add_create(actions: Commands) -> None:
         action="store_true",
         help="for somebody who signs in elsewhere; nothing is printed",
     )
-    make.add_argument("--role", choices=_ROLES, default="member", help="default: %(default)s")
+    make.add_argument("--role", choices=_ROLES, help="what they may do there (default: member)")
     _add_place(make, required=False)
     make.set_defaults(run=create)
 
@@ -106,6 +109,8 @@ def create(arguments: argparse.Namespace) -> int:
     has_password = not (arguments.service or arguments.no_password)
     password = secrets.token_urlsafe(15) if has_password else None
     place = _place(arguments)
+    if arguments.role and place is None:
+        raise Failure("Say where they have this role, with --organization or --project.")
     with refusals():
         changes.add_user(
             arguments.name,
@@ -113,9 +118,13 @@ def create(arguments: argparse.Namespace) -> int:
             email=arguments.email,
             is_service=arguments.service,
             place=place,
-            role=arguments.role,
+            role=arguments.role or "member",
         )
     print(password or f"{arguments.name} is made.")
+    if place is None:
+        # Beside what is printed for scripts.
+        hint = f"{arguments.name} has no role anywhere yet. See: vinery user role --help"
+        print(f"vinery: {hint}", file=sys.stderr)
     return 0
 
 
