@@ -617,7 +617,9 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
     made, changed = newest.number - 1, newest.number
     assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
     assert numbers("--actor", "gone") == [changed]
-    assert numbers("--actor", "nobody") == []
+    assert numbers("--actor", "gone", "--to", "1999-01-01") == []
+    User.objects.create_user("idle")
+    assert numbers("--actor", "idle") == []
     assert numbers("--action", "organization.update") == [changed]
     assert numbers("--target", f"organization:{other.pk}") == [changed, made]
     assert numbers("--target", "organization", "--actor", "alice") == [made]
@@ -627,6 +629,68 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
     assert made not in numbers("--to", until)
     assert numbers("--to", "1999-01-01") == []
     assert made in numbers("--last", "1d")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("--actor", "nobody"), ("--actor", "4711"), ("--action", "key.revok")),
+        *(("--target", "kee"), ("--target", "organization:abc")),
+    ],
+)
+def test_what_the_log_never_heard_of_is_told_from_what_was_not_found(
+    vinery_: Vinery, search: Project, words: tuple[str, ...]
+) -> None:
+    told = vinery_("audit", "list", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: The log has nothing ")
+    assert words[1] in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *(
+            (f"{room} --num {num}", "is not a number from 1")
+            for num in (0, -1, "x")
+            for room in (
+                "audit list",
+                "refusals list",
+                "capture list",
+                "alerts list",
+                "alerts reminders",
+            )
+        ),
+        ("usage show --by key --top -1", "is not a number from 1"),
+        ("refusals list --metric foo", "invalid choice"),
+        ("refusals list --scope foo:1", "is no scope"),
+        *(
+            (f"{room} --from 2026-01-01 --last 5m", "not allowed with argument --from")
+            for room in ("usage show", "audit list", "refusals export")
+        ),
+        ("usage show --last 5y", "is not a period like 30m, 12h"),
+    ],
+)
+def test_what_can_find_nothing_is_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        vinery.cli.main(words.split())
+
+    assert error.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_periods_are_as_short_as_minutes(vinery_: Vinery, search: Project) -> None:
+    (row,) = vinery_("audit", "list", "--last", "1440m", "--num", "1", "--json").rows
+
+    assert row["number"] == AuditEntry.objects.latest("number").number
+    key = find_key(
+        vinery_("key", "create", "--name", "x", "--user", "alice", "--expires-in", "5m").out.strip()
+    )
+    assert key.expires_at is not None
+    assert key.expires_at - key.created_at < timedelta(hours=1)
 
 
 def made_at(number: int) -> datetime:

@@ -12,6 +12,7 @@ from vinery.cli.shape import (
     Commands,
     Failure,
     add_json,
+    add_num,
     print_rows,
     refusals,
     say,
@@ -44,7 +45,8 @@ def add_to(commands: Commands) -> None:
 
 def _add_lists(actions: Commands) -> None:
     show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
-    _add_num(show)
+    add_num(show)
+    add_json(show)
     show.set_defaults(run=list_alerts)
     keys = actions.add_parser(
         "reminders",
@@ -53,7 +55,8 @@ def _add_lists(actions: Commands) -> None:
         "rotated.",
     )
     keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
-    _add_num(keys)
+    add_num(keys)
+    add_json(keys)
     keys.set_defaults(run=list_reminders)
 
 
@@ -109,7 +112,7 @@ def _add_changes_of_webhooks(actions: Commands) -> None:
         "--grace",
         type=_grace,
         metavar="PERIOD",
-        help="how long the old secret signs, too, like 12h or 7d, at most 30d; none for one "
+        help="how long the old secret signs, too, like 30m, 12h or 7d, at most 30d; none for one "
         "that others know (default: 1d)",
     )
     rotate.set_defaults(run=rotate_webhook)
@@ -118,13 +121,6 @@ def _add_changes_of_webhooks(actions: Commands) -> None:
     )
     gone.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
     gone.set_defaults(run=remove_webhook)
-
-
-def _add_num(show: argparse.ArgumentParser) -> None:
-    show.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
-    add_json(show)
 
 
 def list_alerts(arguments: argparse.Namespace) -> int:
@@ -148,7 +144,7 @@ def list_alerts(arguments: argparse.Namespace) -> int:
             "runs_out_at": alert.runs_out_at,
             "told": _told(alert),
         }
-        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: max(0, arguments.num)]
+        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: arguments.num]
     ]
     print_rows(rows, _ALERTS, as_json=arguments.json)
     return 0
@@ -176,7 +172,7 @@ def list_reminders(arguments: argparse.Namespace) -> int:
             "days_before": reminder.days_before,
             "told": _told(reminder),
         }
-        for reminder in reminders[: max(0, arguments.num)]
+        for reminder in reminders[: arguments.num]
     ]
     print_rows(rows, _REMINDERS, as_json=arguments.json)
     return 0

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, add_json, json_of, print_rows, start_django
+from vinery.cli.shape import Commands, Failure, add_json, add_num, json_of, print_rows, start_django
 
 if TYPE_CHECKING:
     from accounts.captures.sealed import Texts
@@ -26,9 +26,7 @@ def add_to(commands: Commands) -> None:
         "Whether a project keeps any is set with: vinery project change NAME --capture-hours N",
     )
     listing.add_argument("--project", metavar="NAME", help="only those of this one")
-    listing.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
+    add_num(listing)
     add_json(listing)
     listing.set_defaults(run=list_captures)
     show = actions.add_parser(
@@ -55,7 +53,7 @@ def list_captures(arguments: argparse.Namespace) -> int:
     captures = Capture.objects.defer("sealed")
     if arguments.project:
         captures = captures.filter(project_id=project_named(arguments.project).pk)
-    found = list(captures[: max(0, arguments.num)])
+    found = list(captures[: arguments.num])
     projects = Project.objects.select_related("organization")
     names = projects.in_bulk({each.project_id for each in found})
     rows = [

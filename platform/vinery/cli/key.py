@@ -20,8 +20,13 @@ from vinery.cli.shape import (
 if TYPE_CHECKING:
     from accounts.models import ApiKey, Project, User
 
-_PERIOD = re.compile(r"([1-9]\d{0,4})([hdw])")
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_PERIOD = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 _HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "rotation_due", "last_used")
 
 
@@ -49,7 +54,7 @@ def add_to(commands: Commands) -> None:
         type=period,
         default=timedelta(0),
         metavar="PERIOD",
-        help="how long the old key goes on to work, like 12h, 30d or 4w (default: not at all)",
+        help="how long the old key goes on to work, like 30m, 12h, 30d or 4w (default: not at all)",
     )
     replace.set_defaults(run=rotate)
     for name, run, help_text in (
@@ -96,7 +101,10 @@ def _add_create(actions: Commands) -> None:
             option, action="append", default=[], metavar=option[2:].upper(), help=help_text
         )
     make.add_argument(
-        "--expires-in", type=period, metavar="PERIOD", help="like 12h, 30d or 4w (default: never)"
+        "--expires-in",
+        type=period,
+        metavar="PERIOD",
+        help="like 30m, 12h, 30d or 4w (default: never)",
     )
     for option, help_text in (
         ("--rotate-every", "it is due to be rotated after so long, like 90d (default: never)"),
@@ -145,7 +153,7 @@ def _add_change(actions: Commands) -> None:
         type=_expiry,
         default=argparse.SUPPRESS,
         metavar="PERIOD",
-        help="from now, like 12h, 30d or 4w, or never",
+        help="from now, like 30m, 12h, 30d or 4w, or never",
     )
     for option, help_text in (
         ("--rotate-every", "it is due to be rotated so long after it was made, like 90d, or never"),
@@ -169,7 +177,7 @@ def period(text: str) -> timedelta:
     """A length of time such as 30d. Raises what argparse turns into a usage error."""
     match = _PERIOD.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a period like 12h, 30d or 4w")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a period like 30m, 12h, 30d or 4w")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -18,9 +18,10 @@ from vinery.cli.shape import (
 if TYPE_CHECKING:
     from accounts.models import Limit
 
-_METRICS = (
+METRICS = (
     *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
 )
+SCOPES = ("platform", "model", "organization", "project", "user", "key")
 _WEEKDAYS = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
 _VALUES = ("amount", "time_zone", "week_start", "is_shadow", "alert_at")
 _QUOTAS = (
@@ -78,7 +79,7 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
         ("model", "NAME"),
     ):
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    put.add_argument("--metric", required=True, choices=_METRICS, help="what is counted")
+    put.add_argument("--metric", required=True, choices=METRICS, help="what is counted")
     put.add_argument(
         "--window",
         choices=("minute", "day", "week", "month", "none"),

@@ -53,6 +53,23 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, one object for each row")
 
 
+_MOST = 1_000_000
+
+
+def counted(text: str) -> int:
+    """How many of something. Raises what argparse turns into a usage error."""
+    if not (text.isdecimal() and 1 <= int(text) <= _MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST}")
+    return int(text)
+
+
+def add_num(parser: argparse.ArgumentParser) -> None:
+    """Let a list be as long as wanted."""
+    parser.add_argument(
+        "--num", type=counted, default=50, metavar="N", help="how many (default: %(default)s)"
+    )
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]], heads: Sequence[str], *, as_json: bool) -> None:
     """Print rows that all have the same columns: as a table, or all that is known as JSON.
 
