@@ -255,6 +255,39 @@ def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
     assert "has no role" in vinery_("user", "role", "alice", "none", "--project", "search").err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("user", "remove", "root"), "root is the last administrator: name another."),
+        (("user", "role", "olga", "none", "--organization", "acme"), "olga is the last owner"),
+        (("user", "create", "x" * 151), "name: Ensure this value has at most 150"),
+        (("user", "change", "root", "--last-name", "x" * 151), "--last-name: Ensure this"),
+        (("project", "change", "search", "--redact", ""), "--redact: "),
+        (("project", "change", "search", "--capture-hours", "721"), "--capture-hours: Ensure"),
+        (("key", "create", "--name", "x", "--model", ""), "--model: Give a list"),
+        (("key", "create", "--name", "x", "--network", "office"), "'office' does not appear"),
+        (
+            ("key", "create", "--name", "x", "--rotate-every", "10w", "--rotation-grace", "366d"),
+            "--rotation-grace: Ensure this value is less",
+        ),
+        (
+            ("limit", "set", "--platform", "--metric", "tokens", "--amount", "0"),
+            "--amount: Ensure this value is greater",
+        ),
+    ],
+)
+def test_what_is_refused_is_told_in_words_of_the_command(
+    vinery_: Vinery, search: Project, words: tuple[str, ...], said: str
+) -> None:
+    User.objects.create_superuser("root")
+    changes.set_role(User.objects.create_user("olga"), search.organization, Role.OWNER)
+
+    told = vinery_(*words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith(f"vinery: {said}")
+
+
 def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     User.objects.create_superuser("root")
     told = vinery_("user", "deactivate", "root")

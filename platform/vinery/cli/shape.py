@@ -111,15 +111,44 @@ def refusals() -> Iterator[None]:
         raise Failure(str(error)) from error
 
 
+# Columns that commands call otherwise. Those without a word are about the whole row.
+_OPTIONS = {
+    "__all__": "",
+    "is_active": "",
+    "is_superuser": "",
+    "role": "",
+    "username": "name",
+    "allowed_models": "--model",
+    "allowed_endpoints": "--endpoint",
+    "allowed_networks": "--network",
+    "scopes": "--scope",
+    "expires_at": "--expires-in",
+    "rotate_every_days": "--rotate-every",
+    "rotation_grace_days": "--rotation-grace",
+    "capture_hours": "--capture-hours",
+    "capture_redactions": "--redact",
+    "email": "--email",
+    "first_name": "--first-name",
+    "last_name": "--last-name",
+    "time_zone": "--time-zone",
+    "week_start": "--week-start",
+    "is_shadow": "--shadow",
+    "alert_at": "--alert-at",
+    "amount": "--amount",
+    "metric": "--metric",
+    "window": "--window",
+}
+
+
 def _told(error: ValidationError) -> str:
-    """Each message, with the name of its field where the message itself does not have it."""
+    """Each message, with the name of what it is about where the message does not have it."""
     if not hasattr(error, "error_dict"):
         return " ".join(error.messages)
     return " ".join(
-        message
-        if name == "__all__" or name.replace("_", " ") in message.lower().replace("_", " ")
-        else f"{name.replace('_', '-')}: {message}"
-        for name, messages in error.message_dict.items()
+        message if not word or word.strip("-") in message.lower() else f"{word}: {message}"
+        for word, messages in (
+            (_OPTIONS.get(name, name), messages) for name, messages in error.message_dict.items()
+        )
         for message in messages
     )
 
