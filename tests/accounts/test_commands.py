@@ -17,7 +17,7 @@ import vinery.cli
 from accounts import changes
 from accounts.actors import Actor, acting_as
 from accounts.audit import verify
-from accounts.keys import find_key
+from accounts.keys import create_key, find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -127,6 +127,31 @@ def test_a_key_that_cannot_be_is_refused_in_a_line(
     assert message in told.err
     assert told.err.count("\n") == 1
     assert not ApiKey.objects.exists()
+
+
+def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
+    vinery_: Vinery, search: Project
+) -> None:
+    for name in ("nightly", "laptop"):
+        vinery_("key", "create", "--name", name, "--user", "alice")
+    vinery_("key", "pause", str(ApiKey.objects.get(name="laptop").pk))
+    other = changes.add(Project(organization=search.organization, name="other"))
+    vinery_("user", "create", "robot", "--service", "--project", "acme/other")
+    key = create_key(owner=User.objects.get(username="robot"), project=other, name="ci").key
+    changes.set_active(other, is_active=False)
+
+    def names(*words: str) -> list[str]:
+        return [row["name"] for row in vinery_("key", "list", "--json", *words).rows]
+
+    assert names("--search", "IGHT") == ["nightly"]
+    assert names("--search", "robot") == names("--search", key.hint) == ["ci"]
+    assert names("--state", "paused") == ["laptop"]
+    assert names("--state", "active", "--search", "search") == ["nightly"]
+    assert names("--state", "project-inactive") == ["ci"]
+    assert all(isinstance(names("--state", each.replace(" ", "-")), list) for each in KeyState)
+    heads, row = vinery_("key", "list", "--search", "nightly").out.splitlines()
+    assert "ORGANIZATION  PROJECT" in heads
+    assert "acme" in row
 
 
 @pytest.mark.parametrize("words", [("--project", "acme/search"), ()])

@@ -27,7 +27,11 @@ _UNITS = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "rotation_due", "last_used")
+_HEADS = (
+    *("id", "hint", "name", "user", "organization", "project", "state", "expires"),
+    *("rotation_due", "last_used"),
+)
+_STATES = ("active", "paused", "expired", "revoked", "owner-inactive", "project-inactive")
 
 
 def add_to(commands: Commands) -> None:
@@ -39,6 +43,12 @@ def add_to(commands: Commands) -> None:
     show = actions.add_parser("list", help="list keys", description="List keys, the newest first.")
     show.add_argument("--user", metavar="NAME", help="only this user's")
     show.add_argument("--project", metavar="NAME", help="only this project's")
+    show.add_argument("--state", choices=_STATES, help="only in this state")
+    show.add_argument(
+        "--search",
+        metavar="TEXT",
+        help="a part of the name, the hint, or the owner's or project's name",
+    )
     add_json(show)
     show.set_defaults(run=list_keys)
 
@@ -253,7 +263,8 @@ def change_key(arguments: argparse.Namespace) -> int:
 def list_keys(arguments: argparse.Namespace) -> int:
     """Print keys, the newest first."""
     start_django()
-    from accounts.models import ApiKey
+    from accounts.models import ApiKey, KeyState
+    from accounts.models.keys import in_state, matching
     from vinery.cli.find import project_named, user_named
 
     keys = ApiKey.objects.select_related("owner", "project__organization")
@@ -262,6 +273,10 @@ def list_keys(arguments: argparse.Namespace) -> int:
     if arguments.project:
         keys = keys.filter(project=project_named(arguments.project))
     now = datetime.now(UTC)
+    if arguments.state:
+        keys = keys.filter(in_state(KeyState(arguments.state.replace("-", " ")), now))
+    if arguments.search:
+        keys = keys.filter(matching(arguments.search))
     print_rows([_row(key, now) for key in keys], _HEADS, as_json=arguments.json)
     return 0
 
