@@ -20,7 +20,7 @@ from vinery.cli.shape import (
 )
 
 if TYPE_CHECKING:
-    from accounts.models import Alert, KeyReminder, Webhook
+    from accounts.models import Alert, Delivery, KeyReminder, Webhook
 
 _ALERTS = ("created_at", "percent", "whose", "metric", "window", "used", "amount", "told")
 _REMINDERS = (
@@ -282,7 +282,15 @@ def remove_webhook(arguments: argparse.Namespace) -> int:
 
 
 def _told(subject: Alert | KeyReminder) -> list[str]:
-    return [f"{each.receiver}: {each.state}" for each in subject.deliveries.all()]
+    return [f"{each.receiver}: {each.state}{_tries(each)}" for each in subject.deliveries.all()]
+
+
+def _tries(delivery: Delivery) -> str:
+    """What went wrong so far."""
+    if not delivery.error:
+        return ""
+    tries = "1 try" if delivery.num_tries == 1 else f"{delivery.num_tries} tries"
+    return f" after {tries} ({delivery.error})"
 
 
 def _grace(text: str) -> timedelta:
