@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.contrib.auth import models as auth
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
@@ -40,6 +41,18 @@ class User(Stamped, auth.AbstractUser):
             # Inactive users are few; the key table asks for them every second.
             models.Index(fields=["id"], condition=models.Q(is_active=False), name="user_inactive"),
         ]
+
+    def clean(self) -> None:
+        """Raises ValidationError for a new name that another has but for its case: wrong
+        passwords for one would close the door of both, and people take them for one."""
+        super().clean()
+        other = User.objects.filter(username__iexact=self.username).exclude(pk=self.pk).first()
+        if other is not None and other.username != self.username and self._is_named_anew():
+            raise ValidationError({"username": f"There is a user {other} already."})
+
+    def _is_named_anew(self) -> bool:
+        """Names from before stay."""
+        return not User.objects.filter(pk=self.pk, username=self.username).exists()
 
 
 class Organization(Stamped):

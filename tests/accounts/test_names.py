@@ -133,6 +133,18 @@ def test_a_place_is_not_made_by_command_under_a_name_that_means_nothing(
     assert not Organization.objects.filter(name=name).exists()
 
 
+def test_nobody_is_called_as_another_but_for_the_case(alice: User) -> None:
+    for act in (
+        lambda: changes.add_user("Alice"),
+        lambda: changes.change(changes.add_user("bob"), username="ALICE"),
+    ):
+        with pytest.raises(ValidationError, match="There is a user alice already"):
+            act()
+    assert changes.change(alice, username="Alice").username == "Alice"
+    twin = User.objects.create_user("aLICE")
+    assert changes.change(twin, email="twin@example.com").email == "twin@example.com"
+
+
 # -- What is there from before
 
 
