@@ -313,6 +313,40 @@ def test_what_is_refused_is_told_in_words_of_the_command(
     assert told.err.startswith(f"vinery: {said}")
 
 
+def test_another_administrator_is_named_before_the_last_one_goes(
+    vinery_: Vinery, search: Project
+) -> None:
+    root = User.objects.create_superuser("root")
+    told = vinery_("user", "change", "root", "--no-administrator")
+    assert told.err == "vinery: root is the last administrator: name another.\n"
+
+    made = vinery_("user", "create", "carol", "--administrator")
+    assert User.objects.get(username="carol").check_password(made.out.strip())
+    assert made.err == ""
+    assert vinery_("user", "change", "alice", "--administrator").status == 0
+    assert vinery_("user", "change", "root", "--no-administrator").status == 0
+
+    root.refresh_from_db()
+    assert (root.is_superuser, root.is_staff) == (False, False)
+    for name in ("alice", "carol"):
+        user = User.objects.get(username=name)
+        assert (user.is_superuser, user.is_staff) == (True, True)
+    (entry,) = AuditEntry.objects.filter(action="user.update", target="alice")
+    assert entry.after == {"is_superuser": True, "is_staff": True}
+    assert AuditEntry.objects.filter(action="user.update", target="carol").exists()
+    assert vinery_("user", "remove", "root").status == 0
+
+
+def test_no_service_account_is_an_administrator(vinery_: Vinery, search: Project) -> None:
+    vinery_("user", "create", "robot", "--service", "--project", "search")
+
+    told = vinery_("user", "change", "robot", "--administrator")
+
+    assert (told.status, told.out) == (1, "")
+    assert "Administrators are people" in told.err
+    assert not User.objects.get(username="robot").is_superuser
+
+
 def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     User.objects.create_superuser("root")
     told = vinery_("user", "deactivate", "root")

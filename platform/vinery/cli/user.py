@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vinery.cli.shape import (
     Commands,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from accounts.models import Organization, Project
 
 _ROLES = ("viewer", "member", "admin", "owner")
+_ADMINISTRATOR: dict[str, Any] = {"is_superuser": True, "is_staff": True}
 _HEADS = ("id", "name", "kind", "active", "roles", "last_login")
 
 
@@ -46,8 +47,9 @@ def add_to(commands: Commands) -> None:
         action.set_defaults(run=run)
     change = actions.add_parser(
         "change",
-        help="change a user's e-mail address or names",
-        description="Change a user's e-mail address or names; what is not named stays.",
+        help="change a user's e-mail address or names, make them an administrator",
+        description="Change a user's e-mail address or names, or whether they are an "
+        "administrator; what is not named stays.",
     )
     change.add_argument("name", metavar="NAME", help="the user's name")
     for option, help_text in (
@@ -56,6 +58,11 @@ def add_to(commands: Commands) -> None:
         ("last-name", "their last name"),
     ):
         change.add_argument(f"--{option}", metavar="TEXT", help=help_text)
+    change.add_argument(
+        "--administrator",
+        action=argparse.BooleanOptionalAction,
+        help="whether they may everything on this platform, in the admin too",
+    )
     change.set_defaults(run=change_user)
     role = actions.add_parser(
         "role",
@@ -78,10 +85,16 @@ def _add_create(actions: Commands) -> None:
     )
     make.add_argument("name", metavar="NAME", help="what they sign in with")
     make.add_argument("--email", default="", help="their e-mail address")
-    make.add_argument(
+    kind = make.add_mutually_exclusive_group()
+    kind.add_argument(
         "--service",
         action="store_true",
         help="a program's account, which owns keys and cannot sign in",
+    )
+    kind.add_argument(
+        "--administrator",
+        action="store_true",
+        help="somebody who may everything on this platform, in the admin too",
     )
     make.add_argument(
         "--no-password",
@@ -104,15 +117,15 @@ def _add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a user, and print the password that they got. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts import audit, changes
 
     has_password = not (arguments.service or arguments.no_password)
     password = secrets.token_urlsafe(15) if has_password else None
     place = _place(arguments)
     if arguments.role and place is None:
         raise Failure("Say where they have this role, with --organization or --project.")
-    with refusals():
-        changes.add_user(
+    with refusals(), audit.writing():
+        user = changes.add_user(
             arguments.name,
             password=password,
             email=arguments.email,
@@ -120,8 +133,10 @@ def create(arguments: argparse.Namespace) -> int:
             place=place,
             role=arguments.role or "member",
         )
+        if arguments.administrator:
+            changes.change(user, **_ADMINISTRATOR)
     print(password or f"{arguments.name} is made.")
-    if place is None:
+    if place is None and not arguments.administrator:
         # Beside what is printed for scripts.
         hint = f"{arguments.name} has no role anywhere yet. See: vinery user role --help"
         print(f"vinery: {hint}", file=sys.stderr)
@@ -160,8 +175,12 @@ def change_user(arguments: argparse.Namespace) -> int:
     from vinery.cli.find import user_named
 
     named = {name: getattr(arguments, name) for name in ("email", "first_name", "last_name")}
-    values = {name: value for name, value in named.items() if value is not None}
+    values: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     user = user_named(arguments.name)
+    if arguments.administrator is not None:
+        values |= dict.fromkeys(_ADMINISTRATOR, arguments.administrator)
+    if arguments.administrator and user.is_service:
+        raise Failure(f"{user} is a service account. Administrators are people.")
     with refusals():
         changes.change(user, **values)
     say(f"{user} is changed." if values else f"{user} stays as they are.")
