@@ -11,6 +11,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.forms import ActivateTOTPForm
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
@@ -79,6 +80,10 @@ class _OneUse:
             journal.failed(context.request, self.user, "second factor")
             raise FactorAdapter().validation_error("incorrect_code")
         return code
+
+
+class ActivateForm(_OneUse, ActivateTOTPForm):  # type: ignore[misc]
+    """The code that shows that the phone knows the secret. Whoever sees it typed has no way in."""
 
 
 class AuthenticateForm(_OneUse, AllauthAuthenticateForm):  # type: ignore[misc]

@@ -60,6 +60,23 @@ def test_setting_up_takes_the_password_again_and_a_code_and_gives_recovery_codes
     assert len(recovery_codes(alice)) == 10
 
 
+def test_the_code_that_set_it_up_is_no_way_in(client: Client) -> None:
+    person("alice")
+    sign_in(client, "alice")
+    _confirm(client)
+    secret = client.get(reverse("mfa_activate_totp")).context["form"].secret
+    code = code_of(secret)
+    client.post(reverse("mfa_activate_totp"), {"code": code})
+
+    thief = Client()
+    sign_in(thief, "alice")
+    enter_code(thief, code)
+    assert who(thief) == ""
+
+    enter_code(thief, code_of(secret, periods_from_now=1))
+    assert who(thief) == "alice"
+
+
 def test_a_wrong_code_sets_nothing_up(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice")
