@@ -69,6 +69,7 @@ class Action(StrEnum):
     VIEW = "view"
     MANAGE = "manage"  # make, change, remove
     STOP = "stop"  # pause or revoke a key
+    RESUME = "resume"  # let a paused key open the door again
     SWITCH = "switch"  # activate or deactivate an organisation
     REMOVE = "remove"  # remove an organisation or a user; the rest goes with MANAGE
     CAPTURE = "capture"  # say what a project keeps of its requests' texts
@@ -359,7 +360,17 @@ class Access:
         if self.is_of_key and not self.rank_at(*place):
             return False
         # Who has lost their role still stops what runs in their name.
-        return action is Action.STOP or self._leads(Role.MEMBER, *place)
+        if action is Action.STOP:
+            return True
+        if not self._leads(Role.MEMBER, *place):
+            return False
+        return action is not Action.RESUME or self._has_paused(key)
+
+    def _has_paused(self, key: ApiKey) -> bool:
+        """What others have stopped is theirs to resume."""
+        entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
+        last = entries.filter(action="key.pause").order_by("-number").first()
+        return last is not None and last.actor_id == self.user_id
 
     def _may_limit(self, limit: Limit) -> bool:
         match limit.scope:

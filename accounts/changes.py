@@ -13,8 +13,10 @@ from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db.models import Model, UniqueConstraint
+from django.utils import timezone
 
 from accounts import audit
+from accounts.access import Access, Action
 from accounts.actors import current_actor
 from accounts.captures import keeping
 from accounts.models import (
@@ -77,6 +79,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         row.save(update_fields=[*changed, *_stamps(row)])
         if isinstance(row, Project) and "capture_hours" in changed:
             keeping.follow_hours(row)
+        if isinstance(row, Membership):
+            _pause_keys_without_role(row)
         columns = {_column(row, name) for name in changed}
         before = audit.snapshot(stored).items()
         audit.record_change(action, row, {name: old for name, old in before if name in columns})
@@ -98,7 +102,14 @@ def remove(row: Model) -> None:
         for limit in limits:
             limit.delete()
         project_id = row.pk if isinstance(row, Project) else None
+        older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
+        if isinstance(row, ApiKey) and older is not None:
+            # It stays bound by the limits of the one that has replaced both.
+            older.refresh_from_db()
+            switch(older, "update", replaced_by=row.replaced_by)
+        if isinstance(row, Membership):
+            _pause_keys_without_role(row)
         # After it, because who stores a capture holds the row of its project.
         if project_id is not None:
             keeping.forget_project(project_id)
@@ -121,6 +132,22 @@ def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
         for scope, model in _OWNERS_OF_LIMITS.items():
             if isinstance(row, model):
                 yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
+
+
+def _pause_keys_without_role(place: Membership) -> None:
+    """Stop the keys that somebody could not make there any more. Others may resume them."""
+    keys = ApiKey.objects.filter(
+        owner=place.user_id,
+        project__organization=place.organization_id,
+        paused_at=None,
+        revoked_at=None,
+    )
+    if place.project_id is not None:
+        keys = keys.filter(project=place.project_id)
+    theirs = Access.when_active([place.user])[place.user_id]
+    for key in keys.select_related("project"):
+        if not theirs.may(Action.MANAGE, key):
+            switch(key, "pause", paused_at=timezone.now())
 
 
 # -- People

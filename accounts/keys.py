@@ -106,7 +106,7 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     """A new key that may do the same, and whose days until the next rotation begin now. The old
     one works for the time of `grace`, unless it expires before that; without any it is revoked.
     Its limits go over to the new one, with what is used of them, and hold for both together.
-    Raises ValueError for a key that is revoked or was rotated before."""
+    Raises ValueError for a key that is paused, revoked, or was rotated before."""
     with audit.writing():
         return _rotate(key, grace)
 
@@ -117,6 +117,8 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")
     if old.revoked_at is not None:
         raise ValueError("This key is revoked. Create a new one.")
+    if old.paused_at is not None:
+        raise ValueError("This key is paused. Resume it first, or create a new one.")
     new = _with_secret(
         ApiKey(
             owner=old.owner,

@@ -3,7 +3,8 @@
 `KeyTable` holds all keys of the database. The event loop asks it, without SQL, for every
 request; another thread calls `refresh()` about once a second. A key that is revoked, or
 whose owner or project is deactivated, is refused from the next refresh on; one that expires,
-from that moment on.
+from that moment on. A key that is new can be held back until its limits are known, which may
+be read later: then `follow()` and `admit()` do the two halves of a refresh.
 """
 
 from __future__ import annotations
@@ -81,13 +82,21 @@ class KeyTable:
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
         self._open_until_s: _Ends = {}
+        # What is new and would open the door: by digest, and after how many readings it came.
+        self._coming: dict[bytes, tuple[int, _Entry]] = {}
+        self._num_read = 0
         self._fingerprint: Fingerprint | None = None
         self._stamps: Stamps = {}  # of what changed lately and is read already
         self._changed_at_s = 0.0
         self._read_at_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._coming)
+
+    @property
+    def num_read(self) -> int:
+        """How often the database was followed. What is read of it now is of a moment after."""
+        return self._num_read
 
     @property
     def is_loaded(self) -> bool:
@@ -115,10 +124,29 @@ class KeyTable:
         return self._clock() < self._open_until_s.get(key_id, -math.inf)
 
     def refresh(self) -> None:
-        """Follow the database: one query when nothing changed in the last half minute.
+        """Follow the database, new keys included."""
+        self.follow()
+        self.admit(self._num_read)
+
+    def admit(self, num_read: int) -> None:
+        """From now on the keys open the door that are known since so many readings. For the
+        thread that follows."""
+        for digest, (came_with, entry) in list(self._coming.items()):
+            if came_with <= num_read:
+                del self._coming[digest]
+                _put(self._entries, self._open_until_s, digest, entry)
+
+    def follow(self) -> None:
+        """Follow the database, but for new keys, which wait for `admit`: one query when nothing
+        changed in the last half minute. The first time no key waits: whoever loads the table
+        serves nobody yet.
 
         Lets database errors through; the table then goes on with what it has.
         """
+        self._read()
+        self._num_read += 1
+
+    def _read(self) -> None:
         now_s = self._clock()
         # Read before the rows: a write between the two changes the next fingerprint.
         fingerprint = read_fingerprint()
@@ -127,11 +155,11 @@ class KeyTable:
         elif self._read_at_s >= self._changed_at_s + OVERLAP_S:
             # No write that is still invisible can be older than what is read already.
             return
-        self._follow(fingerprint, now_s)
+        self._read_rows(fingerprint, now_s)
         self._fingerprint = fingerprint
         self._read_at_s = now_s
 
-    def _follow(self, fingerprint: Fingerprint, now_s: float) -> None:
+    def _read_rows(self, fingerprint: Fingerprint, now_s: float) -> None:
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
         # Read before the rows, too. An owner of thousands of keys who signs in has them read
@@ -140,7 +168,7 @@ class KeyTable:
         if self._fingerprint is None:
             self._load()
         else:
-            _put(self._entries, self._open_until_s, rows_of(self._news(stamps)))
+            self._take(rows_of(self._news(stamps)), self._entries, self._open_until_s)
             # Rows that vanished, or were changed behind Django's back, left no stamp.
             if self._counts() != fingerprint.counts:
                 self._load()
@@ -156,11 +184,25 @@ class KeyTable:
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}
         open_until_s: _Ends = {}
-        _put(entries, open_until_s, all_rows())
+        self._coming = {}
+        self._take(all_rows(), entries, open_until_s)
         self._entries, self._open_until_s = entries, open_until_s
+
+    def _take(
+        self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], open_until_s: _Ends
+    ) -> None:
+        known, is_first = self._entries, not self.is_loaded
+        for row in rows:
+            digest, entry = bytes.fromhex(row.digest), _entry(row)
+            if is_first or digest in known or entry.refusal is not None:
+                self._coming.pop(digest, None)
+                _put(entries, open_until_s, digest, entry)
+            else:
+                self._coming[digest] = self._num_read + 1, entry
 
     def _counts(self) -> Counts:
         refusals = Counter(entry.refusal for entry in self._entries.values())
+        refusals[None] += len(self._coming)
         return Counts(
             num_keys=refusals.total(),
             num_revoked=refusals[Refusal.REVOKED],
@@ -191,14 +233,15 @@ def _reason(authorization: bytes) -> Refusal:
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
-def _put(entries: dict[bytes, _Entry], open_until_s: _Ends, rows: Iterable[KeyRow]) -> None:
-    for row in rows:
-        entry = entries[bytes.fromhex(row.digest)] = _entry(row)
-        if entry.refusal is None:
-            ends_at_s = entry.expires_at_s
-            open_until_s[row.key_id] = math.inf if ends_at_s is None else ends_at_s
-        else:
-            open_until_s.pop(row.key_id, None)
+def _put(entries: dict[bytes, _Entry], open_until_s: _Ends, digest: bytes, entry: _Entry) -> None:
+    entries[digest] = entry
+    key_id = entry.caller.key_id
+    assert key_id is not None
+    if entry.refusal is None:
+        ends_at_s = entry.expires_at_s
+        open_until_s[key_id] = math.inf if ends_at_s is None else ends_at_s
+    else:
+        open_until_s.pop(key_id, None)
 
 
 def _entry(row: KeyRow) -> _Entry:

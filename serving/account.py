@@ -74,7 +74,10 @@ class Account:
 
     def name_model(self, name: str) -> None:
         """The model that really serves, when the client named none."""
-        self._admission = structs.replace(self._admission, model=name)
+        if name != self._admission.model:
+            self._admission = structs.replace(self._admission, model=name)
+            # Again, because the books of a killed process are closed from what was told.
+            self._runtime.ledger.admit(self._admission)
         if self._recording is not None:
             self._recording.model = name
 

@@ -8,13 +8,15 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+
+from msgspec import structs
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
 from accounts.limits.floors import read_bucket_floors, read_floors
 from accounts.limits.leases import Denial, Floor, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
+from accounts.limits.looks import Looks
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
 from accounts.limits.rulebook import RuleBook, Snapshot
@@ -24,8 +26,6 @@ from serving.core.errors import Unavailable
 from serving.turns import Turns
 
 log = logging.getLogger(__name__)
-
-_RESTORE_ALL_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,10 @@ class News:
     """What has changed of the limits."""
 
     snapshot: Snapshot
-    new_quotas: Sequence[Rule]
+    looked_at: Sequence[Rule]  # quotas
     floors: Sequence[Floor]
-    tells_of_buckets: bool
+    num_outages: int  # of the store, before this was read
+    tells_all: bool  # of buckets, too
 
 
 class Limits:
@@ -65,9 +66,11 @@ class Limits:
         self._settling: dict[asyncio.Task[None], Lease] = {}
         self._turns = Turns(self.reserve)
         self._next_renewal_at = 0.0
-        self._restored: set[str] = set()  # quotas, by the keys of their rules
-        self._has_lost_buckets = True
-        self._next_restore_at = 0.0
+        self._looks = Looks()
+        # Which were open when the store was told: it does not know what they use.
+        self._unknown: set[str] = set()
+        # When all that the books say was told, the store had been away so often; None: never.
+        self._told_after_outages: int | None = None
 
     @property
     def state(self) -> StoreState | None:
@@ -105,6 +108,9 @@ class Limits:
             self._memory.settle_now(lease, spent)
             self._turns.settled(lease)
             return
+        if lease.id in self._unknown:
+            self._unknown.remove(lease.id)
+            self._looks.hurry(lease.claim.rules)
         task = asyncio.create_task(self._limiter.settle(lease, spent), name="settle")
         self._settling[task] = lease
         task.add_done_callback(self._settled)
@@ -114,35 +120,40 @@ class Limits:
         of the database.
 
         Of quotas that are new here it says what was used of them before they bind anybody;
-        and of all of them now and then where they are counted in a store, which may have lost
-        its memory. Of buckets it says so after a start, and when a store is back that was away.
+        and of all of them now and then, for what has ended since (see `Looks`). After a start,
+        and when a store is back that was away, it says so of buckets, too.
         """
-        now = time.monotonic()
-        state = self.state
-        is_away = state is not None and state.is_degraded
-        if state is not None and (is_away or now >= self._next_restore_at):
-            self._next_restore_at = now + _RESTORE_ALL_S
-            self._restored = set()
-        self._has_lost_buckets = self._has_lost_buckets or is_away
+        # First: a store that goes away from here on has to be told again.
+        num_outages, is_answering = self._outages()
+        is_lost = num_outages != self._told_after_outages
+        if is_lost:
+            self._looks.forget()
         snapshot = self.book.read()
-        known = self._restored
-        new = [rule for rule in snapshot.all_rules if rule.is_quota and rule.key not in known]
-        floors = read_floors(new, time.time()) if new else []
-        tells_of_buckets = self._has_lost_buckets and not is_away
-        if tells_of_buckets:
+        quotas = [rule for rule in snapshot.all_rules if rule.is_quota]
+        self._looks.keep(quotas)
+        due = self._looks.due(quotas)
+        floors = [
+            structs.replace(floor, is_again=self._looks.knows(floor.rule))
+            for floor in (read_floors(due, time.time()) if due else ())
+        ]
+        tells_all = is_lost and is_answering
+        if tells_all:
             floors += read_bucket_floors(snapshot.all_rules, time.time())
-        return News(snapshot, new, floors, tells_of_buckets)
+        return News(snapshot, due, floors, num_outages, tells_all)
 
     async def follow(self, news: News) -> None:
         """From now on these limits hold. What a store that is away cannot be told now it is
-        told once it is back."""
+        told once it answers, and only then does it count again."""
         with contextlib.suppress(LimitsAway):
             if news.floors:
                 await self._limiter.restore(news.floors)
-            self._restored |= {rule.key for rule in news.new_quotas}
-            if news.tells_of_buckets:
-                self._has_lost_buckets = False
+            self._looks.told(news.looked_at)
+            if news.tells_all:
+                self._told_after_outages = news.num_outages
+                self._unknown = set(self._leases)
         self.book.follow(news.snapshot)
+        if self._guard is not None and self._told_after_outages == news.num_outages:
+            self._guard.resume(news.num_outages)
 
     async def tick(self) -> None:
         """Renew what is reserved, and see whether the store is there. Call it about once a
@@ -162,6 +173,12 @@ class Limits:
         for outer in (self._queue, self._guard):
             if outer is not None:
                 await outer.close()
+
+    def _outages(self) -> tuple[int, bool]:
+        """How many there were, and whether the store answers."""
+        if self._guard is None:
+            return 0, True
+        return self._guard.num_outages, self._guard.is_answering
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))

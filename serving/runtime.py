@@ -2,7 +2,7 @@
 
 Started by the first thing that the server asks of the application, inside its event loop,
 so that it works the same on every ASGI server. Everything that touches the database runs
-in one thread of its own; requests read only what that thread has left in memory.
+in threads of its own; requests read only what those have left in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
-from serving.limits import Limits, LimitSettings, News
+from serving.limits import Limits, LimitSettings
 from serving.live import LiveRequests
 from serving.snapshot import read_models
 from serving.surroundings import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
@@ -91,6 +91,10 @@ class Runtime:
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+        self._keys_read_at_s = 0.0
+        self._has_read_keys = asyncio.Event()  # since limits were read
+        # Of its own, because it adds up what was used of quotas, and keys must not wait for that.
+        self._counting = ThreadPoolExecutor(1, thread_name_prefix="limits")
         # Of its own, so that nothing else waits for long texts. It starts with the first capture.
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
@@ -122,6 +126,7 @@ class Runtime:
         await self.limits.close()
         await self._store_captures()
         self._capturing.shutdown(wait=False)
+        self._counting.shutdown(wait=False)
         await asyncio.to_thread(self.ledger.stop)
         self._snapshots.shutdown(wait=False)
 
@@ -139,14 +144,16 @@ class Runtime:
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
+        await self._refresh_limits()
         await self._refresh_models()
         # From here on nothing fails that a second start would have to do again.
         self.ledger.start()
         settle_heap()
-        # Apart from each other: a model's tokenizer may take seconds to load, and a revoked
-        # key must not work meanwhile.
+        # Apart from each other: a model's tokenizer may take seconds to load, and so may a store
+        # of limits to answer, and a revoked key must not work meanwhile.
         self._tasks = [
             asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
+            asyncio.create_task(_repeat(self._refresh_limits, 0.0), name="limits"),
             asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
             asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
             asyncio.create_task(
@@ -159,17 +166,26 @@ class Runtime:
     async def _refresh_keys(self) -> None:
         begun_at_s = time.time()
         try:
-            news = await self._in_database_thread(self._read_accounts)
+            await self._in_database_thread(self.keys.follow)
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
                 self.live.end_of_keys(self.keys.is_open)
-        await self.limits.follow(news)
-        self.accounts_read_at_s = begun_at_s
+        self._keys_read_at_s = begun_at_s
+        self._has_read_keys.set()
 
-    def _read_accounts(self) -> News:
-        self.keys.refresh()
-        return self.limits.read()
+    async def _refresh_limits(self) -> None:
+        """Follow limits after each reading of the keys, and let those in that are new. The key
+        that replaces another one has its limits from one transaction with itself: whoever has
+        seen the key sees them."""
+        await self._has_read_keys.wait()
+        self._has_read_keys.clear()
+        read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
+        news = await self._in_database_thread(self.limits.read, self._counting)
+        await self.limits.follow(news)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
+        self.accounts_read_at_s = read_at_s
 
     def _recover_books(self) -> None:
         """Of processes that died: what they had let in is used, too."""
@@ -196,10 +212,12 @@ class Runtime:
     async def _look_at_disks(self) -> None:
         await asyncio.to_thread(self.disk.look)
 
-    async def _in_database_thread(self, work: Callable[[], ResultT]) -> ResultT:
+    async def _in_database_thread(
+        self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
+    ) -> ResultT:
         loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(self._snapshots, _then_close, work)
+            result = await loop.run_in_executor(thread or self._snapshots, _then_close, work)
         except DATABASE_AWAY:
             self.database.failed()
             raise

@@ -221,7 +221,7 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
     def resume(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         """Let paused keys open the door again."""
         paused = keys.filter(paused_at__isnull=False)
-        self._do(request, paused, resume_key, "resumed", Action.MANAGE)
+        self._do(request, paused, resume_key, "resumed", Action.RESUME)
 
     @admin.action(description="Revoke selected keys", permissions=["change"])
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:

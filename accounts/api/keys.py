@@ -225,7 +225,7 @@ class Keys(Changes):
         """Let a paused key open the door again."""
         Nothing(data=request.data).is_valid(raise_exception=True)
         key = self.get_object()
-        self.require(Action.MANAGE, key)
+        self.require(Action.RESUME, key)
         self._refuse_revoked(key)
         keys.resume_key(key)
         return self.told(key)

@@ -274,8 +274,11 @@ class Keys(KeysPage):
             "is_overdue": not is_over and key.is_rotation_overdue(now),
             "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
             "may_pause": not is_over and key.paused_at is None,
-            "may_resume": may_manage and key.paused_at is not None,
+            "may_resume": may_manage
+            and key.paused_at is not None
+            and self.access.may(Action.RESUME, key),
             "may_rotate": may_manage
+            and key.paused_at is None
             and key.replaced_by_id is None
             and self.access.may_act_as(key, owner),
         }
@@ -369,7 +372,7 @@ class SwitchKey(KeysPage):
             self.require(Action.STOP, key)
             keys.pause_key(key)
         else:
-            self.require(Action.MANAGE, key)
+            self.require(Action.RESUME, key)
             keys.resume_key(key)
         messages.success(request, f"{key.name} is {key.state_at(timezone.now())}.")
         return HttpResponseRedirect(self.list_address())

@@ -2,8 +2,9 @@
 
 A call that is not answered in time makes the store count as away. From then on nobody waits
 for it: requests are refused, allowed or counted in this process alone, as the operator has
-chosen, and one task keeps asking whether it is back. Settlements wait meanwhile and are
-sent afterwards.
+chosen, and one task keeps asking whether it answers again. Settlements wait meanwhile and are
+sent then. A store that answers again may have lost its memory: it counts as away until it was
+told what the books say (`restore`, `resume`), or everything would be given out again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class WhenAway(StrEnum):
 class StoreState:
     """How it stands with the store, for health checks.
 
-    `away_since_s` is Unix time, None while it answers. `num_uncounted` requests ran outside of
+    `away_since_s` is Unix time, None while it counts. `num_uncounted` requests ran outside of
     all limits; `num_dropped` settlements found no room to wait, so that what their requests
     had reserved counts as used.
     """
@@ -54,7 +55,7 @@ class StoreState:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the store is away."""
+        """Whether the store is away, or has not been told yet what was used."""
         return self.away_since_s is not None
 
 
@@ -85,6 +86,8 @@ class GuardedLimiter:
         self._max_waiting = max_waiting
         self._clock = clock
         self._away_since_s: float | None = None
+        self._is_answering = True
+        self._num_outages = 0
         self._waiting: deque[tuple[Lease, Spent]] = deque()
         self._num_dropped = 0
         self._num_uncounted = 0
@@ -100,6 +103,17 @@ class GuardedLimiter:
             self._num_dropped,
             self._num_uncounted,
         )
+
+    @property
+    def num_outages(self) -> int:
+        """How often the store went away. What was read of the books before it last did may be
+        too little by now."""
+        return self._num_outages
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the store can be told something, though it may still count as away."""
+        return self._is_answering
 
     async def acquire(self, claim: Claim) -> Lease | Denial:
         """See `Limiter`."""
@@ -160,16 +174,28 @@ class GuardedLimiter:
         raise LimitsAway("the store of the limits does not answer")
 
     async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`. Raises `LimitsAway` whenever the store is away.
+        """See `Limiter`. Raises `LimitsAway` while the store does not answer.
 
         Shares hear of it at any time: a quota that was used up in the store must not begin
         anew in every process with the moment that the store goes away.
         """
         if self._when_away is WhenAway.SHARE:
-            await self._local.restore(floors)
-        if self._away_since_s is not None:
+            # Nobody counts there meanwhile.
+            anew = [structs.replace(floor, is_again=False) for floor in floors]
+            await self._local.restore(anew)
+        if not self._is_answering:
             raise LimitsAway("the store of the limits does not answer")
         await self._ask(self._store.restore(floors))
+
+    def resume(self, num_outages: int) -> None:
+        """All that the books say was restored, and read when there had been so many outages: the
+        store counts again, unless there was another one since."""
+        if self._away_since_s is None or not self._is_answering:
+            return
+        if num_outages == self._num_outages:
+            away_s = self._clock() - self._away_since_s
+            self._away_since_s = None
+            logger.warning("the store of the limits is back after %.1f s", away_s)
 
     async def close(self) -> None:
         """End the task that looks after the store. What still waits is lost to it: what those
@@ -235,6 +261,9 @@ class GuardedLimiter:
             raise LimitsAway("the store of the limits does not answer") from error
 
     def _note_away(self, error: Exception) -> None:
+        if self._is_answering:
+            self._is_answering = False
+            self._num_outages += 1
         if self._away_since_s is None:
             self._away_since_s = self._clock()
             logger.error(
@@ -256,19 +285,17 @@ class GuardedLimiter:
             self._caretaker = asyncio.create_task(self._care(), name="limits-caretaker")
 
     async def _care(self) -> None:
-        """Until the store is there and has heard everything."""
+        """Until the store counts again and has heard everything."""
         while self._away_since_s is not None or self._waiting:
             # First wait: what a lost call has set in motion must be over when it is settled.
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))
                 await self._send_waiting()
+                # After what waits: a settlement gives back, and would do so of a restored amount.
+                self._is_answering = True
             except LimitsAway:
                 continue
-            if self._away_since_s is not None:
-                away_s = self._clock() - self._away_since_s
-                self._away_since_s = None
-                logger.warning("the store of the limits is back after %.1f s", away_s)
 
     async def _send_waiting(self) -> None:
         for _ in range(len(self._waiting)):

@@ -14,7 +14,7 @@ from typing import Final
 
 from accounts.limits import buckets, calendar
 from accounts.limits.leases import Floor, num_used
-from accounts.limits.lineage import replaced_by
+from accounts.limits.lineage import heirs_of
 from accounts.limits.rules import GRAINS, Kind, Metric, Rule
 from accounts.usage.used import Use, each_since, used_since
 
@@ -60,11 +60,13 @@ def _used_of_buckets(rules: Iterable[Rule], since_ms: int) -> dict[Rule, tuple[i
     found = {rule: (rule.capacity, since_ms) for rule in rules}
     if not found:
         return {}
-    scopes: defaultdict[str, list[Rule]] = defaultdict(list)
+    rules_of: defaultdict[str, list[Rule]] = defaultdict(list)
     for rule in found:
-        scopes[rule.scope].append(rule)
-    for old, new in replaced_by(_keys_of(found)).items():
-        scopes[f"{_KEY}:{old}"] += scopes[f"{_KEY}:{new}"]
+        rules_of[rule.scope].append(rule)
+    scopes = dict(rules_of)
+    for old, heirs in heirs_of(_keys_of(found)).items():
+        bound_by = (f"{_KEY}:{each}" for each in (old, *heirs))
+        scopes[f"{_KEY}:{old}"] = [rule for scope in bound_by for rule in rules_of[scope]]
     for at_ms, owners, use in each_since(since_ms, tuple(_COLUMNS.values())):
         named = (f"{kind}:{owner}" for kind, owner in zip(_COLUMNS, owners, strict=True))
         for scope in (_PLATFORM, *named):
@@ -84,10 +86,12 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
     found: dict[Rule, int] = {}
     for (kind, at_ms), rules in groups.items():
         owners = {_owner(rule) for rule in rules}
-        heirs = replaced_by(_keys_of(rules)) if kind == _KEY else {}
-        used = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, heirs)})
-        for old, new in heirs.items():
-            used[str(new)] = used.get(str(new), _NOTHING) + used.pop(str(old), _NOTHING)
+        heirs = heirs_of(_keys_of(rules)) if kind == _KEY else {}
+        own = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, heirs)})
+        used = dict(own)
+        for old, news in heirs.items():
+            for new in map(str, news):
+                used[new] = used.get(new, _NOTHING) + own.get(str(old), _NOTHING)
         found |= {rule: _amount(rule.metric, used.get(_owner(rule), _NOTHING)) for rule in rules}
     return found
 

@@ -113,12 +113,14 @@ class Floor(msgspec.Struct, frozen=True):
 
     `since_ms` is the start of the window that was counted, in Unix milliseconds; it says
     nothing about another window. Of a bucket it is when so much was used, and it has refilled
-    since. Budgets for ever ignore it.
+    since. Budgets for ever ignore it. `is_again`: whoever hears it has heard of this rule
+    before, and has counted since.
     """
 
     rule: Rule
     num_used: int
     since_ms: int = 0
+    is_again: bool = False
 
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
-from accounts.limits.lineage import replaced_by
+from accounts.limits.lineage import heirs_of
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight
@@ -35,7 +35,8 @@ class Snapshot:
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: object = None
-    heirs: Mapping[str, str] = field(default_factory=dict)  # of keys that were rotated
+    # By the scope of a key that was rotated, those of the keys that took its place.
+    heirs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def all_rules(self) -> Iterable[Rule]:
@@ -84,11 +85,10 @@ class RuleBook:
         return found
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
-        """Those of one scope. A key that was rotated has those of the one in its place."""
+        """Those of one scope. A key that was rotated has those of all that took its place, too."""
         snapshot = self._snapshot
-        own = snapshot.rules.get(scope, _NONE)
-        heir = snapshot.heirs.get(scope)
-        return own if heir is None else own + snapshot.rules.get(heir, _NONE)
+        scopes = (scope, *snapshot.heirs.get(scope, ()))
+        return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NONE))
 
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
@@ -166,10 +166,13 @@ def _fingerprint() -> object:
     return limits, weights
 
 
-def _heirs(scopes: Iterable[str]) -> dict[str, str]:
+def _heirs(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
     prefix = f"{LimitScope.KEY.value}:"
     limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
-    return {f"{prefix}{old}": f"{prefix}{new}" for old, new in replaced_by(limited).items()}
+    return {
+        f"{prefix}{old}": tuple(f"{prefix}{new}" for new in heirs)
+        for old, heirs in heirs_of(limited).items()
+    }
 
 
 def _all_rules() -> dict[str, tuple[Rule, ...]]:

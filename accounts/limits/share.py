@@ -1,8 +1,10 @@
 """A limiter that has only its share of every amount: one of several web processes.
 
-For processes that have no store in common. Together they never grant more than there is;
-one alone cannot use what the others leave. An amount smaller than their number is still one
-for each of them, or nobody could use it.
+For processes that have no store in common. While all of them live they never grant more
+together than there is; one alone cannot use what the others leave. A process that starts cannot
+know whose use the books tell, and takes over an equal part of it, while the others go on with
+what they have left: so with each start of one alone up to a share more may be granted. An amount
+smaller than their number is still one for each of them, or nobody could use it.
 """
 
 from __future__ import annotations
@@ -53,17 +55,17 @@ class ShareLimiter:
         return await self._limiter.levels(self._shares(rules))
 
     async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`: everybody takes over a share of what is used."""
-        await self._limiter.restore(
-            [
-                structs.replace(
-                    floor,
-                    rule=share_of(floor.rule, self._num_processes),
-                    num_used=-(-floor.num_used // self._num_processes),
-                )
-                for floor in floors
-            ]
-        )
+        """See `Limiter`: everybody takes over a share of what is used. Who has heard of it before
+        has counted its own since; it may still use what is left in all."""
+        await self._limiter.restore([self._share_of_floor(floor) for floor in floors])
+
+    def _share_of_floor(self, floor: Floor) -> Floor:
+        rule = share_of(floor.rule, self._num_processes)
+        if floor.is_again:
+            num_used = max(0, rule.amount - max(0, floor.rule.amount - floor.num_used))
+        else:
+            num_used = -(-floor.num_used // self._num_processes)
+        return structs.replace(floor, rule=rule, num_used=num_used)
 
     def _shares(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
         return tuple(share_of(rule, self._num_processes) for rule in rules)

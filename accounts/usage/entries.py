@@ -161,10 +161,11 @@ class OpenRequests:
         return len(self._admissions)
 
     def take(self, entry: Entry) -> None:
-        """Apply one entry. Repeats of an entry, and checkpoints of strangers, are harmless."""
+        """Apply one entry. Repeats of an entry, and checkpoints of strangers, are harmless. The
+        last admission of a request counts: which model serves it may be known a little later."""
         match entry:
             case Admission(request_id=request_id):
-                self._admissions.setdefault(request_id, entry)
+                self._admissions[request_id] = entry
             case Checkpoint(progress=progress):
                 self._progress.update((p[0], p) for p in progress if p[0] in self._admissions)
             case Settlement(admission=admission):

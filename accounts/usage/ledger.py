@@ -25,7 +25,13 @@ from accounts.usage.entries import (
     entries_in,
 )
 from accounts.usage.journal import Journal
-from accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
+from accounts.usage.recovery import (
+    BATCH_BYTES,
+    Store,
+    recover,
+    recover_orphans,
+    store_for_the_dead,
+)
 from accounts.usage.store import store_settlements
 from accounts.usage.writer import Writer
 
@@ -42,18 +48,21 @@ class UsageLedger:
         directory: Path,
         *,
         store: Store = store_settlements,
+        store_dead: Store = store_for_the_dead,
         interval_s: float = 0.5,
         max_journal_bytes: int = 8 * 1024 * 1024,
         max_spilled: int = 10_000,
     ) -> None:
         """Open a journal in `directory`. Raises OSError when that is not possible.
 
+        `store_dead` stores what no process will settle any more.
         A journal that has grown past `max_journal_bytes` is rewritten without what is
         stored. Settlements that cannot be written to it wait in memory, `max_spilled` at
         most.
         """
         self._directory = directory
         self._store = store
+        self._store_dead = store_dead
         self._interval_s = interval_s
         self._max_journal_bytes = max_journal_bytes
         self._max_spilled = max_spilled
@@ -88,7 +97,8 @@ class UsageLedger:
         return self._num_lost
 
     def admit(self, admission: Admission) -> None:
-        """A request begins. From here on it gets a row, whatever dies."""
+        """A request begins. From here on it gets a row, whatever dies. Told again while it runs,
+        it is what was told last."""
         self._enter(admission)
 
     def checkpoint(self, progress: Iterable[Progress]) -> None:
@@ -136,7 +146,7 @@ class UsageLedger:
     def _work(self) -> None:
         self.flush()
         if not self._has_recovered:
-            recover_orphans(self._directory, self._store)
+            recover_orphans(self._directory, self._store_dead)
             self._has_recovered = True
 
     def _close_books(self) -> None:
@@ -144,7 +154,7 @@ class UsageLedger:
             self.flush()
             with self._flushing:
                 self._rewrite()
-                recover(self._journal, self._store)
+                recover(self._journal, self._store_dead)
         except Exception:
             # The process is about to end, and what is in the journal is safe.
             logger.exception("usage is left for the next start in %s", self._journal.path)

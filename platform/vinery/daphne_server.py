@@ -39,12 +39,11 @@ async def end_lifespan(application: Any) -> None:
     await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
 
 
-def serve(application: Any, sock: socket.socket, *, grace_s: int, is_behind_proxy: bool) -> None:
+def serve(application: Any, sock: socket.socket, *, grace_s: int) -> None:
     """Serve an IPv4 socket until SIGTERM."""
     LifespanServer(
         application=application,
         endpoints=[f"fd:fileno={sock.fileno()}"],
         application_close_timeout=grace_s,
         server_name="",
-        proxy_forwarded_address_header="X-Forwarded-For" if is_behind_proxy else None,
     ).run()

@@ -107,6 +107,97 @@ def test_what_changed_just_before_the_table_was_loaded_is_not_read_again(
     assert table.authenticate(bearer(made.secret)).key_name == "old"
 
 
+# -- New keys -----------------------------------------------------------------------------------
+
+
+def test_a_new_key_waits_until_it_is_admitted(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    old = new_key("old")
+    table.refresh()
+    made = new_key("new")
+
+    table.follow()
+    assert refusal(table, bearer(made.secret)) is Refusal.UNKNOWN
+    assert not table.is_open(made.key.pk)
+    assert table.authenticate(bearer(old.secret)).key_name == "old"
+
+    table.admit(table.num_read)
+    assert table.authenticate(bearer(made.secret)).key_name == "new"
+    assert table.is_open(made.key.pk)
+
+
+def test_a_key_that_came_later_waits_for_its_own_turn(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    table.refresh()
+    first = new_key("first")
+    table.follow()
+    num_read = table.num_read
+    second = new_key("second")
+    table.follow()
+
+    table.admit(num_read)
+
+    assert table.authenticate(bearer(first.secret)).key_name == "first"
+    assert refusal(table, bearer(second.secret)) is Refusal.UNKNOWN
+
+
+def test_a_key_that_is_revoked_is_refused_without_waiting(
+    table: KeyTable, new_key: Callable[..., NewKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = new_key("known")
+    table.refresh()
+    coming = new_key("coming")
+    table.follow()
+    for made in (known, coming):
+        revoke_key(made.key)
+    # All keys would be read anew if their numbers were not right afterwards.
+    monkeypatch.setattr(table, "_load", pytest.fail)
+
+    table.follow()
+
+    for made in (known, coming):
+        assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+    table.admit(table.num_read)
+    assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
+
+
+def test_a_key_that_vanishes_while_it_waits_is_never_let_in(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    known = new_key("known")
+    table.refresh()
+    coming = new_key("coming")
+    table.follow()
+    ApiKey.objects.filter(pk=coming.key.pk).delete()
+
+    table.follow()
+    table.admit(table.num_read)
+
+    assert refusal(table, bearer(coming.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(known.secret)).key_name == "known"
+    assert len(table) == 1
+
+
+def test_new_keys_that_wait_make_nobody_read_all_the_others(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_key("old")
+    table = settled_table()
+    new_key("new")
+    table.follow()
+    monkeypatch.setattr(table, "_load", pytest.fail)
+
+    table.follow()
+
+    assert len(table) == 2
+
+
+# -- Changes ------------------------------------------------------------------------------------
+
 CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {
     "revoked": (revoke_key, Refusal.REVOKED),
     "revoked by a queryset": (

@@ -39,11 +39,13 @@ def rules_of(key: ApiKey, book: RuleBook | None = None) -> tuple[Rule, ...]:
     return book.rules_for(caller, "tiny-chat")
 
 
-def use(key: ApiKey, num_tokens: int) -> None:
+def use(key: ApiKey, num_tokens: int) -> datetime:
+    """When it was used."""
     now = datetime.now(UTC)
     who = admission(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now)
     counts = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
     store_settlements([settlement(who.request_id, admission=who, **counts)])
+    return now
 
 
 def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_meanwhile(key: ApiKey) -> None:
@@ -57,6 +59,64 @@ def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_meanwhile(key: A
 def test_a_key_that_is_rotated_twice_in_its_grace_is_bound_all_the_same(key: ApiKey) -> None:
     newest = rotate_key(rotate_key(key, grace=HOUR).key, grace=HOUR).key
 
+    assert rules_of(key) == rules_of(newest) != ()
+
+
+def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
+    changes.add(Limit(scope="key", scope_id=key.pk, metric=metric, window=window, amount=amount))
+
+
+def amounts_of(key: ApiKey) -> list[int]:
+    return [rule.amount for rule in rules_of(key)]
+
+
+def test_a_further_limit_of_the_old_key_binds_it_beside_that_of_the_new_one(key: ApiKey) -> None:
+    new = rotate_key(key, grace=HOUR).key
+
+    limit(key, 7, "requests", "minute")
+
+    assert amounts_of(key) == [7, 100]
+    assert amounts_of(new) == [100]
+
+
+def test_each_key_of_a_chain_has_its_own_limits_and_those_of_all_after_it(
+    chain: tuple[ApiKey, ...],
+) -> None:
+    assert [amounts_of(key) for key in chain] == [[7, 8, 100], [8, 100], [100]]
+
+
+def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
+    second = rotate_key(key, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    newest = rotate_key(third, grace=HOUR).key
+
+    limit(third, 8)
+
+    assert [amounts_of(each) for each in (key, second, third, newest)] == [
+        [8, 100],
+        [8, 100],
+        [8, 100],
+        [100],
+    ]
+
+
+@pytest.fixture
+def chain(key: ApiKey) -> tuple[ApiKey, ...]:
+    """Three that took each other's place, with 7, 8 and 100 tokens a day."""
+    second = rotate_key(key, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    limit(key, 7)
+    limit(second, 8)
+    return key, second, third
+
+
+def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
+    second = rotate_key(key, grace=HOUR).key
+    newest = rotate_key(second, grace=HOUR).key
+
+    changes.remove(second)
+
+    key.refresh_from_db()
     assert rules_of(key) == rules_of(newest) != ()
 
 
@@ -97,24 +157,50 @@ def test_the_books_know_what_all_of_them_have_used(key: ApiKey) -> None:
     second = rotate_key(key, grace=HOUR).key
     use(second, 30)
     third = rotate_key(second, grace=timedelta(0)).key
-    use(third, 40)
+    now = use(third, 40)
 
-    (floor,) = read_floors(rules_of(third), time.time())
+    (floor,) = read_floors(rules_of(third), now.timestamp())
 
     assert floor.num_used == 90
 
 
+def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
+    chain: tuple[ApiKey, ...],
+) -> None:
+    first, second, third = chain
+    use(first, 20)
+    use(second, 30)
+    now = use(third, 40)
+
+    floors = read_floors(rules_of(first), now.timestamp())
+
+    assert {floor.rule.amount: floor.num_used for floor in floors} == {7: 20, 8: 50, 100: 90}
+
+
+def test_a_request_of_an_old_key_fills_the_bucket_of_each_key_after_it_once(
+    new_key: Callable[..., NewKey],
+) -> None:
+    first = new_key().key
+    second = rotate_key(first, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    for each, amount in zip((first, second, third), (100, 200, 300), strict=True):
+        limit(each, amount, window="minute")
+    now = use(first, 50)
+
+    floors = read_bucket_floors(rules_of(first), now.timestamp())
+
+    assert {floor.rule.amount: floor.num_used for floor in floors} == {100: 50, 200: 50, 300: 50}
+
+
 def test_buckets_are_filled_from_the_books_of_all_of_them(new_key: Callable[..., NewKey]) -> None:
     old = new_key().key
-    day = Limit(scope="key", scope_id=old.pk, metric="tokens", window="minute", amount=100_000)
-    changes.add(day)
-    use(old, 90_000)
+    limit(old, 100_000, window="minute")
+    now = use(old, 90_000)
     new = rotate_key(old, grace=HOUR).key
 
-    # What was used before them all is not known, and a bucket that was full is at its rim.
-    (floor,) = read_bucket_floors(rules_of(new), time.time())
+    (floor,) = read_bucket_floors(rules_of(new), now.timestamp())
 
-    assert floor.num_used > 80_000
+    assert floor.num_used == 90_000
 
 
 def test_the_change_is_in_the_log(key: ApiKey) -> None:

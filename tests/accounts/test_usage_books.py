@@ -59,7 +59,9 @@ class Books(RuleBasedStateMachine):
         self.processes = [self.new_process(), self.new_process()]
 
     def new_process(self) -> UsageLedger:
-        return UsageLedger(self.directory, store=self.store, max_journal_bytes=2000)
+        return UsageLedger(
+            self.directory, store=self.store, store_dead=self.store, max_journal_bytes=2000
+        )
 
     def store(self, settlements: Sequence[Settlement]) -> None:
         if self.is_database_away:

@@ -144,6 +144,16 @@ def test_a_repeated_admission_forgets_nothing() -> None:
     assert interrupted.num_prompt_tokens == 5
 
 
+def test_an_admission_that_is_told_again_is_what_was_told_last() -> None:
+    requests = OpenRequests()
+    for entry in (admission(model=""), admission("r2"), admission(model="reference-chat")):
+        requests.take(entry)
+
+    models = [each.admission.model for each in requests.interrupted({})]
+    assert models == ["reference-chat", "reference-chat"]
+    assert list(requests.entries()) == [admission("r1"), admission("r2")]
+
+
 def test_an_admission_is_a_value() -> None:
     assert isinstance(admission(), Admission)
     assert admission() == admission()

@@ -33,7 +33,8 @@ def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[Callable[..., UsageLedg
     ledgers = []
 
     def make(**changes: object) -> UsageLedger:
-        ledger = UsageLedger(tmp_path, **{"store": shelf, **changes})  # type: ignore[arg-type]
+        store = changes.pop("store", shelf)
+        ledger = UsageLedger(tmp_path, store=store, store_dead=store, **changes)  # type: ignore[arg-type]
         ledgers.append(ledger)
         return ledger
 

@@ -87,7 +87,7 @@ def test_a_damaged_word_of_an_engine_keeps_nobody_waiting(orphan: Path, shelf: S
 
 
 def test_it_finds_nothing_where_nobody_died(tmp_path: Path, shelf: Shelf) -> None:
-    living = UsageLedger(tmp_path, store=shelf)
+    living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
     living.admit(admission())
 
     assert recover_orphans(tmp_path, shelf) == Recovered()
@@ -315,7 +315,7 @@ def run_until_killed(directory: Path, num_requests: int) -> int:
 
 
 def test_the_dead_and_the_living_are_told_apart(tmp_path: Path, shelf: Shelf, orphan: Path) -> None:
-    living = UsageLedger(tmp_path, store=shelf)
+    living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
     living.admit(admission("alive"))
 
     recover_orphans(tmp_path, shelf)

@@ -52,6 +52,7 @@ class Asked:
 class Row:
     """A request as the books have it. Times are Unix times in seconds."""
 
+    model: str
     arrived_at: float
     total_s: float | None  # None: its web process was killed
     num_output_tokens: int
@@ -88,6 +89,7 @@ def check_phase(platform: Running, draw: random.Random, kills: tuple[str, ...]) 
     until(lambda: is_at_rest(platform), timeout_s=60)
     new = {id_: row for id_, row in rows(platform).items() if id_ not in known}
     check_clients(phase, new)
+    assert {row.model for row in new.values() if row.num_output_tokens} == {"tiny-chat"}
     least, most = of_this_engine(phase, new.values())
     # An engine hears a little later what a gateway had no use for.
     with contextlib.suppress(AssertionError):
@@ -167,7 +169,7 @@ async def ask_again_and_again(http: httpx.AsyncClient, phase: Phase, draw: rando
 
 async def ask(http: httpx.AsyncClient, asked: Asked, draw: random.Random) -> None:
     body = {
-        "model": "tiny-chat",
+        "model": draw.choice(["tiny-chat", "default"]),
         "prompt": f"Count from {draw.randint(1, 99)}:",
         "max_tokens": draw.choice([1, 40, 300, 900]),
         "stream": draw.random() < 0.7,
@@ -199,11 +201,11 @@ def read_line(line: str, asked: Asked) -> None:
 
 
 def rows(platform: Running) -> dict[str, Row]:
-    columns = "request_id, created_at, total_ms, num_output_tokens, error_code, is_exact"
+    columns = "request_id, model, created_at, total_ms, num_output_tokens, error_code, is_exact"
     found = execute(platform, f"SELECT {columns} FROM accounts_usagerecord")
     return {
-        id_: Row(unix_s(at), None if ms is None else ms / 1000, num, error, bool(is_exact))
-        for id_, at, ms, num, error, is_exact in found
+        id_: Row(model, unix_s(at), None if ms is None else ms / 1000, num, error, bool(is_exact))
+        for id_, model, at, ms, num, error, is_exact in found
     }
 
 

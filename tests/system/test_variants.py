@@ -11,7 +11,8 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import is_idle, outcomes
+from tests.system.books import is_idle, outcomes, wait_until_seen
+from tests.system.commands import vinery
 
 pytestmark = pytest.mark.system
 
@@ -92,3 +93,19 @@ def test_without_keys_everybody_on_this_machine_may_call(tmp_path: Path) -> None
         assert bare.status_code == 200
         assert "openai-organization" not in bare.headers
         until(lambda: outcomes(running) == {"ok": 2})
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "daphne"])
+def test_nobody_says_for_themselves_where_they_come_from(tmp_path: Path, server: str) -> None:
+    environment = {"VINERY_SERVER": server, "VINERY_PUBLIC_URL": "http://vinery.example"}
+    with run_platform(tmp_path / "home", environment) as running:
+        made = vinery(running, "key", "create", "--name", "inside", "--network", "10.0.0.0/8")
+        secret = next(word for word in made.split() if word.startswith("vny_"))
+        wait_until_seen(running)
+
+        def status(forwarded: str) -> int:
+            """Of a request that the proxy on this machine passes on."""
+            headers = {"authorization": f"Bearer {secret}", "x-forwarded-for": forwarded}
+            return httpx.get(f"{running.base_url}/v1/models", headers=headers).status_code
+
+        assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]

@@ -49,6 +49,9 @@ settings are environment variables:
   VINERY_WEB_WORKERS  number of web processes (default: 1)
   VINERY_AUTH         on, or off to serve this machine without keys (default: on)
   VINERY_PUBLIC_URL   URL that clients use, if a proxy is in front; https hardens cookies
+  VINERY_TRUSTED_PROXIES
+                      networks of such proxies, whose X-Forwarded-For is believed
+                      (default: this machine)
   VINERY_ALLOWED_HOSTS  names that browsers may use, with commas (default: as it listens)
   VINERY_REQUIRE_2FA  off, staff or all: who must have a second factor (default: off)
   VINERY_OIDC_ISSUER, VINERY_OIDC_CLIENT_ID, VINERY_OIDC_CLIENT_SECRET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+from typing import Any
 
 from vinery.cli.shape import Commands, start_django
 from vinery.env import SettingError
@@ -50,19 +51,16 @@ def _inherited(fd: int) -> socket.socket:
 
 def _serve_by_uvicorn(sock: socket.socket) -> None:
     import uvicorn
-    from django.conf import settings
-
-    from vinery.asgi import application
 
     config = uvicorn.Config(
-        application,
+        _application(),
         loop="uvloop",
         http="httptools",
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(settings.VINERY_PUBLIC_URL),
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
@@ -71,10 +69,16 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
 
 
 def _serve_by_daphne(sock: socket.socket) -> None:
+    from vinery import daphne_server  # before anything else that imports Twisted
+
+    daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
+
+
+def _application() -> Any:
     from django.conf import settings
 
-    from vinery import daphne_server  # before anything else that imports Twisted
     from vinery.asgi import application
+    from vinery.proxies import behind
 
-    is_behind_proxy = bool(settings.VINERY_PUBLIC_URL)
-    daphne_server.serve(application, sock, grace_s=_GRACE_S, is_behind_proxy=is_behind_proxy)
+    is_proxied = bool(settings.VINERY_PUBLIC_URL)
+    return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application

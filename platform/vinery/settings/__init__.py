@@ -6,6 +6,7 @@ be used raises `SettingError` with the variable's name.
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,6 +42,11 @@ VINERY_SERVER = server_from_env()
 VINERY_VERSION = __version__
 VINERY_FINGERPRINT = "vinery-" + ".".join(__version__.split(".")[:2])
 VINERY_PUBLIC_URL = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
+# Whose `X-Forwarded-For` is believed.
+VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
+    ip_network("127.0.0.0/8"),
+    ip_network("::1"),
+]
 VINERY_MAX_BODY_BYTES = (
     env.integer("VINERY_MAX_BODY_MB", 64, at_least=1, at_most=4096) * 1024 * 1024
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -25,11 +26,16 @@ class Store:
     """A limiter that can go away: it then fails at once, or never answers."""
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.inner = MemoryLimiter(clock=clock)
         self.is_away = False
         self.hangs = False
         self.loses_answers = False
         self.num_calls = 0
+
+    def forget(self) -> None:
+        """As a server does that is started again."""
+        self.inner = MemoryLimiter(clock=self._clock)
 
     async def answer(self) -> None:
         self.num_calls += 1
@@ -99,8 +105,21 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def come_back(store: Store, guarded: GuardedLimiter) -> None:
+    await answer_again(store, guarded)
+    guarded.resume(guarded.num_outages)
+    assert not guarded.state.is_degraded
+
+
+async def answer_again(store: Store, guarded: GuardedLimiter) -> None:
     store.is_away = store.hangs = False
-    await until(lambda: not guarded.state.is_degraded and not guarded.state.num_waiting)
+    await until(lambda: guarded.is_answering and not guarded.state.num_waiting)
+
+
+async def notice(guarded: GuardedLimiter) -> None:
+    """Everybody knows that the store is away."""
+    with contextlib.suppress(LimitsAway):
+        await guarded.levels([rule()])
+    assert guarded.state.is_degraded
 
 
 # -- Away -------------------------------------------------------------------------------------
@@ -252,6 +271,76 @@ async def test_it_is_back_by_itself(store: Store, guard: Guard) -> None:
     assert guarded.state.away_since_s is None
 
 
+@pytest.mark.parametrize("when_away", WhenAway)
+async def test_a_store_that_has_lost_its_memory_counts_again_when_it_was_told_what_was_used(
+    store: Store, guard: Guard, when_away: WhenAway
+) -> None:
+    guarded = guard(store, when_away)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await guarded.restore([Floor(quota, 100)])
+    await denied(guarded, claim(quota))
+    store.is_away = True
+    await notice(guarded)
+
+    store.forget()
+    await answer_again(store, guarded)
+
+    assert guarded.state.is_degraded
+    match when_away:
+        case WhenAway.REFUSE:
+            with pytest.raises(LimitsAway):
+                await guarded.acquire(claim(quota))
+        case WhenAway.ALLOW:
+            assert (await granted(guarded, claim(quota))).is_uncounted
+        case WhenAway.SHARE:
+            await denied(guarded, claim(quota))
+    await guarded.restore([Floor(quota, 100)])
+    guarded.resume(guarded.num_outages)
+    await denied(guarded, claim(quota))
+    assert not guarded.state.is_degraded
+
+
+async def test_answers_get_no_more_of_a_store_that_knows_nothing_yet(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    lease = await granted(guarded, claim(rule()))
+    store.is_away = True
+    await notice(guarded)
+
+    await answer_again(store, guarded)
+
+    assert (await guarded.extend(lease, 9)).num_output_tokens == 0
+    guarded.resume(guarded.num_outages)
+    assert (await guarded.extend(lease, 9)).num_output_tokens == 9
+
+
+async def test_what_was_read_before_another_outage_does_not_bring_it_back(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    for _ in range(2):
+        num_outages_when_read = guarded.num_outages
+        store.is_away = True
+        with contextlib.suppress(LimitsAway):
+            await guarded.restore([])
+        await notice(guarded)
+        await answer_again(store, guarded)
+
+        guarded.resume(num_outages_when_read)
+        assert guarded.state.is_degraded
+
+
+async def test_a_store_that_does_not_answer_is_not_brought_back(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.REFUSE)
+    store.is_away = True
+    await notice(guarded)
+
+    guarded.resume(guarded.num_outages)
+
+    assert guarded.state.is_degraded
+
+
 async def test_settlements_wait_until_it_is_back(store: Store, guard: Guard) -> None:
     guarded = guard(store, WhenAway.REFUSE)
     tokens, place = rule(amount=100), places(9)
@@ -363,7 +452,8 @@ async def test_a_redis_server_that_is_killed_and_started_again(
         await guarded.settle(lease, Spent(9, 9))
 
         server.start()
-        await until(lambda: not guarded.state.is_degraded)
+        await until(lambda: guarded.is_answering)
+        guarded.resume(guarded.num_outages)
         assert not (await granted(guarded, claim(tokens))).is_local
         await guarded.settle(meanwhile, Spent(0, 1))
         await client.aclose()
@@ -385,11 +475,37 @@ async def test_connections_from_before_its_restart_do_not_make_it_away_again(
         server.start()
         with pytest.raises(LimitsAway):
             await guarded.acquire(claim(tokens))
-        await until(lambda: not guarded.state.is_degraded)
+        await until(lambda: guarded.is_answering)
+        guarded.resume(guarded.num_outages)
 
         await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
 
         assert not guarded.state.is_degraded
+        await client.aclose()
+
+
+@pytest.mark.parametrize("is_seen_closing", [True, False])
+async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found_out(
+    tmp_path: Path, guard: Guard, is_seen_closing: bool
+) -> None:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    tokens = rule(amount=100)
+    with OwnRedis(program, tmp_path) as server:
+        client = connect(server.url)
+        guarded = guard(RedisLimiter(client), WhenAway.REFUSE)
+        await granted(guarded, claim(tokens))
+        [connection] = client.connection_pool._available_connections
+        server.stop()
+        server.start()
+        if is_seen_closing:
+            await until(connection._reader.at_eof)
+
+        with pytest.raises(LimitsAway):
+            await guarded.acquire(claim(tokens))
+
+        assert guarded.num_outages == 1
         await client.aclose()
 
 
@@ -424,6 +540,30 @@ async def test_the_books_are_shared_too(clock: Clock) -> None:
     await process.restore([Floor(budget, 41, since_ms=today_ms)])
 
     assert await used(process, budget) == [11]
+
+
+async def test_a_process_that_hears_again_keeps_what_others_leave_of_its_share(
+    clock: Clock,
+) -> None:
+    process = ShareLimiter(MemoryLimiter(clock=clock), 2)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await granted(process, claim(quota, num_input_tokens=9))
+
+    for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
+        await process.restore([Floor(quota, used_by_all, is_again=True)])
+        assert await used(process, quota) == [used_here]
+
+
+async def test_a_share_begins_with_the_outage_however_often_the_store_was_told(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+
+    await guarded.restore([Floor(quota, 60, is_again=True)])
+    store.is_away = True
+
+    assert await used(guarded, quota) == [15]
 
 
 def test_there_is_nothing_to_share_between_nobody() -> None:

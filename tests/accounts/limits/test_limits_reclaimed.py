@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+from msgspec import structs
 from redis import Redis
 from usage_builders import admission, settlement
 
 from accounts.limits.reclaim import settle_dead
-from accounts.limits.redis_ import RedisLimiter, connect
-from accounts.limits.rules import Metric, Spent, Window
+from accounts.limits.redis_ import DEFAULT_PREFIX, RedisLimiter, connect
+from accounts.limits.rules import Metric, Rule, Spent, Window
+from accounts.usage.entries import Checkpoint, encode
+from accounts.usage.journal import Journal
+from accounts.usage.ledger import UsageLedger
 from accounts.usage.store import store_settlements
 from tests.accounts.limits.builders import claim, granted, places, rule, used
 from tests.conftest import until
@@ -124,3 +129,55 @@ def test_what_was_settled_is_left_alone(process: Process) -> None:
     process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
 
     assert process.used() == [40, 30, 40, 1, 0]
+
+
+@pytest.fixture
+def served(process: Process, settings: Any) -> Process:
+    """One that counts where this server does."""
+    settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
+    return process
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_running_web_process_gives_back_what_the_dead_had(
+    served: Process, tmp_path: Path
+) -> None:
+    lease_id, mine = some_lease(served)
+    journal = Journal.create(tmp_path)
+    for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
+        journal.append(encode(entry))
+    journal.close()
+
+    ledger = UsageLedger(tmp_path, interval_s=0.01)
+    ledger.start()
+    until(lambda: not journal.path.exists())
+    ledger.stop()
+
+    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_web_process_that_ends_gives_back_what_it_did_not_settle(
+    served: Process, tmp_path: Path
+) -> None:
+    lease_id, mine = some_lease(served)
+    ledger = UsageLedger(tmp_path)
+    ledger.admit(admission(lease_id))
+    ledger.checkpoint([(lease_id, 10, 0, 8, 0)])
+
+    ledger.stop()
+
+    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+
+
+def some_lease(process: Process) -> tuple[str, Rule]:
+    """Of 110 tokens of a limit that nobody else has."""
+    lease_id = uuid.uuid4().hex
+    mine = rule(Metric.TOKENS, Window.DAY, 1000, scope=f"model:{lease_id}")
+    asked = claim(mine, num_input_tokens=10, num_output_tokens=100)
+    asked = structs.replace(asked, lease_id=lease_id)
+
+    async def reserve(limiter: RedisLimiter) -> str:
+        return (await granted(limiter, asked)).id
+
+    return process.run(reserve), mine

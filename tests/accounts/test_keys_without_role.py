@@ -1,0 +1,175 @@
+"""Keys do not outlive what their owner may: who loses a role has them paused, and what others
+have paused only they resume."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from accounts import changes
+from accounts.access import Access, Action
+from accounts.actors import Actor, acting_as
+from accounts.keys import create_key, pause_key, rotate_key
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    KeyState,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme(db: None) -> Organization:
+    made = changes.add(Organization(name="acme"))
+    changes.set_role(User.objects.create_user("owner"), made, Role.OWNER)
+    return made
+
+
+@pytest.fixture
+def search(acme: Organization) -> Project:
+    return changes.add(Project(organization=acme, name="search"))
+
+
+@pytest.fixture
+def shop(acme: Organization) -> Project:
+    return changes.add(Project(organization=acme, name="shop"))
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return User.objects.create_user("bob")
+
+
+def key_of(owner: User, project: Project) -> ApiKey:
+    return create_key(owner=owner, name="k", project=project).key
+
+
+def state(key: ApiKey) -> KeyState:
+    key.refresh_from_db()
+    return key.state_at(timezone.now())
+
+
+def test_who_is_removed_from_an_organisation_has_no_working_key_in_it(
+    acme: Organization, search: Project, bob: User
+) -> None:
+    role = changes.set_role(bob, acme, Role.MEMBER)
+    elsewhere = changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
+    changes.set_role(bob, elsewhere, Role.MEMBER)
+    key, other = key_of(bob, search), key_of(bob, elsewhere)
+
+    changes.remove(role)
+
+    assert (state(key), state(other)) == (KeyState.PAUSED, KeyState.ACTIVE)
+    entry = AuditEntry.objects.order_by("-number").first()
+    assert entry is not None
+    assert (entry.action, entry.target_id) == ("key.pause", str(key.pk))
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.ADMIN, Role.OWNER])
+def test_who_becomes_a_viewer_has_no_working_key(
+    acme: Organization, search: Project, bob: User, role: Role
+) -> None:
+    changes.set_role(bob, acme, role)
+    key = key_of(bob, search)
+
+    changes.set_role(bob, acme, Role.VIEWER)
+
+    assert state(key) is KeyState.PAUSED
+
+
+def test_a_role_that_is_left_keeps_keys_alive(
+    acme: Organization, search: Project, shop: Project, bob: User
+) -> None:
+    whole = changes.set_role(bob, acme, Role.MEMBER)
+    changes.set_role(bob, search, Role.MEMBER)
+    in_search, in_shop = key_of(bob, search), key_of(bob, shop)
+
+    changes.set_role(bob, acme, Role.ADMIN)
+    assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.ACTIVE)
+    whole.refresh_from_db()
+    changes.remove(whole)
+
+    assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.PAUSED)
+
+
+def test_a_role_in_one_project_is_lost_there_alone(
+    search: Project, shop: Project, bob: User
+) -> None:
+    roles = [changes.set_role(bob, place, Role.MEMBER) for place in (search, shop)]
+    in_search, in_shop = key_of(bob, search), key_of(bob, shop)
+
+    changes.remove(roles[0])
+
+    assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
+
+
+def test_an_administrator_needs_no_role(acme: Organization, search: Project) -> None:
+    root = User.objects.create_superuser("root")
+    role = changes.set_role(root, acme, Role.MEMBER)
+    key = key_of(root, search)
+
+    changes.remove(role)
+
+    assert state(key) is KeyState.ACTIVE
+
+
+def test_a_service_account_without_any_role_keeps_its_keys(search: Project) -> None:
+    robot = changes.add_user("robot", is_service=True)
+    key = key_of(robot, search)
+
+    changes.remove(changes.set_role(robot, changes.add(Organization(name="b")), Role.VIEWER))
+
+    assert state(key) is KeyState.ACTIVE
+
+
+@pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
+def test_only_what_one_has_paused_oneself_may_one_resume(
+    acme: Organization, search: Project, bob: User, by: str, may: bool
+) -> None:
+    changes.set_role(bob, acme, Role.MEMBER)
+    owner = User.objects.get(username="owner")
+    key, pauser = key_of(bob, search), {"bob": bob, "owner": owner}[by]
+    with acting_as(Actor(user_id=pauser.pk, name=by)):
+        pause_key(key)
+
+    assert Access.of(bob).may(Action.RESUME, key) is may
+    assert Access.of(owner).may(Action.RESUME, key)
+    assert Access.of(bob).may(Action.STOP, key)
+
+
+def test_a_paused_key_is_not_rotated(search: Project, bob: User) -> None:
+    key = key_of(bob, search)
+    pause_key(key)
+
+    with pytest.raises(ValueError, match="paused"):
+        rotate_key(key, grace=timedelta(0))
+
+    assert ApiKey.objects.count() == 1
+
+
+def test_nobody_resumes_a_key_for_a_role_that_they_have_lost(
+    acme: Organization, search: Project, bob: User, client: Any
+) -> None:
+    role = changes.set_role(bob, acme, Role.MEMBER)
+    key = key_of(bob, search)
+    changes.remove(role)
+    client.force_login(bob)
+
+    assert client.post(
+        f"/api/keys/{key.pk}/resume/", content_type="application/json"
+    ).status_code in (403, 404)
+
+    changes.set_role(bob, acme, Role.MEMBER)
+    assert (
+        client.post(f"/api/keys/{key.pk}/resume/", content_type="application/json").status_code
+        == 403
+    )
+    assert state(key) is KeyState.PAUSED
