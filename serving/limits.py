@@ -13,7 +13,7 @@ from msgspec import structs
 
 from accounts.limits.away import GuardedLimiter, StoreState, WhenAway
 from accounts.limits.floors import read_bucket_floors, read_floors
-from accounts.limits.leases import Denial, Floor, Lease
+from accounts.limits.leases import Denial, Floor, Grant, Lease
 from accounts.limits.limiter import RENEW_INTERVAL_S, Limiter, LimitsAway
 from accounts.limits.lines import QueueingLimiter
 from accounts.limits.looks import Looks
@@ -54,13 +54,14 @@ class Limits:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        self._memory = MemoryLimiter()
-        local = _local(self._memory, settings.num_processes)
-        self._guard = _guard(settings, local)
+        self._local = _local(settings.num_processes)
+        self._guard = _guard(settings, self._local)
         self._queue: QueueingLimiter | None = None
-        self._limiter: Limiter = self._guard or local
+        self._limiter: Limiter = self._guard or self._local
         if settings.queue_s:
-            self._queue = QueueingLimiter(self._limiter, max_wait_s=settings.queue_s)
+            self._queue = QueueingLimiter(
+                self._limiter, max_wait_s=settings.queue_s, as_now=self._still_asked
+            )
             self._limiter = self._queue
         self._leases: dict[str, Lease] = {}
         self._settling: dict[asyncio.Task[None], Lease] = {}
@@ -86,7 +87,8 @@ class Limits:
         """See `Limiter.acquire`. Raises `Unavailable` while the store is away, and nothing may
         run uncounted."""
         try:
-            answer = await self._limiter.acquire(claim)
+            # A limit may have changed, or be gone, while it waited.
+            answer = await self._limiter.acquire(self._still_asked(claim))
         except LimitsAway:
             raise Unavailable(
                 "The limits of this server cannot be checked just now. Try again."
@@ -100,12 +102,17 @@ class Limits:
         then it waits for that (see `Turns`)."""
         return await self._turns.reserve(claim)
 
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """See `Limiter.extend`; by the limits as they are now."""
+        return await self._limiter.extend(self._as_now(lease), num_output_tokens)
+
     def settle(self, lease: Lease, spent: Spent) -> None:
         """Replace a reservation by what was used. Returns at once: the store may be far, and
         then a task waits for it."""
         self._leases.pop(lease.id, None)
+        lease = self._as_now(lease)
         if self._guard is None and self._queue is None:
-            self._memory.settle_now(lease, spent)
+            self._local.settle_now(lease, spent)
             self._turns.settled(lease)
             return
         if lease.id in self._unknown:
@@ -180,13 +187,25 @@ class Limits:
             return 0, True
         return self._guard.num_outages, self._guard.is_answering
 
+    def _as_now(self, lease: Lease) -> Lease:
+        claim = _with_rules(lease.claim, self.book.as_now(lease.claim.rules))
+        return lease if claim is lease.claim else structs.replace(lease, claim=claim)
+
+    def _still_asked(self, claim: Claim) -> Claim:
+        return _with_rules(claim, self.book.left_of(claim.rules))
+
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._turns.settled(self._settling.pop(task))
         if not task.cancelled() and task.exception() is not None:
             log.error("a reservation was not settled", exc_info=task.exception())
 
 
-def _local(memory: MemoryLimiter, num_processes: int) -> Limiter:
+def _with_rules(claim: Claim, rules: tuple[Rule, ...]) -> Claim:
+    return claim if rules is claim.rules else structs.replace(claim, rules=rules)
+
+
+def _local(num_processes: int) -> MemoryLimiter | ShareLimiter:
+    memory = MemoryLimiter()
     return memory if num_processes == 1 else ShareLimiter(memory, num_processes)
 
 

@@ -101,7 +101,7 @@ class Quota:
         if self._lease is None or self.is_last:
             return
         try:
-            grant = await self._limits.limiter.extend(self._lease, num_tokens)
+            grant = await self._limits.extend(self._lease, num_tokens)
         except LimitsAway:
             grant = LOST
         self._note(grant.shadow_denials)

@@ -18,10 +18,11 @@ from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.rules import Claim, Rule, Spent
 
 # A lease that is not renewed for so long belongs to a process that is dead. Its place becomes
-# free, and what it has reserved counts as used, until the books of the process are found
-# (`reclaim`).
-LEASE_TTL_S = 30.0
-# How often to renew: two heartbeats may be lost.
+# free, and what it has reserved counts as used, until the process is heard again after all, or
+# its books are found (`reclaim`). What a process counts for itself is its own: a lease is dead
+# there only if it renews others and leaves out this one, whatever its clock says.
+LEASE_TTL_S = 35.0
+# How often to renew: two heartbeats may be lost, also where each comes a second late.
 RENEW_INTERVAL_S = 10.0
 # How long to wait for a store outside of this process. It answers in a millisecond, but to a
 # process that hundreds of requests reach at once it seems to take over a second, and a store
@@ -41,6 +42,10 @@ class LimitsAway(AccountsError):
 class Limiter(Protocol):
     """Counts reservations. For one event loop; none of its methods blocks it.
 
+    A limit may be set anew while a request runs. A lease that is extended or settled may then
+    have, in the same places of its claim, the same rules (`Rule.key`) with other amounts, or in
+    shadow: from then on those hold.
+
     Implementations with a store outside of this process raise `LimitsAway`.
     """
 
@@ -56,12 +61,14 @@ class Limiter(Protocol):
         """Replace the reservation by what was used, and free the place.
 
         What was reserved in a window that is over stays there. Only the first settlement
-        counts, and none counts after the lease has expired.
+        counts. A store outside of this process takes one of a lease that has expired, too, for
+        a day: nobody could renew it while the store was away.
         """
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """Keep leases for another `LEASE_TTL_S`. Those that are settled are left out."""
+        """Keep leases for another `LEASE_TTL_S`: all that this process has. Those that are
+        settled may be among them."""
         ...
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -48,11 +48,14 @@ class QueueingLimiter:
         max_wait_s: float,
         max_waiting: int = 1000,
         max_waiting_per_owner: int = 100,
+        as_now: Callable[[Claim], Claim] = lambda claim: claim,
     ) -> None:
+        """`as_now` tells a claim by its rules as they are now, for who has waited meanwhile."""
         self._limiter = limiter
         self._max_wait_s = max_wait_s
         self._max_waiting = max_waiting
         self._max_waiting_per_owner = max_waiting_per_owner
+        self._as_now = as_now
         self._lines: OrderedDict[str, deque[_Waiter]] = OrderedDict()
         self._num_waiting = 0
         # How many wait for each rule, by its key.
@@ -211,7 +214,7 @@ class QueueingLimiter:
 
     async def _serve_first(self, waiter: _Waiter) -> bool:
         try:
-            answer = await self._limiter.acquire(waiter.claim)
+            answer = await self._limiter.acquire(self._as_now(waiter.claim))
         except Exception as error:
             # It is the caller's, wherever it was raised.
             if not waiter.answer.done():

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Count, Max, Q, Sum
 
 from accounts.keytable import Caller
 from accounts.limits.lineage import heirs_of
+from accounts.limits.memo import ByIdentity
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight
@@ -37,6 +38,11 @@ class Snapshot:
     fingerprint: object = None
     # By the scope of a key that was rotated, those of the keys that took its place.
     heirs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_key: Mapping[str, Rule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_key = {rule.key: rule for rule in self.all_rules}
+        object.__setattr__(self, "by_key", by_key)
 
     @property
     def all_rules(self) -> Iterable[Rule]:
@@ -50,6 +56,7 @@ class RuleBook:
     def __init__(self) -> None:
         self._snapshot = Snapshot()
         self._known: dict[object, tuple[Rule, ...]] = {}
+        self._as_now = ByIdentity(self._find_again)
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -90,6 +97,18 @@ class RuleBook:
         scopes = (scope, *snapshot.heirs.get(scope, ()))
         return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NONE))
 
+    def as_now(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """These rules, which bound a request when it came, by what they are now: those very ones
+        if they are the same. One that is gone binds nobody, and keeps its place."""
+        return self._as_now(rules)
+
+    def left_of(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """The same for a request that has nothing of them yet: those that are gone are left out."""
+        now = self._as_now(rules)
+        if now is rules:
+            return rules
+        return tuple(rule for rule in now if rule.key in self._snapshot.by_key)
+
     def weights_of(self, model: str) -> Weights:
         """What this model's tokens count for in budgets."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
@@ -108,7 +127,13 @@ class RuleBook:
         """From now on these rules bind."""
         if snapshot is not self._snapshot:
             self._known.clear()
+            self._as_now = ByIdentity(self._find_again)
         self._snapshot = snapshot
+
+    def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        by_key = self._snapshot.by_key
+        now = tuple(by_key.get(rule.key) or replace(rule, amount=MAX_AMOUNT) for rule in rules)
+        return rules if now == rules else now
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:

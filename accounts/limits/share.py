@@ -16,15 +16,15 @@ from functools import lru_cache
 from msgspec import structs
 
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
-from accounts.limits.limiter import Limiter
 from accounts.limits.memo import ByIdentity
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rules import Claim, Rule, Spent
 
 
 class ShareLimiter:
-    """`Limiter` in front of another one. Its answers tell the shared amounts."""
+    """`Limiter` in front of that of this process. What it tells of levels is of the shares."""
 
-    def __init__(self, limiter: Limiter, num_processes: int) -> None:
+    def __init__(self, limiter: MemoryLimiter, num_processes: int) -> None:
         """Raises ValueError when there are no processes to share between."""
         if num_processes < 1:
             raise ValueError("num_processes must be at least 1")
@@ -34,17 +34,21 @@ class ShareLimiter:
 
     async def acquire(self, claim: Claim) -> Lease | Denial:
         """See `Limiter`."""
-        return await self._limiter.acquire(
-            structs.replace(claim, rules=self._shares_of_claim(claim.rules))
-        )
+        answer = await self._limiter.acquire(self._share(claim))
+        # A lease tells the whole amounts, as that of a store does.
+        return answer if isinstance(answer, Denial) else structs.replace(answer, claim=claim)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter`."""
-        return await self._limiter.extend(lease, num_output_tokens)
+        return await self._limiter.extend(self._share_of_lease(lease), num_output_tokens)
 
     async def settle(self, lease: Lease, spent: Spent) -> None:
         """See `Limiter`."""
-        await self._limiter.settle(lease, spent)
+        self.settle_now(lease, spent)
+
+    def settle_now(self, lease: Lease, spent: Spent) -> None:
+        """The same for those who cannot await it, or need not."""
+        self._limiter.settle_now(self._share_of_lease(lease), spent)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`."""
@@ -66,6 +70,12 @@ class ShareLimiter:
         else:
             num_used = -(-floor.num_used // self._num_processes)
         return structs.replace(floor, rule=rule, num_used=num_used)
+
+    def _share_of_lease(self, lease: Lease) -> Lease:
+        return structs.replace(lease, claim=self._share(lease.claim))
+
+    def _share(self, claim: Claim) -> Claim:
+        return structs.replace(claim, rules=self._shares_of_claim(claim.rules))
 
     def _shares(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
         return tuple(share_of(rule, self._num_processes) for rule in rules)

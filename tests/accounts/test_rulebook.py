@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from accounts.keytable import ANONYMOUS, Caller
 from accounts.limits.rulebook import RuleBook
-from accounts.limits.rules import EQUAL_WEIGHTS, Metric, Weekday, Weights, Window
+from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Weekday, Weights, Window
 from accounts.models import Limit, LimitMetric, LimitWindow, ModelWeight, WeekStart
 
 pytestmark = pytest.mark.django_db
@@ -91,6 +91,23 @@ def test_changes_are_followed_and_nothing_is_read_without_one(
     following.follow(following.read())
     assert following.is_empty
     assert following.rules_for(CALLER, "small") == ()
+
+
+def test_rules_that_bound_a_request_are_found_again_when_they_have_changed() -> None:
+    raised, _, removed = limit("platform"), limit("user", scope_id=7), limit("key", scope_id=12)
+    following = book()
+    before = following.rules_for(CALLER, "small")
+    following.follow(following.read())
+    assert following.as_now(before) is before
+
+    raised.amount = 500
+    raised.save()
+    limit("model", model="small")
+    removed.delete()
+    following.follow(following.read())
+
+    assert [rule.key for rule in following.as_now(before)] == [rule.key for rule in before]
+    assert [rule.amount for rule in following.as_now(before)] == [500, before[1].amount, MAX_AMOUNT]
 
 
 def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:

@@ -29,11 +29,16 @@ def rule(
     return Rule(1, PLATFORM, metric, window, amount, is_shadow=is_shadow)
 
 
-def limits_of(*rules: Rule) -> Limits:
-    made = Limits(LimitSettings())
-    weights = {"small": Weights(uncached_milli=500, output_milli=2000)}
-    made.book.follow(Snapshot({PLATFORM: rules}, weights))
+def limits_of(*rules: Rule, num_processes: int = 1) -> Limits:
+    made = Limits(LimitSettings(num_processes=num_processes))
+    follow(made, *rules)
     return made
+
+
+def follow(limits: Limits, *rules: Rule) -> None:
+    """From now on these."""
+    weights = {"small": Weights(uncached_milli=500, output_milli=2000)}
+    limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
 def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Job:
@@ -114,6 +119,38 @@ async def test_a_quota_that_runs_out_on_the_way_ends_the_answer_there() -> None:
         await quota.extend(64)
         assert (quota.num_granted, quota.is_last) == (160, True)
         assert await num_used(limits) == 170
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+async def test_an_answer_that_runs_has_what_its_limits_leave_it_now(num_processes: int) -> None:
+    def amounting_to(amount: int) -> Rule:
+        return rule(num_processes * amount)
+
+    limits = limits_of(amounting_to(150), num_processes=num_processes)
+    quota = quota_of(limits)
+    await quota.reserve(job(1000))
+
+    follow(limits, amounting_to(10_000))
+    await quota.extend(64)
+    assert (quota.num_granted, quota.is_last) == (128 + 64, False)
+
+    follow(limits, amounting_to(NUM_PROMPT_TOKENS + 128 + 64 + 5))
+    await quota.extend(64)
+    assert (quota.num_granted, quota.is_last) == (128 + 64 + 5, True)
+    quota.settle(Meter(num_prompt_tokens=NUM_PROMPT_TOKENS, is_accepted=True))
+    assert await num_used(limits) == NUM_PROMPT_TOKENS
+
+
+async def test_a_limit_that_was_removed_ends_no_answer() -> None:
+    limits = limits_of(rule(150))
+    quota = quota_of(limits)
+    await quota.reserve(job(1000))
+
+    follow(limits)
+    await quota.extend(64)
+
+    assert (quota.num_granted, quota.is_last) == (128 + 64, False)
+    assert quota.bound_limits == ()
 
 
 async def test_a_search_is_reserved_whole_or_refused() -> None:

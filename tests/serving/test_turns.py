@@ -11,6 +11,7 @@ import pytest
 
 import serving.turns
 from accounts.limits.leases import Denial, Lease
+from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import NOTHING, Metric, Rule, Spent
 from serving.core.errors import LimitReached
 from serving.limits import Limits
@@ -102,12 +103,11 @@ def processes(amount: int) -> tuple[Limits, Limits]:
 
 async def test_who_finds_another_quota_held_leaves_the_first_to_the_next() -> None:
     shared = rule(1000, metric=Metric.OUTPUT_TOKENS)
-    limits, own = limits_of(shared), replace(shared, id=2)
-    held = await lease_of(limits, 1000)
-    held_own = await limits.reserve(claim(own, num_output_tokens=1000))
-    assert isinstance(held_own, Lease)
-    both = await waiting_for(limits, 500, own)
-    third = await waiting_for(limits, 500)
+    own = replace(shared, id=2)
+    limits = limits_of(shared, own)
+    held, held_own = [await lease_of(limits, 1000, each) for each in (shared, own)]
+    both = await waiting_for(limits, 500, shared, own)
+    third = await waiting_for(limits, 500, shared)
 
     limits.settle(held, NOTHING)
 
@@ -159,14 +159,17 @@ async def test_lines_do_not_leak() -> None:
     assert limits._turns._num_waiting == 0
 
 
-async def lease_of(limits: Limits, num_tokens: int) -> Lease:
-    answer = await limits.reserve(claim(*limits.book.rules, num_output_tokens=num_tokens))
+async def lease_of(limits: Limits, num_tokens: int, *rules: Rule) -> Lease:
+    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
+    answer = await limits.reserve(asked)
     assert isinstance(answer, Lease)
     return answer
 
 
-async def waiting_for(limits: Limits, num_tokens: int, *more: Rule) -> asyncio.Task[Lease | Denial]:
-    asked = claim(*limits.book.rules, *more, num_output_tokens=num_tokens)
+async def waiting_for(
+    limits: Limits, num_tokens: int, *rules: Rule
+) -> asyncio.Task[Lease | Denial]:
+    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
     task = asyncio.create_task(limits.reserve_in_turn(asked))
     await asyncio.sleep(0.01)
     assert not task.done()
@@ -206,6 +209,22 @@ async def test_once_no_other_process_can_give_anything_back_all_are_refused() ->
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
+
+
+@pytest.mark.parametrize("amount", [None, 2000])
+async def test_a_limit_that_is_gone_or_larger_is_waited_for_no_more(amount: int | None) -> None:
+    before = rule(1000, metric=Metric.OUTPUT_TOKENS)
+    limits = limits_of(before)
+    held = await lease_of(limits, 1000)
+    waiting = await waiting_for(limits, 500)
+
+    after = () if amount is None else (replace(before, amount=amount),)
+    limits.book.follow(Snapshot({PLATFORM: after}))
+
+    answer = await asyncio.wait_for(waiting, 60)
+    assert isinstance(answer, Lease)
+    assert [each.amount for each in answer.reading.rules] == [each.amount for each in after]
+    limits.settle(held, NOTHING)
 
 
 async def test_who_leaves_the_line_leaves_its_turn_to_the_next() -> None:

@@ -29,17 +29,17 @@ if is_denied then return cmsgpack.pack({DENIED, now, used, places, held}) end
 local expires = now + call.ttl_ms
 local parts = {}
 for i, tab in ipairs(call.tabs) do
-    local cost = refusing[i] and 0 or cost_of(tab)
+    local cost, number = refusing[i] and 0 or cost_of(tab), 0
     if cost > 0 then
         if kind_of(tab) == PLACES then
             enter(tab[1], call.id, expires)
         else
-            write(tab, used[i] + cost, windows[i])
+            number = add(tab, used[i], cost, windows[i])
         end
     end
     if holders_of(tab) ~= '' and not refusing[i] then enter(holders_of(tab), call.id, expires) end
     used[i] = used[i] + cost
-    parts[i] = {windows[i], cost, cost, refusing[i] or false}
+    parts[i] = {windows[i], cost, cost, refusing[i] or false, number}
 end
 redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.tabs))
 redis.call('PEXPIRE', call.lease, call.ttl_ms + REMEMBERED_MS)

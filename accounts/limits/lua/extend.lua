@@ -5,6 +5,15 @@
 local parts = parts_of(call.lease)
 if not parts then return cmsgpack.pack({-1}) end
 
+-- As many as `memory` does: earlier ones count as if they were of the first.
+local function remember(part, number, cost)
+    if number == 0 then return end
+    local later = part[6] or {}
+    part[6] = #later < 4 and later or {later[3], later[4]}
+    part[6][#part[6] + 1] = number
+    part[6][#part[6] + 1] = cost
+end
+
 local granted = call.asked
 local used, windows, fitting = {}, {}, {}
 for i, tab in ipairs(call.tabs) do
@@ -27,7 +36,7 @@ for i, tab in ipairs(call.tabs) do
         end
         if windows[i] ~= part[1] then part[1], part[2] = windows[i], 0 end
         part[2], part[3] = part[2] + cost, part[3] + cost
-        if cost > 0 then write(tab, used[i] + cost, windows[i]) end
+        if cost > 0 then remember(part, add(tab, used[i], cost, windows[i]), cost) end
     end
 end
 if granted > 0 then keep(call.lease, parts) end

@@ -9,6 +9,6 @@ for i, tab in ipairs(call.tabs) do
     elseif kind_of(tab) ~= TOTAL and not (kind_of(tab) == CALENDAR and window == since) then
         cost = 0
     end
-    if used < cost then write(tab, cost, window) end
+    if used < cost then add(tab, used, cost - used, window) end
 end
 return 1

@@ -14,8 +14,11 @@ local GRAINS = 60000
 local BUCKET, CALENDAR, TOTAL, PLACES = 0, 1, 2, 3
 -- Records outlive their use by so much, lest a caller with another clock (tests) miss them.
 local MARGIN_MS = 60000
--- What a dead process has reserved is known for so long, so that it can still be settled.
+-- What a process has reserved that died, or could not be heard, is known for so long, so that it
+-- can still be settled.
 local REMEMBERED_MS = 86400 * 1000
+-- As `buckets` explains.
+local MOST_AHEAD_MS = 60000
 local LONGEST_WINDOW_MS = 32 * 86400 * 1000
 
 local call = cmsgpack.unpack(ARGV[1])
@@ -83,9 +86,11 @@ local function write(tab, used, window)
     if used <= 0 then
         redis.call('DEL', key)
     elseif kind == BUCKET then
-        redis.call('HSET', key, 'used', used, 'at', now)
+        local at = tonumber(redis.call('HGET', key, 'at') or '0')
+        at = math.max(now, math.min(at, now + MOST_AHEAD_MS))
+        redis.call('HSET', key, 'used', used, 'at', at)
         local full_ms = amount > 0 and math.ceil(used / amount) or LONGEST_WINDOW_MS
-        redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + MARGIN_MS)
+        redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + at - now + MARGIN_MS)
     elseif kind == CALENDAR then
         redis.call('HSET', key, 'used', used, 'at', window)
         redis.call('PEXPIRE', key, math.max(0, window + LONGEST_WINDOW_MS - now) + MARGIN_MS)
@@ -94,8 +99,90 @@ local function write(tab, used, window)
     end
 end
 
+-- What a bucket remembers of how far it has drained, as `buckets.Lows` explains: {number, level}
+-- in a row, and the number of the last addition. Numbers rise also when the record was forgotten
+-- meanwhile: then it was empty, and that is the first level of the next one. Answers also whether
+-- it has drained since that addition, to what is used of it now.
+local function lows_of(key, used)
+    local stored = redis.call('HMGET', key, 'lows', 'number', 'used', 'drained')
+    if not stored[1] then return {}, 0, true end
+    local has_drained = stored[4] == '1' or used < tonumber(stored[3])
+    return cmsgpack.unpack(stored[1]), tonumber(stored[2]), has_drained
+end
+
+local function keep_lows(key, lows, number, has_drained)
+    local drained = has_drained and 1 or 0
+    redis.call('HSET', key, 'lows', cmsgpack.pack(lows), 'number', number, 'drained', drained)
+end
+
+local function note(lows, number, level)
+    local function pop() lows[#lows], lows[#lows - 1] = nil, nil end
+    while #lows > 0 and lows[#lows] >= level do pop() end
+    if #lows > 0 and level * 8 <= lows[#lows] * 9 then
+        level = lows[#lows]
+        pop()
+    end
+    lows[#lows + 1] = number
+    lows[#lows + 1] = level
+end
+
+local function add_to_bucket(tab, used, cost)
+    local lows, last, has_drained = lows_of(tab[1], used)
+    local number = math.max(last + 1, now * 1000)
+    if has_drained then note(lows, number, used) end
+    write(tab, used + cost, 0)
+    keep_lows(tab[1], lows, number, false)
+    return number
+end
+
+-- Use so much more of a rule. Answers the number of this addition to a bucket.
+local function add(tab, used, cost, window)
+    if kind_of(tab) == BUCKET then return add_to_bucket(tab, used, cost) end
+    write(tab, used + cost, window)
+    return 0
+end
+
+-- How much is there of what an addition has reserved and nobody used. It counts as given back.
+local function taken_from_bucket(lows, number, unused, used)
+    local first = #lows + 1
+    while first > 1 and lows[first - 2] > number do first = first - 2 end
+    local given = math.min(unused, used, lows[first + 1] or used)
+    local kept = {}
+    for i = 1, first - 1, 2 do
+        if first > #lows or lows[i + 1] < lows[first + 1] - given then
+            kept[#kept + 1], kept[#kept + 2] = lows[i], lows[i + 1]
+        end
+    end
+    for i = first, #lows, 2 do
+        kept[#kept + 1], kept[#kept + 2] = lows[i], lows[i + 1] - given
+    end
+    return given, kept
+end
+
+-- What was reserved last is what was not used.
+local function give_back_to_bucket(tab, part, unused)
+    local used = read(tab)
+    if unused < 0 then
+        add_to_bucket(tab, used, -unused)
+        return
+    end
+    local lows, number, has_drained = lows_of(tab[1], used)
+    local later, given = part[6] or {}, 0
+    for i = #later - 1, 1, -2 do
+        local piece = math.min(unused, later[i + 1])
+        given, lows = taken_from_bucket(lows, later[i], piece, used)
+        used, unused = used - given, unused - piece
+    end
+    given, lows = taken_from_bucket(lows, part[5] or 0, unused, used)
+    write(tab, used - given, 0)
+    if used > given then keep_lows(tab[1], lows, number, has_drained) end
+end
+
 -- A lease holds one part for each of its rules: {window, reserved in it, reserved in all, has
--- left}. A shadow rule that would have refused is left: it does not count the lease any more.
+-- left, number, later}. A shadow rule that would have refused is left: it does not count the
+-- lease any more. Of a bucket it knows the number of the addition that has reserved the first
+-- of it, and number and cost of the last two after that one, in a row. One that has expired has
+-- no parts.
 local function parts_of(lease_key)
     local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
     if not stored[1] or tonumber(stored[1]) <= now then return nil end
@@ -118,6 +205,10 @@ local function give_back(tab, id, part, spent)
     if is_shadow(tab) then unused = math.max(0, unused) end
     unused = math.min(unused, reserved_there)
     if unused == 0 then return end
+    if kind_of(tab) == BUCKET then
+        give_back_to_bucket(tab, part, unused)
+        return
+    end
     if kind_of(tab) == CALENDAR then
         local stored = redis.call('HMGET', tab[1], 'used', 'at')
         if tonumber(stored[2] or '0') == window then

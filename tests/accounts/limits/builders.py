@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from msgspec import structs
+
 from accounts.limits.leases import Denial, Lease
 from accounts.limits.limiter import Limiter
 from accounts.limits.rules import EQUAL_WEIGHTS, Claim, Metric, Rule, Weekday, Weights, Window
@@ -47,6 +49,11 @@ def claim(
         weights,
         owner,
     )
+
+
+def under(lease: Lease, *rules: Rule) -> Lease:
+    """The same lease when its rules have other amounts."""
+    return structs.replace(lease, claim=structs.replace(lease.claim, rules=rules))
 
 
 async def granted(limiter: Limiter, asked: Claim) -> Lease:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from accounts.limits import leases
 from accounts.limits.leases import Denial, Lease
@@ -23,9 +26,9 @@ async def queue() -> AsyncIterator[Queue]:
     """Makes limiters with lines, on a real clock: who waits for it must not wait for ever."""
     made: list[QueueingLimiter] = []
 
-    def make(**more: float) -> QueueingLimiter:
+    def make(**more: Any) -> QueueingLimiter:
         settings = {"max_wait_s": 60.0, **more}
-        made.append(QueueingLimiter(MemoryLimiter(), **settings))  # type: ignore[arg-type]
+        made.append(QueueingLimiter(MemoryLimiter(), **settings))
         return made[-1]
 
     yield make
@@ -228,6 +231,18 @@ async def test_who_stands_behind_somebody_is_told_nothing_of_their_limits(
     assert (denial.rule, denial.num_needed) == (place, 1)
     assert theirs not in denial.reading.rules
     first.cancel()
+
+
+async def test_a_limit_that_is_larger_now_lets_in_who_waits_for_it(queue: Queue) -> None:
+    place = places(1)
+    now = {"rules": (place,)}
+    limiter = queue(as_now=lambda claim: structs.replace(claim, rules=now["rules"]))
+    await granted(limiter, claim(place))
+    waiting = await in_line(limiter, claim(place))
+
+    now["rules"] = (replace(place, amount=2),)
+
+    await lease_of(waiting)
 
 
 async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:

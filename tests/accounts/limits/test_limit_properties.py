@@ -103,11 +103,41 @@ steps = st.lists(
         st.builds(Extend, which, st.integers(0, 120)),
         st.builds(Settle, which, share, share, st.integers(0, 1)),
         st.builds(Renew, st.integers(1, 3)),
-        st.builds(Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, 29.999, 3600.0, 90_000.0])),
+        st.builds(
+            Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, LEASE_TTL_S - 0.001, 3600.0, 90_000.0])
+        ),
         st.just(Restart()),
     ),
     max_size=40,
 )
+
+
+# Few sorts, so that what matters follows upon another.
+steps_of_a_bucket: st.SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        st.builds(
+            Acquire,
+            st.just((BUCKET,)),
+            st.sampled_from([0, 40]),
+            st.just(50),
+            st.just(0),
+            st.just(Weights()),
+        ),
+        st.builds(Extend, st.just(0), st.just(30)),
+        st.builds(Settle, st.just(0), st.just(1), st.just(0), st.just(1)),
+        st.builds(Pass, st.sampled_from([7.0, 29.0])),
+    ),
+    min_size=6,
+    max_size=25,
+).map(lambda steps: [each for step in steps for each in (step, Renew(1))])
+
+
+@dataclass
+class Move:
+    """Tokens taken from the bucket at once."""
+
+    at_s: float
+    num_tokens: int
 
 
 @dataclass
@@ -117,6 +147,7 @@ class Held:
     lease: Lease
     num_output_tokens: int
     renewed_at_s: float
+    bucket_moves: list[Move] = field(default_factory=list)
     spent: Spent | None = None
 
     @property
@@ -125,6 +156,13 @@ class Held:
         if self.spent is not None:
             return self.spent.num_input_tokens + self.spent.num_output_tokens
         return self.lease.claim.num_input_tokens + self.num_output_tokens
+
+    def not_used(self, num_tokens: int) -> None:
+        """What was taken last is what was not used, and so was never taken."""
+        for move in reversed(self.bucket_moves):
+            part = min(num_tokens, move.num_tokens)
+            move.num_tokens -= part
+            num_tokens -= part
 
 
 @dataclass
@@ -135,7 +173,7 @@ class World:
     clock: Clock
     limiters: list[Limiter] = field(init=False)
     held: list[Held] = field(default_factory=list)
-    bucket_moves: list[tuple[float, int]] = field(default_factory=list)
+    bucket_moves: list[Move] = field(default_factory=list)
     num_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -155,7 +193,10 @@ class World:
             case Extend() if self.held:
                 return await self.extend(self.held[step.which % len(self.held)], step)
             case Settle() if self.held:
-                return await self.settle(self.held[step.which % len(self.held)], step)
+                held = self.held[step.which % len(self.held)]
+                # Those that have expired a store remembers, and a process does not.
+                if held.spent is not None or self.is_open(held):
+                    return await self.settle(held, step)
             case Renew():
                 renewed = self.held[:: step.every]
                 await self.limiter.renew([held.lease for held in renewed])
@@ -164,6 +205,8 @@ class World:
                         held.renewed_at_s = self.clock()
             case Pass():
                 self.clock.pass_s(step.seconds)
+                # A process only finds out then who of its own is dead.
+                await self.limiter.renew([])
             case Restart():
                 await self.restart()
         return None
@@ -182,8 +225,9 @@ class World:
         if isinstance(answer, Denial):
             assert await self.levels() == before
         else:
-            self.held.append(Held(answer, step.num_output_tokens, self.clock()))
-            self.moved(answer, step.num_input_tokens + step.num_output_tokens)
+            held = Held(answer, step.num_output_tokens, self.clock())
+            self.held.append(held)
+            self.moved(held, step.num_input_tokens + step.num_output_tokens)
         return answer
 
     async def extend(self, held: Held, step: Extend) -> Grant:
@@ -191,7 +235,7 @@ class World:
         assert 0 <= grant.num_output_tokens <= step.num_output_tokens
         assert grant.is_lost is not self.is_open(held)
         held.num_output_tokens += grant.num_output_tokens
-        self.moved(held.lease, grant.num_output_tokens)
+        self.moved(held, grant.num_output_tokens)
         return grant
 
     async def settle(self, held: Held, step: Settle) -> None:
@@ -204,7 +248,7 @@ class World:
         if self.is_open(held):
             before = held.num_tokens
             held.spent = spent
-            self.moved(held.lease, held.num_tokens - before)
+            held.not_used(before - held.num_tokens)
         await self.limiter.settle(held.lease, spent)
         levels = await self.levels()
         await self.limiter.settle(held.lease, Spent())
@@ -229,9 +273,11 @@ class World:
         age_ms = int(self.clock() * 1000) - int(held.renewed_at_s * 1000)
         return held.spent is None and age_ms < LEASE_TTL_S * 1000
 
-    def moved(self, lease: Lease, num_tokens: int) -> None:
-        if BUCKET in lease.claim.rules:
-            self.bucket_moves.append((self.clock(), num_tokens))
+    def moved(self, held: Held, num_tokens: int) -> None:
+        if BUCKET in held.lease.claim.rules:
+            move = Move(self.clock(), num_tokens)
+            held.bucket_moves.append(move)
+            self.bucket_moves.append(move)
 
     async def check(self) -> None:
         """The limits hold, by our own books and by the limiter's."""
@@ -249,14 +295,14 @@ class World:
         return level.rule.metric is Metric.WEIGHTED_TOKENS
 
 
-def assert_never_faster_than(amount: int, moves: list[tuple[float, int]]) -> None:
+def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
     """In no stretch of time is more taken than a full bucket and what flowed in."""
     for first in range(len(moves)):
         num_taken = 0
-        for at_s, num_tokens in moves[first:]:
-            num_taken += num_tokens
+        for move in moves[first:]:
+            num_taken += move.num_tokens
             # A millisecond is as fine as limiters look at clocks.
-            elapsed_s = at_s - moves[first][0] + 0.001
+            elapsed_s = move.at_s - moves[first].at_s + 0.001
             assert num_taken <= amount + amount * elapsed_s / 60
 
 
@@ -283,7 +329,7 @@ async def test_limits_hold_in_any_order(
 
 
 @any_order
-@given(start_s=starts, steps=steps)
+@given(start_s=starts, steps=st.one_of(steps, steps_of_a_bucket))
 async def test_both_limiters_say_the_same(
     redis_fresh: Fresh, clock: Clock, start_s: float, steps: list[Step]
 ) -> None:
@@ -315,6 +361,22 @@ def comparable(said: object) -> object:
             return said.num_output_tokens, said.is_lost, *told
         case _:
             return said
+
+
+@settings(any_order, max_examples=400)
+@given(steps=steps_of_a_bucket)
+async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
+    fresh: Fresh, clock: Clock, steps: list[Step]
+) -> None:
+    """Also where answers run for longer than it takes to refill."""
+    clock.now_s = START_S
+    world = World(lambda: fresh(2), clock)
+
+    for step in steps:
+        await world.take(step)
+        await world.check()
+        # The next to be settled is one that runs.
+        world.held = [held for held in world.held if held.spent is None]
 
 
 @any_order

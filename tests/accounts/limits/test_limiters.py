@@ -10,7 +10,7 @@ import pytest
 from accounts.limits.leases import Lease
 from accounts.limits.limiter import LeaseExists, Limiter
 from accounts.limits.rules import NOTHING, Metric, Spent, Weights, Window
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
 from tests.accounts.limits.conftest import Clock, Fresh
 
 MINUTE = Window.MINUTE
@@ -216,6 +216,44 @@ async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
 
     assert (raised.num_remaining, lowered.num_remaining) == (920, -30)
     await denied(limiter, claim(replace(tokens, amount=50)))
+
+
+async def test_an_answer_that_runs_obeys_an_amount_that_was_lowered(limiter: Limiter) -> None:
+    requests, tokens = rule(Metric.REQUESTS), rule(amount=1000)
+    lease = await granted(limiter, claim(requests, tokens, num_output_tokens=100))
+
+    lowered = under(lease, requests, replace(tokens, amount=120))
+    grants = [(await limiter.extend(lowered, 15)).num_output_tokens for _ in range(3)]
+
+    assert grants == [15, 5, 0]
+
+
+async def test_an_answer_that_runs_may_have_what_was_added(limiter: Limiter) -> None:
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_output_tokens=100))
+
+    grant = await limiter.extend(under(lease, replace(tokens, amount=1000)), 500)
+
+    assert (grant.num_output_tokens, grant.denial) == (500, None)
+    await limiter.settle(lease, Spent(num_output_tokens=600))
+    assert await used(limiter, tokens) == [600]
+
+
+async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
+    limiter: Limiter, clock: Clock
+) -> None:
+    before = rule(window=MINUTE, amount=600_000)
+    after = replace(before, amount=60)
+    runs, ends = [await granted(limiter, claim(before)) for _ in range(2)]
+    clock.pass_s(2.0)
+    await granted(limiter, claim(after, num_input_tokens=59))
+
+    clock.pass_s(1.0)
+    assert (await limiter.extend(under(runs, after), 5)).num_output_tokens == 1
+    clock.pass_s(1.0)
+    await limiter.settle(under(ends, after), Spent(num_output_tokens=1))
+
+    assert await used(limiter, after) == [59]
 
 
 async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter: Limiter) -> None:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from accounts.limits.calendar import window_at
-from accounts.limits.leases import Floor
-from accounts.limits.limiter import LEASE_TTL_S, Limiter
+from accounts.limits.leases import Floor, Lease
+from accounts.limits.limiter import LEASE_TTL_S, RENEW_INTERVAL_S, Limiter
 from accounts.limits.rules import NOTHING, Metric, Spent, Weekday, Window
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 from tests.accounts.limits.conftest import Clock, Fresh
@@ -178,17 +178,118 @@ async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock:
     clock.pass_s(-86_400.0)
     assert await used(limiter, *rules) == [300, 300]
     await granted(limiter, claim(*rules, num_input_tokens=99))
-    clock.pass_s(10.0)
 
+    # What had refilled while the clock was ahead is made up for, which takes a minute at most.
+    clock.pass_s(60.0)
+    assert await used(limiter, *rules) == [400, 400]
+    clock.pass_s(10.0)
     assert await used(limiter, *rules) == [300, 400]
-    clock.pass_s(86_400.0 - 10.0)
+    clock.pass_s(86_400.0 - 70.0)
     assert await used(limiter, *rules) == [0, 400]
+
+
+async def test_a_clock_that_is_set_back_and_forth_refills_nothing(
+    limiter: Limiter, clock: Clock
+) -> None:
+    bucket = rule(window=MINUTE, amount=600)
+    lease = await granted(limiter, claim(bucket, num_input_tokens=498))
+
+    for seconds in (-60.0, 60.0, -30.0, 30.0):
+        clock.pass_s(seconds)
+        await granted(limiter, claim(bucket))
+        await limiter.extend(lease, 1)
+
+    assert await used(limiter, bucket) == [507]
+    clock.pass_s(10.0)
+    assert await used(limiter, bucket) == [407]
 
 
 def go_to_midnight(clock: Clock) -> None:
     """To the last second of the day, in UTC."""
     _, midnight_ms = window_at(rule(), int(clock() * 1000))
     clock.now_s = midnight_ms / 1000 - 1
+
+
+# -- What a bucket gets back --------------------------------------------------------------------
+
+
+async def run_on(limiter: Limiter, clock: Clock, seconds: float, *leases: Lease) -> None:
+    """Time passes, and the leases are renewed meanwhile."""
+    for _ in range(10):
+        clock.pass_s(seconds / 10)
+        await limiter.renew(leases)
+
+
+async def test_a_bucket_does_not_get_back_what_has_long_refilled(
+    limiter: Limiter, clock: Clock
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    await run_on(limiter, clock, 60.0, idle)
+    busy = await granted(limiter, claim(tokens, num_input_tokens=999))
+    await limiter.settle(busy, Spent(999, 1))
+
+    await limiter.settle(idle, NOTHING)
+
+    assert await used(limiter, tokens) == [1000]
+
+
+async def test_a_bucket_gets_back_what_has_not_refilled_yet(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    clock.pass_s(12.0)
+    await granted(limiter, claim(tokens, num_input_tokens=699))
+
+    await limiter.settle(idle, NOTHING)
+
+    assert await used(limiter, tokens) == [700]
+
+
+async def test_a_bucket_gets_the_same_back_only_once(limiter: Limiter, clock: Clock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = [await granted(limiter, claim(tokens, num_output_tokens=300)) for _ in range(2)]
+    await run_on(limiter, clock, 30.0, *idle)
+    await granted(limiter, claim(tokens, num_input_tokens=899))
+    assert await used(limiter, tokens) == [1000]
+
+    for lease in idle:
+        await limiter.settle(lease, NOTHING)
+
+    assert await used(limiter, tokens) == [900]
+
+
+@pytest.mark.parametrize(
+    ("num_used_at_end", "num_used"),
+    # The last extension is there yet, and what was granted a minute before is not.
+    [(160, 460), (100, 400), (60, 400), (0, 400)],
+)
+async def test_what_was_granted_last_is_what_a_bucket_gets_back(
+    limiter: Limiter, clock: Clock, num_used_at_end: int, num_used: int
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    lease = await granted(limiter, claim(tokens, num_output_tokens=50))
+    for _ in range(5):
+        await limiter.extend(lease, 10)
+    await run_on(limiter, clock, 60.0, lease)
+    await granted(limiter, claim(tokens, num_input_tokens=399))
+    await limiter.extend(lease, 100)
+
+    await limiter.settle(lease, Spent(num_output_tokens=num_used_at_end))
+
+    assert await used(limiter, tokens) == [num_used]
+
+
+async def test_a_bucket_gets_everything_back_of_many_that_came_and_went_at_once(
+    limiter: Limiter,
+) -> None:
+    tokens = rule(window=MINUTE, amount=100_000)
+    leases = [await granted(limiter, claim(tokens, num_output_tokens=128)) for _ in range(200)]
+
+    for lease in leases:
+        await limiter.extend(lease, 64)
+        await limiter.settle(lease, Spent(num_output_tokens=100))
+
+    assert await used(limiter, tokens) == [200 * 100]
 
 
 # -- Places -----------------------------------------------------------------------------------
@@ -215,13 +316,29 @@ async def test_the_dead_lose_their_place_and_what_they_reserved(
     dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
 
     clock.pass_s(LEASE_TTL_S - 0.001)
+    await limiter.renew([])
     await denied(limiter, claim(place))
     clock.pass_s(0.001)
+    await limiter.renew([])
     await granted(limiter, claim(place))
-    await limiter.settle(dead, NOTHING)
 
     assert await used(limiter, place, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_a_store_hears_what_was_used_also_when_it_took_the_process_for_dead(
+    redis_fresh: Fresh, clock: Clock
+) -> None:
+    (store,) = redis_fresh(1)
+    place, budget = places(1), rule(window=Window.NONE)
+    unheard = await granted(store, claim(place, budget, num_output_tokens=60))
+    clock.pass_s(LEASE_TTL_S)
+    await granted(store, claim(place))
+
+    for num_output_tokens in (10, 0):
+        await store.settle(unheard, Spent(num_output_tokens=num_output_tokens))
+
+    assert await used(store, place, budget) == [1, 10]
 
 
 async def test_renewed_leases_live_on(limiter: Limiter, clock: Clock) -> None:
@@ -245,8 +362,10 @@ async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Clo
     await granted(limiter, claim(place))
 
     clock.pass_s(LEASE_TTL_S / 2)
+    for _ in range(2):
+        await limiter.renew([kept])
+        clock.pass_s(LEASE_TTL_S / 2)
     await limiter.renew([kept])
-    clock.pass_s(LEASE_TTL_S / 2)
 
     assert await used(limiter, place) == [1]
 
@@ -263,6 +382,7 @@ async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
     await limiter.renew([renewed])
 
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
 
     assert await used(limiter, place) == [0]
 
@@ -277,6 +397,7 @@ async def test_who_does_not_renew_a_lease_holds_no_quota(limiter: Limiter, clock
 
     assert (await denied(limiter, claim(quota))).is_held
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
     assert not (await denied(limiter, claim(quota))).is_held
 
 
@@ -285,9 +406,40 @@ async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Cloc
     lease = await granted(limiter, claim(place))
 
     clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
     await limiter.renew([lease])
 
     assert await used(limiter, place) == [0]
+
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: Clock) -> None:
+    (store,) = redis_fresh(1)
+    lease = await granted(store, claim(places(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+
+    assert not (await store.extend(lease, 1)).is_lost
+
+
+async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
+    memory_fresh: Fresh, clock: Clock
+) -> None:
+    (limiter,) = memory_fresh(1)
+    place, tokens = places(1), rule(amount=100)
+    lease = await granted(limiter, claim(place, tokens))
+
+    clock.pass_s(10 * LEASE_TTL_S)
+
+    await denied(limiter, claim(place))
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    await limiter.renew([lease])
+    await denied(limiter, claim(place))
+    await limiter.settle(lease, Spent(num_output_tokens=5))
+    assert await used(limiter, place, tokens) == [0, 5]
 
 
 # -- The books ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis_ import RedisLimiter, connect
 from accounts.limits.rules import NOTHING, Claim, Metric, Rule, Spent, Window
 from accounts.limits.share import ShareLimiter
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
 from tests.accounts.limits.conftest import Clock
 from tests.own_redis import OwnRedis
 
@@ -253,6 +254,20 @@ async def test_answers_that_are_half_done_go_on_within_the_share(
     await come_back(store, guarded)
     # The store knew of 50, and learns that it were 75.
     assert await used(guarded, tokens, place) == [75, 0]
+
+
+async def test_the_share_is_one_of_the_amount_as_it_is_now(store: Store, guard: Guard) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    tokens, place = rule(amount=100), places(4)
+    of_store = await granted(guarded, claim(place, tokens))
+    store.is_away = True
+    of_share = await granted(guarded, claim(tokens))
+    raised = replace(tokens, amount=200)
+
+    assert (await guarded.extend(of_store, 20)).num_output_tokens == 20
+    assert (await guarded.extend(of_share, 20)).num_output_tokens == 4
+    assert (await guarded.extend(under(of_share, raised), 15)).num_output_tokens == 15
+    assert (await guarded.extend(under(of_store, place, raised), 15)).num_output_tokens == 10
 
 
 # -- And back ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -146,6 +147,22 @@ async def test_clocks_of_web_processes_may_differ_by_a_day(
     await wrong.settle(lease, Spent(9, 0))
 
     assert await used(limiter, rules[0], rules[2]) == [10, 10]
+
+
+async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    bucket = rule(window=Window.MINUTE, amount=1)
+    lease = await granted(limiter, claim(bucket))
+    lease_key = f"{prefix}lease:{lease.id}"
+    (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
+    await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
+    await redis_client.hdel(f"{prefix}rule:{bucket.key}", "lows", "number")
+
+    await limiter.extend(lease, 0)
+    await limiter.settle(lease, NOTHING)
+
+    assert await used(limiter, bucket) == [0]
 
 
 async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
