@@ -36,8 +36,7 @@ def ensure_first_key(owner: User) -> str | None:
 
 
 def _free_name(username: str) -> str:
-    taken = set(
-        User.objects.filter(username__startswith=username).values_list("username", flat=True)
-    )
+    names = User.objects.filter(username__istartswith=username).values_list("username", flat=True)
+    taken = {name.lower() for name in names}
     numbered = (f"{username}{number}" for number in range(2, len(taken) + 3))
-    return next(name for name in (username, *numbered) if name not in taken)
+    return next(name for name in (username, *numbered) if name.lower() not in taken)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db.models import Model, UniqueConstraint
+from django.db.models import Model, QuerySet, UniqueConstraint
 from django.utils import timezone
 
 from accounts import audit
@@ -81,6 +81,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
             keeping.follow_hours(row)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
+        if isinstance(row, User) and "is_superuser" in changed:
+            _pause_keys_beyond_role(row, row.api_keys.all())
         columns = {_column(row, name) for name in changed}
         before = audit.snapshot(stored).items()
         audit.record_change(action, row, {name: old for name, old in before if name in columns})
@@ -136,16 +138,15 @@ def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
 
 def _pause_keys_without_role(place: Membership) -> None:
     """Stop the keys that somebody could not make there any more. Others may resume them."""
-    keys = ApiKey.objects.filter(
-        owner=place.user_id,
-        project__organization=place.organization_id,
-        paused_at=None,
-        revoked_at=None,
-    )
+    keys = ApiKey.objects.filter(owner=place.user_id, project__organization=place.organization_id)
     if place.project_id is not None:
         keys = keys.filter(project=place.project_id)
-    theirs = Access.when_active([place.user])[place.user_id]
-    for key in keys.select_related("project"):
+    _pause_keys_beyond_role(place.user, keys)
+
+
+def _pause_keys_beyond_role(owner: User, keys: QuerySet[ApiKey]) -> None:
+    theirs = Access.when_active([owner])[owner.pk]
+    for key in keys.filter(paused_at=None, revoked_at=None).select_related("project"):
         if not theirs.may(Action.MANAGE, key):
             switch(key, "pause", paused_at=timezone.now())
 

@@ -28,6 +28,7 @@ from accounts import audit, changes, rotation
 from accounts.errors import KeyRefused, Refusal
 from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
 from accounts.models.keys import usual_scopes
+from accounts.models.names import mended
 from accounts.people import home_project
 
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -122,7 +123,7 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         ApiKey(
             owner=old.owner,
             project=old.project,
-            name=old.name,
+            name=mended(old.name),
             expires_at=None if old.rotation_grace_days is not None else old.expires_at,
             scopes=old.scopes,
             allowed_models=old.allowed_models,

@@ -33,6 +33,12 @@ else:
 class CheckedForm(_Form[RowT]):
     """A form that knows the rules between rows, too."""
 
+    def _get_validation_exclusions(self) -> set[str]:
+        """A name from before stays, even where no row could be given it now."""
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        is_kept = self.instance.pk is not None and "name" not in self.changed_data
+        return excluded | {"name"} if is_kept else excluded
+
     def _post_clean(self) -> None:
         """Where Django validates the row itself."""
         super()._post_clean()  # type: ignore[misc]

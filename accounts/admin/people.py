@@ -14,6 +14,7 @@ from accounts import audit
 from accounts.admin.audited import AuditedAdmin, CheckedForm
 from accounts.admin.scoped import ReadScoped, access_of
 from accounts.models import Membership, User
+from accounts.signin import attempts
 from accounts.signin.recovery import reset_second_factor
 
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
@@ -106,6 +107,7 @@ class UserAdmin(AuditedAdmin[User], ReadScoped, DjangoUserAdmin):  # type: ignor
             response = super().user_change_password(request, id, form_url)
             if user is not None and User.objects.get(pk=id).password != user.password:
                 audit.record("password", user)
+                attempts.forget(user)
         return response
 
 

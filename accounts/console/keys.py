@@ -24,6 +24,7 @@ from accounts.console.page import Page
 from accounts.keys import NewKey
 from accounts.models import ApiKey, KeyState, Project, Scope, User
 from accounts.models.keys import in_state, matching, usual_scopes
+from accounts.models.names import check_name
 from accounts.networks import read_networks
 
 _ROWS: Final = 50
@@ -99,7 +100,9 @@ class NewKeyForm(forms.Form):
     """What a new key may do."""
 
     name = forms.CharField(
-        max_length=100, help_text="Where it will be used, such as laptop or nightly-report."
+        max_length=100,
+        validators=[check_name],
+        help_text="Where it will be used, such as laptop or nightly-report.",
     )
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
     expires_at = forms.DateTimeField(

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
+from accounts.models.names import check_name
 from accounts.models.people import Organization, User
 from accounts.stamps import Stamped, StampedQuerySet
 
@@ -34,7 +35,7 @@ class Webhook(Stamped):
         verbose_name="organisation",
         help_text="Empty: limits of the platform and of models.",
     )
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=100, validators=[check_name])
     url = models.CharField("URL", max_length=2000)
     secret = models.TextField(editable=False, help_text="Encrypted: it signs what is sent.")
     previous_secret = models.TextField(

@@ -13,6 +13,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 from django.utils import timezone
 
+from accounts.models.names import check_name
 from accounts.models.people import Project, User
 from accounts.networks import read_networks
 from accounts.stamps import Stamped, StampedQuerySet
@@ -163,7 +164,7 @@ class ApiKey(Stamped):
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="api_keys")
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=100, validators=[check_name])
     scopes = models.JSONField(default=usual_scopes, validators=[check_scopes])
     allowed_models = models.JSONField(default=list, blank=True, validators=[check_names])
     allowed_endpoints = models.JSONField(default=list, blank=True, validators=[check_names])

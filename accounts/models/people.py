@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.contrib.auth import models as auth
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
 from accounts.captures.redaction import check_redactions
+from accounts.models.names import check_characters, check_name_of_place
 from accounts.stamps import Stamped, StampedQuerySet
 
 
@@ -24,6 +26,8 @@ class User(Stamped, auth.AbstractUser):
     """A person or a service that owns keys. Ours from the first migration on, because a
     user model cannot be exchanged later."""
 
+    first_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
+    last_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
     is_service = models.BooleanField(
         "service account",
         default=False,
@@ -38,11 +42,23 @@ class User(Stamped, auth.AbstractUser):
             models.Index(fields=["id"], condition=models.Q(is_active=False), name="user_inactive"),
         ]
 
+    def clean(self) -> None:
+        """Raises ValidationError for a new name that another has but for its case: wrong
+        passwords for one would close the door of both, and people take them for one."""
+        super().clean()
+        other = User.objects.filter(username__iexact=self.username).exclude(pk=self.pk).first()
+        if other is not None and other.username != self.username and self._is_named_anew():
+            raise ValidationError({"username": f"There is a user {other} already."})
+
+    def _is_named_anew(self) -> bool:
+        """Names from before stay."""
+        return not User.objects.filter(pk=self.pk, username=self.username).exists()
+
 
 class Organization(Stamped):
     """A company or a team: what is in it is seen by its members alone."""
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100, unique=True, validators=[check_name_of_place])
     is_active = models.BooleanField(
         "active", default=True, help_text="Keys of an inactive organisation open no door."
     )
@@ -70,7 +86,7 @@ class Project(Stamped):
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation"
     )
-    name = models.CharField(max_length=100)
+    name = models.CharField(max_length=100, validators=[check_name_of_place])
     is_active = models.BooleanField(
         "active", default=True, help_text="Keys of an inactive project open no door."
     )

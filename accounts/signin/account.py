@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
 from accounts.models import User
-from accounts.signin import journal
+from accounts.signin import attempts, journal
 from accounts.signin.home import home_of
 from accounts.signin.people import may_sign_in
 
@@ -39,11 +39,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Raises `ValidationError` after too many wrong passwords."""
+        username = credentials.get("username", "")
         try:
             super().pre_authenticate(request, **credentials)
         except ValidationError:
-            journal.locked_out(request, journal.named(credentials.get("username", "")))
-            raise
+            journal.locked_out(request, journal.named(username))
+            raise attempts.too_many(request, attempts.name_key(username)) from None
 
     def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
         """A wrong password, also before something that a stolen session should not do."""
@@ -65,9 +66,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return f"Vinery: {subject}"
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Without the request's host, which allauth counts apart: a server that listens under
-        any name would let each made-up name try anew."""
-        return str(credentials.get("username", "")).lower()
+        """By what passwords are counted."""
+        return attempts.name_key(credentials.get("username", ""))
 
 
 def public_url(url: str) -> str:

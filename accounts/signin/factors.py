@@ -11,13 +11,14 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.forms import ActivateTOTPForm
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
 from accounts import sealing
 from accounts.models import User
 from accounts.sealing import cipher
-from accounts.signin import journal
+from accounts.signin import attempts, journal
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -63,9 +64,10 @@ class _OneUse:
         try:
             code: str = super().clean_code()  # type: ignore[misc]
         except ValidationError as error:
-            if error.code == "too_many_login_attempts":
-                journal.locked_out(context.request, self.user)
-            raise
+            if error.code != attempts.TOO_MANY:
+                raise
+            journal.locked_out(context.request, self.user)
+            raise attempts.too_many(context.request, attempts.code_key(self.user)) from None
         # However it is typed: people part the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1
@@ -78,6 +80,10 @@ class _OneUse:
             journal.failed(context.request, self.user, "second factor")
             raise FactorAdapter().validation_error("incorrect_code")
         return code
+
+
+class ActivateForm(_OneUse, ActivateTOTPForm):  # type: ignore[misc]
+    """The code that shows that the phone knows the secret. Whoever sees it typed has no way in."""
 
 
 class AuthenticateForm(_OneUse, AllauthAuthenticateForm):  # type: ignore[misc]

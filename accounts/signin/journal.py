@@ -30,6 +30,7 @@ from accounts import audit
 from accounts.actors import Actor
 from accounts.middleware import actor_of, address_of
 from accounts.models import User
+from accounts.signin import attempts
 
 UNTOLD_S: Final = 60
 _REMEMBERED_S: Final = 24 * 3600
@@ -152,3 +153,4 @@ def _password_was_changed(request: HttpRequest, user: User, **_: Any) -> None:
 @receiver(account.password_reset)
 def _password_was_reset(request: HttpRequest, user: User, **_: Any) -> None:
     audit.record("password", user, after={"by": "e-mail"}, by=actor_of(request))
+    attempts.forget(user)

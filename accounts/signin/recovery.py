@@ -1,11 +1,19 @@
 """The way back in for somebody who has lost their phone: what an administrator does for them,
-by command or in the admin. A lost password is `accounts.changes.set_password`."""
+by command or in the admin."""
 
 from __future__ import annotations
 
-from accounts import audit
+from accounts import audit, changes
 from accounts.models import User
+from accounts.signin import attempts
 from accounts.signin.factors import forget_factors
+
+
+def set_password(user: User, password: str) -> None:
+    """For whoever lost theirs: the new one lets them in at once, however many wrong ones were
+    tried before. Raises `ValidationError` for a weak password, or one of a service account."""
+    changes.set_password(user, password)
+    attempts.forget(user)
 
 
 def reset_second_factor(user: User) -> bool:

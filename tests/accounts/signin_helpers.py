@@ -17,6 +17,7 @@ from django.urls import reverse
 from accounts.models import User
 
 PASSWORD = "correct horse battery"
+WAIT = r"Too many failed login attempts\. Try again in (a minute|\d minutes)\."
 
 
 def code_of(secret: str, *, periods_from_now: int = 0) -> str:

@@ -87,6 +87,19 @@ def test_alerts_are_listed(run: Run, alert: Alert) -> None:
     assert (row["percent"], row["used"], row["amount"]) == (80, 812, 1000)
 
 
+@pytest.mark.parametrize(("num_tries", "words"), [(1, "1 try"), (3, "3 tries")])
+def test_a_delivery_that_fails_is_listed_with_the_reason(
+    run: Run, alert: Alert, num_tries: int, words: str
+) -> None:
+    alert.deliveries.update(num_tries=num_tries, error="connection refused")
+
+    _, text, _ = run("alerts", "list", "--json")
+
+    assert json.loads(text)[0]["told"] == [
+        f"e-mail to olga: pending after {words} (connection refused)"
+    ]
+
+
 def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -> None:
     olga = User.objects.get(username="olga")
     keys = [create_key(owner=olga, project=search, name=name).key for name in ("ci", "crawler")]

@@ -46,15 +46,16 @@ def test_it_prefers_a_superuser_who_is_active() -> None:
     assert ensure_first_admin() == (active, None)
 
 
-def test_it_promotes_nobody_by_their_name() -> None:
-    for name in ("admin", "admin2", "administrator"):
+@pytest.mark.parametrize("first", ["admin", "Admin"])
+def test_it_promotes_nobody_by_their_name(first: str) -> None:
+    for name in (first, "admin2", "administrator"):
         User.objects.create_user(name)
 
     admin, password = ensure_first_admin()
 
     assert admin.username == "admin3"
     assert password is not None
-    assert not User.objects.get(username="admin").is_superuser
+    assert not User.objects.get(username=first).is_superuser
 
 
 def test_the_first_key_opens_the_door(alice: User) -> None:

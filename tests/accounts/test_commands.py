@@ -17,7 +17,7 @@ import vinery.cli
 from accounts import changes
 from accounts.actors import Actor, acting_as
 from accounts.audit import verify
-from accounts.keys import find_key
+from accounts.keys import create_key, find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -129,6 +129,58 @@ def test_a_key_that_cannot_be_is_refused_in_a_line(
     assert not ApiKey.objects.exists()
 
 
+def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
+    vinery_: Vinery, search: Project
+) -> None:
+    for name in ("nightly", "laptop"):
+        vinery_("key", "create", "--name", name, "--user", "alice")
+    vinery_("key", "pause", str(ApiKey.objects.get(name="laptop").pk))
+    other = changes.add(Project(organization=search.organization, name="other"))
+    vinery_("user", "create", "robot", "--service", "--project", "acme/other")
+    key = create_key(owner=User.objects.get(username="robot"), project=other, name="ci").key
+    changes.set_active(other, is_active=False)
+
+    def names(*words: str) -> list[str]:
+        return [row["name"] for row in vinery_("key", "list", "--json", *words).rows]
+
+    assert names("--search", "IGHT") == ["nightly"]
+    assert names("--search", "robot") == names("--search", key.hint) == ["ci"]
+    assert names("--state", "paused") == ["laptop"]
+    assert names("--state", "active", "--search", "search") == ["nightly"]
+    assert names("--state", "project-inactive") == ["ci"]
+    assert all(isinstance(names("--state", each.replace(" ", "-")), list) for each in KeyState)
+    heads, row = vinery_("key", "list", "--search", "nightly").out.splitlines()
+    assert "ORGANIZATION  PROJECT" in heads
+    assert "acme" in row
+
+
+@pytest.mark.parametrize("words", [("--project", "acme/search"), ()])
+@pytest.mark.parametrize("role", [Role.VIEWER, None])
+def test_a_key_is_not_made_for_whoever_may_have_none_there(
+    vinery_: Vinery, search: Project, role: Role | None, words: tuple[str, ...]
+) -> None:
+    bob = User.objects.create_user("bob")
+    if role is not None:
+        changes.set_role(bob, search.organization, role)
+
+    told = vinery_("key", "create", "--name", "x", "--user", "bob", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: bob is not a member of acme / search.")
+    assert not ApiKey.objects.exists()
+    assert bob.memberships.count() == (role is not None)
+
+
+def test_an_administrator_has_keys_where_they_have_no_role(
+    vinery_: Vinery, search: Project
+) -> None:
+    User.objects.create_superuser("root")
+
+    told = vinery_("key", "create", "--name", "x", "--project", "acme/search")
+
+    assert find_key(told.out.strip()).project == search
+
+
 def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
     words = ("--model", "small", "--network", "10.0.0.0/8", "--expires-in", "2h")
     key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice", *words).out.strip())
@@ -163,6 +215,20 @@ def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -
     assert rows["carol"]["roles"] == ["admin of acme"]
     assert rows["carol"]["kind"] == "person"
     assert "carol" in vinery_("user", "list").out
+
+
+def test_a_user_without_a_place_is_said_to_have_no_role(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("user", "create", "carol")
+
+    carol = User.objects.get(username="carol")
+    assert told.err == ("vinery: carol has no role anywhere yet. See: vinery user role --help\n")
+    assert carol.check_password(told.out.strip())
+    assert not carol.memberships.exists()
+    assert "has no role" not in vinery_("user", "create", "dave", "--project", "search").err
+    told = vinery_("user", "create", "erin", "--role", "admin")
+    assert (told.status, told.out) == (1, "")
+    assert "--organization or --project" in told.err
+    assert not User.objects.filter(username="erin").exists()
 
 
 def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) -> None:
@@ -212,6 +278,73 @@ def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
     assert "alice is the last owner of acme" in told.err
     assert vinery_("user", "role", "alice", "none", "--project", "search").status == 0
     assert "has no role" in vinery_("user", "role", "alice", "none", "--project", "search").err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("user", "remove", "root"), "root is the last administrator: name another."),
+        (("user", "role", "olga", "none", "--organization", "acme"), "olga is the last owner"),
+        (("user", "create", "x" * 151), "name: Ensure this value has at most 150"),
+        (("user", "change", "root", "--last-name", "x" * 151), "--last-name: Ensure this"),
+        (("project", "change", "search", "--redact", ""), "--redact: "),
+        (("project", "change", "search", "--capture-hours", "721"), "--capture-hours: Ensure"),
+        (("key", "create", "--name", "x", "--model", ""), "--model: Give a list"),
+        (("key", "create", "--name", "x", "--network", "office"), "'office' does not appear"),
+        (
+            ("key", "create", "--name", "x", "--rotate-every", "10w", "--rotation-grace", "366d"),
+            "--rotation-grace: Ensure this value is less",
+        ),
+        (
+            ("limit", "set", "--platform", "--metric", "tokens", "--amount", "0"),
+            "--amount: Ensure this value is greater",
+        ),
+    ],
+)
+def test_what_is_refused_is_told_in_words_of_the_command(
+    vinery_: Vinery, search: Project, words: tuple[str, ...], said: str
+) -> None:
+    User.objects.create_superuser("root")
+    changes.set_role(User.objects.create_user("olga"), search.organization, Role.OWNER)
+
+    told = vinery_(*words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith(f"vinery: {said}")
+
+
+def test_another_administrator_is_named_before_the_last_one_goes(
+    vinery_: Vinery, search: Project
+) -> None:
+    root = User.objects.create_superuser("root")
+    told = vinery_("user", "change", "root", "--no-administrator")
+    assert told.err == "vinery: root is the last administrator: name another.\n"
+
+    made = vinery_("user", "create", "carol", "--administrator")
+    assert User.objects.get(username="carol").check_password(made.out.strip())
+    assert made.err == ""
+    assert vinery_("user", "change", "alice", "--administrator").status == 0
+    assert vinery_("user", "change", "root", "--no-administrator").status == 0
+
+    root.refresh_from_db()
+    assert (root.is_superuser, root.is_staff) == (False, False)
+    for name in ("alice", "carol"):
+        user = User.objects.get(username=name)
+        assert (user.is_superuser, user.is_staff) == (True, True)
+    (entry,) = AuditEntry.objects.filter(action="user.update", target="alice")
+    assert entry.after == {"is_superuser": True, "is_staff": True}
+    assert AuditEntry.objects.filter(action="user.update", target="carol").exists()
+    assert vinery_("user", "remove", "root").status == 0
+
+
+def test_no_service_account_is_an_administrator(vinery_: Vinery, search: Project) -> None:
+    vinery_("user", "create", "robot", "--service", "--project", "search")
+
+    told = vinery_("user", "change", "robot", "--administrator")
+
+    assert (told.status, told.out) == (1, "")
+    assert "Administrators are people" in told.err
+    assert not User.objects.get(username="robot").is_superuser
 
 
 def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
@@ -576,7 +709,9 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
     made, changed = newest.number - 1, newest.number
     assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
     assert numbers("--actor", "gone") == [changed]
-    assert numbers("--actor", "nobody") == []
+    assert numbers("--actor", "gone", "--to", "1999-01-01") == []
+    User.objects.create_user("idle")
+    assert numbers("--actor", "idle") == []
     assert numbers("--action", "organization.update") == [changed]
     assert numbers("--target", f"organization:{other.pk}") == [changed, made]
     assert numbers("--target", "organization", "--actor", "alice") == [made]
@@ -586,6 +721,68 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
     assert made not in numbers("--to", until)
     assert numbers("--to", "1999-01-01") == []
     assert made in numbers("--last", "1d")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("--actor", "nobody"), ("--actor", "4711"), ("--action", "key.revok")),
+        *(("--target", "kee"), ("--target", "organization:abc")),
+    ],
+)
+def test_what_the_log_never_heard_of_is_told_from_what_was_not_found(
+    vinery_: Vinery, search: Project, words: tuple[str, ...]
+) -> None:
+    told = vinery_("audit", "list", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: The log has nothing ")
+    assert words[1] in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *(
+            (f"{room} --num {num}", "is not a number from 1")
+            for num in (0, -1, "x")
+            for room in (
+                "audit list",
+                "refusals list",
+                "capture list",
+                "alerts list",
+                "alerts reminders",
+            )
+        ),
+        ("usage show --by key --top -1", "is not a number from 1"),
+        ("refusals list --metric foo", "invalid choice"),
+        ("refusals list --scope foo:1", "is no scope"),
+        *(
+            (f"{room} --from 2026-01-01 --last 5m", "not allowed with argument --from")
+            for room in ("usage show", "audit list", "refusals export")
+        ),
+        ("usage show --last 5y", "is not a period like 30m, 12h"),
+    ],
+)
+def test_what_can_find_nothing_is_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        vinery.cli.main(words.split())
+
+    assert error.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_periods_are_as_short_as_minutes(vinery_: Vinery, search: Project) -> None:
+    (row,) = vinery_("audit", "list", "--last", "1440m", "--num", "1", "--json").rows
+
+    assert row["number"] == AuditEntry.objects.latest("number").number
+    key = find_key(
+        vinery_("key", "create", "--name", "x", "--user", "alice", "--expires-in", "5m").out.strip()
+    )
+    assert key.expires_at is not None
+    assert key.expires_at - key.created_at < timedelta(hours=1)
 
 
 def made_at(number: int) -> datetime:

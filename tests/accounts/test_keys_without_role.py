@@ -22,6 +22,8 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.signin.oidc.issuer import Issuer
+from accounts.signin.oidc.rights import grant
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +57,43 @@ def key_of(owner: User, project: Project) -> ApiKey:
 def state(key: ApiKey) -> KeyState:
     key.refresh_from_db()
     return key.state_at(timezone.now())
+
+
+def test_who_is_no_administrator_any_more_keeps_keys_where_they_have_a_role(
+    acme: Organization, search: Project
+) -> None:
+    User.objects.create_superuser("other")
+    root = User.objects.create_superuser("root")
+    elsewhere = changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
+    changes.set_role(root, acme, Role.MEMBER)
+    key, other = key_of(root, search), key_of(root, elsewhere)
+
+    changes.change(root, is_superuser=False, is_staff=False)
+
+    assert (state(key), state(other)) == (KeyState.ACTIVE, KeyState.PAUSED)
+    (entry,) = AuditEntry.objects.filter(action="key.pause")
+    assert entry.target_id == str(other.pk)
+
+
+def test_groups_of_the_issuer_pause_no_key_on_the_way_from_one_right_to_another(
+    acme: Organization, search: Project, bob: User
+) -> None:
+    User.objects.create_superuser("other")
+    issuer = Issuer(
+        *("https://issuer.example", "id", "secret"),
+        organization="acme",
+        groups_claim="groups",
+        admin_group="operators",
+        roles={"staff": "member"},
+    )
+    grant(bob, {"groups": ["staff"]}, issuer, is_new=True)
+    key = key_of(bob, search)
+
+    for group in ("operators", "staff"):
+        grant(bob, {"groups": [group]}, issuer, is_new=False)
+        assert state(key) is KeyState.ACTIVE
+    grant(bob, {}, issuer, is_new=False)
+    assert state(key) is KeyState.PAUSED
 
 
 def test_who_is_removed_from_an_organisation_has_no_working_key_in_it(

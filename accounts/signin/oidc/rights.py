@@ -35,12 +35,17 @@ def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool
     """Give and take what the groups say. Without a mapping only a new person gets something:
     the role of a member."""
     groups = groups_of(claims, issuer)
-    if issuer.admin_group:
-        _be_superuser(user, yes=issuer.admin_group in groups)
+    # What is more comes first, and what is less last: keys are paused as soon as their owner may
+    # have none.
+    is_admin = issuer.admin_group in groups
+    if issuer.admin_group and is_admin:
+        _be_superuser(user, yes=True)
     if issuer.roles:
         _have_role(user, role_for(groups, issuer), _organization(issuer))
     elif is_new:
         join(user, _organization(issuer), Role.MEMBER)
+    if issuer.admin_group and not is_admin:
+        _be_superuser(user, yes=False)
 
 
 def _be_superuser(user: User, *, yes: bool) -> None:

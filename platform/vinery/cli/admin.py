@@ -33,14 +33,14 @@ def add_to(commands: Commands) -> None:
 def reset_password(arguments: argparse.Namespace) -> int:
     """Set and print a new password, which also ends the person's sessions."""
     start_django()
-    from accounts import changes
     from accounts.models import User
+    from accounts.signin.recovery import set_password
 
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
     password = secrets.token_urlsafe(15)
-    changes.set_password(admin, password)
+    set_password(admin, password)
     print(password)
     return 0
 

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 
 from vinery.cli.find import ids_of
 from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    add_num,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
-    from accounts.models import Alert, KeyReminder, Webhook
+    from accounts.models import Alert, Delivery, KeyReminder, Webhook
 
 _ALERTS = ("created_at", "percent", "whose", "metric", "window", "used", "amount", "told")
 _REMINDERS = (
@@ -36,7 +45,8 @@ def add_to(commands: Commands) -> None:
 
 def _add_lists(actions: Commands) -> None:
     show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
-    _add_num(show)
+    add_num(show)
+    add_json(show)
     show.set_defaults(run=list_alerts)
     keys = actions.add_parser(
         "reminders",
@@ -45,7 +55,8 @@ def _add_lists(actions: Commands) -> None:
         "rotated.",
     )
     keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
-    _add_num(keys)
+    add_num(keys)
+    add_json(keys)
     keys.set_defaults(run=list_reminders)
 
 
@@ -101,7 +112,7 @@ def _add_changes_of_webhooks(actions: Commands) -> None:
         "--grace",
         type=_grace,
         metavar="PERIOD",
-        help="how long the old secret signs, too, like 12h or 7d, at most 30d; none for one "
+        help="how long the old secret signs, too, like 30m, 12h or 7d, at most 30d; none for one "
         "that others know (default: 1d)",
     )
     rotate.set_defaults(run=rotate_webhook)
@@ -110,13 +121,6 @@ def _add_changes_of_webhooks(actions: Commands) -> None:
     )
     gone.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
     gone.set_defaults(run=remove_webhook)
-
-
-def _add_num(show: argparse.ArgumentParser) -> None:
-    show.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
-    add_json(show)
 
 
 def list_alerts(arguments: argparse.Namespace) -> int:
@@ -140,7 +144,7 @@ def list_alerts(arguments: argparse.Namespace) -> int:
             "runs_out_at": alert.runs_out_at,
             "told": _told(alert),
         }
-        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: max(0, arguments.num)]
+        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: arguments.num]
     ]
     print_rows(rows, _ALERTS, as_json=arguments.json)
     return 0
@@ -168,7 +172,7 @@ def list_reminders(arguments: argparse.Namespace) -> int:
             "days_before": reminder.days_before,
             "told": _told(reminder),
         }
-        for reminder in reminders[: max(0, arguments.num)]
+        for reminder in reminders[: arguments.num]
     ]
     print_rows(rows, _REMINDERS, as_json=arguments.json)
     return 0
@@ -195,9 +199,9 @@ def send_test(arguments: argparse.Namespace) -> int:
             webhooks.send(webhook, webhooks.test_event())
         except webhooks.NotDelivered as error:
             num_failed += 1
-            print(f"{webhook}: {error}")
+            say(f"{webhook}: {error}")
         else:
-            print(f"{webhook}: delivered.")
+            say(f"{webhook}: delivered.")
     if num_failed:
         raise Failure(f"{num_failed} of {len(some)} webhooks did not take the test.")
     return 0
@@ -234,7 +238,8 @@ def add_webhook(arguments: argparse.Namespace) -> int:
     webhook, secret = webhooks.make(arguments.name, arguments.url, place)
     with refusals():
         changes.add(webhook)
-    print(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:\n{secret}")
+    say(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:")
+    print(secret)
     return 0
 
 
@@ -249,7 +254,7 @@ def change_webhook(arguments: argparse.Namespace) -> int:
             _webhook(arguments.id),
             **{name: value for name, value in named.items() if value is not None},
         )
-    print(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
+    say(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
     return 0
 
 
@@ -272,12 +277,20 @@ def remove_webhook(arguments: argparse.Namespace) -> int:
 
     webhook = _webhook(arguments.id)
     changes.remove(webhook)
-    print(f"Removed: {webhook}.")
+    say(f"Removed: {webhook}.")
     return 0
 
 
 def _told(subject: Alert | KeyReminder) -> list[str]:
-    return [f"{each.receiver}: {each.state}" for each in subject.deliveries.all()]
+    return [f"{each.receiver}: {each.state}{_tries(each)}" for each in subject.deliveries.all()]
+
+
+def _tries(delivery: Delivery) -> str:
+    """What went wrong so far."""
+    if not delivery.error:
+        return ""
+    tries = "1 try" if delivery.num_tries == 1 else f"{delivery.num_tries} tries"
+    return f" after {tries} ({delivery.error})"
 
 
 def _grace(text: str) -> timedelta:
@@ -306,5 +319,5 @@ def _test_mail(address: str) -> int:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
         raise Failure(f"The mail server did not take it: {error}.") from error
-    print(f"Sent to {address}.")
+    say(f"Sent to {address}.")
     return 0

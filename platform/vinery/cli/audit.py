@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from vinery.cli.find import ids_of
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, start_django
+from vinery.cli.shape import Commands, Failure, add_json, add_num, print_rows, start_django
 from vinery.cli.usage import add_period, period_of
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def add_to(commands: Commands) -> None:
         "list", help="list the newest changes", description="List changes, the newest first."
     )
     _add_selection(show)
-    show.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
+    add_num(show)
     add_json(show)
     show.set_defaults(run=list_entries)
     check = actions.add_parser(
@@ -85,7 +83,7 @@ def list_entries(arguments: argparse.Namespace) -> int:
             "after": entry.after,
             "hash": entry.hash,
         }
-        for entry in _wanted(arguments).order_by("-number")[: max(arguments.num, 0)]
+        for entry in _wanted(arguments).order_by("-number")[: arguments.num]
     ]
     print_rows(rows, _HEADS, as_json=arguments.json)
     return 0
@@ -104,6 +102,7 @@ def _wanted(arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
     entries = AuditEntry.objects.filter(
         created_at__gte=since, created_at__lt=until, **(arguments.target or {})
     )
+    _check_known(arguments)
     if arguments.actor:
         entries = entries.filter(_done_by(arguments.actor))
     if arguments.action:
@@ -112,6 +111,25 @@ def _wanted(arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
         places = ids_of("organization", arguments.organization)
         entries = entries.filter(organization_id__in=places)
     return search(entries, arguments.search) if arguments.search else entries
+
+
+def _check_known(arguments: argparse.Namespace) -> None:
+    """Raises `Failure` for a name that the log has at no time: nothing was found, because it is
+    misspelt."""
+    from django.db.models import Q
+
+    from accounts.models import AuditEntry, User
+
+    asked: dict[str, Q] = {}
+    if arguments.actor and not User.objects.filter(username=arguments.actor).exists():
+        asked[f"done by {arguments.actor}"] = _done_by(arguments.actor)
+    if arguments.action:
+        asked[f"called {arguments.action}"] = Q(action=arguments.action)
+    if arguments.target:
+        asked[f"done to {':'.join(arguments.target.values())}"] = Q(**arguments.target)
+    for words, condition in asked.items():
+        if not AuditEntry.objects.filter(condition).exists():
+            raise Failure(f"The log has nothing {words}, at any time.")
 
 
 def _done_by(word: str) -> Q:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, start_django
+from vinery.cli.shape import Commands, Failure, add_json, add_num, json_of, print_rows, start_django
 
 if TYPE_CHECKING:
     from accounts.captures.sealed import Texts
@@ -28,9 +26,7 @@ def add_to(commands: Commands) -> None:
         "Whether a project keeps any is set with: vinery project change NAME --capture-hours N",
     )
     listing.add_argument("--project", metavar="NAME", help="only those of this one")
-    listing.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
+    add_num(listing)
     add_json(listing)
     listing.set_defaults(run=list_captures)
     show = actions.add_parser(
@@ -57,7 +53,7 @@ def list_captures(arguments: argparse.Namespace) -> int:
     captures = Capture.objects.defer("sealed")
     if arguments.project:
         captures = captures.filter(project_id=project_named(arguments.project).pk)
-    found = list(captures[: max(0, arguments.num)])
+    found = list(captures[: arguments.num])
     projects = Project.objects.select_related("organization")
     names = projects.in_bulk({each.project_id for each in found})
     rows = [
@@ -81,7 +77,7 @@ def show_texts(arguments: argparse.Namespace) -> int:
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:
         told = _told(row) | {"body": body, "answer": answer}
-        print(json.dumps(told, indent=2, ensure_ascii=False, default=datetime.isoformat))
+        print(json_of(told))
         return 0
     for notice in notices(row):
         print(f"vinery: {notice}", file=sys.stderr)

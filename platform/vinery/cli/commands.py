@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from accounts.actors import Actor, acting_as
+from accounts.characters import escaped
 from vinery import __version__
 from vinery.cli import (
     admin,
@@ -164,5 +165,6 @@ def _actor() -> Actor:
 
 
 def _say(error: Exception, status: int) -> int:
-    print(f"vinery: {error}", file=sys.stderr)
+    line = escaped(str(error), keep="\n")
+    print(f"vinery: {line}", file=sys.stderr)
     return status

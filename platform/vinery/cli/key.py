@@ -13,15 +13,25 @@ from vinery.cli.shape import (
     add_json,
     print_rows,
     refusals,
+    say,
     start_django,
 )
 
 if TYPE_CHECKING:
-    from accounts.models import ApiKey, User
+    from accounts.models import ApiKey, Project, User
 
-_PERIOD = re.compile(r"([1-9]\d{0,4})([hdw])")
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_HEADS = ("id", "hint", "name", "user", "project", "state", "expires", "rotation_due", "last_used")
+_PERIOD = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_HEADS = (
+    *("id", "hint", "name", "user", "organization", "project", "state", "expires"),
+    *("rotation_due", "last_used"),
+)
+_STATES = ("active", "paused", "expired", "revoked", "owner-inactive", "project-inactive")
 
 
 def add_to(commands: Commands) -> None:
@@ -33,6 +43,12 @@ def add_to(commands: Commands) -> None:
     show = actions.add_parser("list", help="list keys", description="List keys, the newest first.")
     show.add_argument("--user", metavar="NAME", help="only this user's")
     show.add_argument("--project", metavar="NAME", help="only this project's")
+    show.add_argument("--state", choices=_STATES, help="only in this state")
+    show.add_argument(
+        "--search",
+        metavar="TEXT",
+        help="a part of the name, the hint, or the owner's or project's name",
+    )
     add_json(show)
     show.set_defaults(run=list_keys)
 
@@ -48,7 +64,7 @@ def add_to(commands: Commands) -> None:
         type=period,
         default=timedelta(0),
         metavar="PERIOD",
-        help="how long the old key goes on to work, like 12h, 30d or 4w (default: not at all)",
+        help="how long the old key goes on to work, like 30m, 12h, 30d or 4w (default: not at all)",
     )
     replace.set_defaults(run=rotate)
     for name, run, help_text in (
@@ -95,7 +111,10 @@ def _add_create(actions: Commands) -> None:
             option, action="append", default=[], metavar=option[2:].upper(), help=help_text
         )
     make.add_argument(
-        "--expires-in", type=period, metavar="PERIOD", help="like 12h, 30d or 4w (default: never)"
+        "--expires-in",
+        type=period,
+        metavar="PERIOD",
+        help="like 30m, 12h, 30d or 4w (default: never)",
     )
     for option, help_text in (
         ("--rotate-every", "it is due to be rotated after so long, like 90d (default: never)"),
@@ -144,7 +163,7 @@ def _add_change(actions: Commands) -> None:
         type=_expiry,
         default=argparse.SUPPRESS,
         metavar="PERIOD",
-        help="from now, like 12h, 30d or 4w, or never",
+        help="from now, like 30m, 12h, 30d or 4w, or never",
     )
     for option, help_text in (
         ("--rotate-every", "it is due to be rotated so long after it was made, like 90d, or never"),
@@ -168,7 +187,7 @@ def period(text: str) -> timedelta:
     """A length of time such as 30d. Raises what argparse turns into a usage error."""
     match = _PERIOD.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a period like 12h, 30d or 4w")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a period like 30m, 12h, 30d or 4w")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -191,15 +210,15 @@ def _expiry(text: str) -> timedelta | None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a key and print its secret, alone on its line for scripts."""
     start_django()
+    from accounts.audit import writing
     from accounts.keys import create_key
-    from vinery.cli.find import project_named
 
     lasts: timedelta | None = arguments.expires_in
     owner = _owner(arguments.user)
-    with refusals():
+    with refusals(), writing():
         new = create_key(
             owner=owner,
-            project=project_named(arguments.project) if arguments.project else None,
+            project=_project_for(owner, arguments.project),
             name=arguments.name,
             expires_at=datetime.now(UTC) + lasts if lasts else None,
             scopes=arguments.scope,
@@ -237,14 +256,15 @@ def change_key(arguments: argparse.Namespace) -> int:
             values[name] = getattr(arguments, option)
     with refusals():
         key = keys.change_key(_find(arguments.key), **values)
-    print(f"{key} is changed." if values else f"{key} stays as it is.")
+    say(f"{key} is changed." if values else f"{key} stays as it is.")
     return 0
 
 
 def list_keys(arguments: argparse.Namespace) -> int:
     """Print keys, the newest first."""
     start_django()
-    from accounts.models import ApiKey
+    from accounts.models import ApiKey, KeyState
+    from accounts.models.keys import in_state, matching
     from vinery.cli.find import project_named, user_named
 
     keys = ApiKey.objects.select_related("owner", "project__organization")
@@ -253,6 +273,10 @@ def list_keys(arguments: argparse.Namespace) -> int:
     if arguments.project:
         keys = keys.filter(project=project_named(arguments.project))
     now = datetime.now(UTC)
+    if arguments.state:
+        keys = keys.filter(in_state(KeyState(arguments.state.replace("-", " ")), now))
+    if arguments.search:
+        keys = keys.filter(matching(arguments.search))
     print_rows([_row(key, now) for key in keys], _HEADS, as_json=arguments.json)
     return 0
 
@@ -292,7 +316,7 @@ def _act(id_or_hint: str, function: str, done: str) -> int:
     if key.revoked_at is not None and done != "revoked":
         raise Failure(f"{key} is revoked, for good. Make a new one.")
     getattr(keys, function)(key)
-    print(f"{key} is {done}.")
+    say(f"{key} is {done}.")
     return 0
 
 
@@ -335,3 +359,18 @@ def _owner(username: str | None) -> User:
     if owner is None:
         raise Failure(f"There is no active user {username or 'who is an administrator'}.")
     return owner
+
+
+def _project_for(owner: User, name: str | None) -> Project:
+    """Where the key belongs. Raises `Failure` where its owner may have none."""
+    from accounts.access import Access, Action
+    from accounts.models import ApiKey
+    from accounts.people import home_project
+    from vinery.cli.find import project_named
+
+    # What they may now: the first project of an administrator makes them a member of it.
+    access = Access.of(owner)
+    project = project_named(name) if name else home_project(owner)
+    if not access.may(Action.MANAGE, ApiKey(owner=owner, project=project)):
+        raise Failure(f"{owner} is not a member of {project}. See: vinery user role --help")
+    return project

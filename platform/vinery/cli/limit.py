@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import Limit
 
-_METRICS = (
+METRICS = (
     *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
 )
+SCOPES = ("platform", "model", "organization", "project", "user", "key")
 _WEEKDAYS = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
 _VALUES = ("amount", "time_zone", "week_start", "is_shadow", "alert_at")
 _QUOTAS = (
@@ -70,7 +79,7 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
         ("model", "NAME"),
     ):
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    put.add_argument("--metric", required=True, choices=_METRICS, help="what is counted")
+    put.add_argument("--metric", required=True, choices=METRICS, help="what is counted")
     put.add_argument(
         "--window",
         choices=("minute", "day", "week", "month", "none"),
@@ -127,7 +136,7 @@ def set_limit(arguments: argparse.Namespace) -> int:
             limit = changes.add(Limit(**kind, **values))
         else:
             limit = changes.change(known, **values)
-    print(f"Limit {limit.pk}: {_told(limit)}.")
+    say(f"Limit {limit.pk}: {_told(limit)}.")
     return 0
 
 
@@ -200,7 +209,7 @@ def remove(arguments: argparse.Namespace) -> int:
         raise Failure(f"There is no limit {arguments.id}. See: vinery limit list")
     told = _told(limit)
     changes.remove(limit)
-    print(f"Removed: {told}.")
+    say(f"Removed: {told}.")
     return 0
 
 

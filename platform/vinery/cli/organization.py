@@ -6,7 +6,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from vinery.cli.places import add_changes
-from vinery.cli.shape import Commands, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    add_json,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import Organization
@@ -41,7 +48,7 @@ def create(arguments: argparse.Namespace) -> int:
 
     with refusals():
         changes.add(Organization(name=arguments.name))
-    print(f"{arguments.name} is made. Make a project in it: vinery project create")
+    say(f"{arguments.name} is made. Make a project in it: vinery project create")
     return 0
 
 

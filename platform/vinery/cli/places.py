@@ -6,7 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from vinery.cli.shape import Commands, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    refusals,
+    say,
+    start_django,
+)
 
 
 def add_changes(
@@ -45,7 +50,7 @@ def _rename(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
 
     with refusals():
         row = changes.change(find(arguments.name), name=arguments.new_name)
-    print(f"It is {row} now.")
+    say(f"It is {row} now.")
     return 0
 
 
@@ -56,7 +61,7 @@ def _remove(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
     row = find(arguments.name)
     with refusals():
         changes.remove(row)
-    print(f"Removed: {row}.")
+    say(f"Removed: {row}.")
     return 0
 
 
@@ -68,7 +73,7 @@ def _switch_to(
         from accounts import changes
 
         row = changes.set_active(find(arguments.name), is_active)
-        print(f"{row} is {'active' if is_active else 'deactivated, and so are its keys'}.")
+        say(f"{row} is {'active' if is_active else 'deactivated, and so are its keys'}.")
         return 0
 
     return run

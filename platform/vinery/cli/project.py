@@ -6,7 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from vinery.cli.places import add_changes
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from vinery.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    print_rows,
+    refusals,
+    say,
+    start_django,
+)
 
 if TYPE_CHECKING:
     from accounts.models import Project
@@ -74,7 +82,7 @@ def create(arguments: argparse.Namespace) -> int:
     with refusals():
         place = organization_named(named) if named else first_project().organization
         project = changes.add(Project(organization=place, name=arguments.name))
-    print(f"{project} is made.")
+    say(f"{project} is made.")
     return 0
 
 
@@ -92,7 +100,7 @@ def change_project(arguments: argparse.Namespace) -> int:
         project = changes.change(_find(arguments.name), **values)
     hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
     kept = f"keeps texts for {hours} hours" if hours else "keeps no texts"
-    print(f"{project} {kept}; blacked out: {rules or 'nothing'}.")
+    say(f"{project} {kept}; blacked out: {rules or 'nothing'}.")
     return 0
 
 

@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from vinery.cli.find import METAVARS, ids_of
-from vinery.cli.shape import Commands, add_json, print_rows, start_django
+from vinery.cli.limit import METRICS, SCOPES
+from vinery.cli.shape import Commands, add_json, add_num, print_rows, start_django
 from vinery.cli.usage import add_file, add_period, output, period_of
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def add_to(commands: Commands) -> None:
         "the request needed, and how long it should have waited.",
     )
     _add_selection(show)
-    show.add_argument(
-        "--num", type=int, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
+    add_num(show)
     add_json(show)
     show.set_defaults(run=list_refusals)
     export = actions.add_parser(
@@ -54,9 +53,8 @@ def list_refusals(arguments: argparse.Namespace) -> int:
     from accounts.console.owners import owners_of
     from accounts.usage.effects import with_effect
 
-    found = list(
-        with_effect(_wanted(arguments)).order_by("-created_at", "-id")[: max(0, arguments.num)]
-    )
+    rows = with_effect(_wanted(arguments)).order_by("-created_at", "-id")
+    found = list(rows[: arguments.num])
     names = owners_of(Access(None, is_superuser=True), [row.scope for row in found])
     print_rows([_row(row, names[row.scope]) for row in found], _HEADS, as_json=arguments.json)
     return 0
@@ -85,9 +83,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--request", metavar="ID", help="only of this request")
     parser.add_argument("--model", metavar="NAME", help="only of requests to this model")
     parser.add_argument(
-        "--scope", metavar="SCOPE", help="only by limits of this scope, such as key:12"
+        "--scope", metavar="SCOPE", type=_scope, help="only by limits of this scope, such as key:12"
     )
-    parser.add_argument("--metric", metavar="METRIC", help="only by limits of this metric")
+    parser.add_argument("--metric", choices=METRICS, help="only by limits of this metric")
     parser.add_argument(
         "--window",
         choices=("minute", "day", "week", "month", "none"),
@@ -98,6 +96,16 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="only by limits that refuse nothing, or only by the others",
     )
+
+
+def _scope(text: str) -> str:
+    """Raises what argparse turns into a usage error."""
+    kind = text.partition(":")[0]
+    if kind not in SCOPES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no scope: it begins with one of {', '.join(SCOPES)}, such as key:12"
+        )
+    return text
 
 
 def _wanted(arguments: argparse.Namespace) -> QuerySet[RefusedRequest]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any, Final
 from vinery.answers import texts_of
 from vinery.cli.capture import capture_of, notices, read_texts
 from vinery.cli.model import option
-from vinery.cli.shape import Commands, Failure, start_django, table
+from vinery.cli.shape import Commands, Failure, json_of, start_django, table
 from vinery.listening import Address
 from vinery.replaying import Answered, CannotReplay, complaint, edited, send
 
@@ -105,7 +104,7 @@ def _tell(request_id: str, was: Mapping[str, str], answered: Answered, *, as_jso
             "kept": {"texts": was, "figures": figures["kept"]},
             "now": {"texts": now, "figures": figures["now"]},
         }
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        print(json_of(told))
         return
     print(_diff(request_id, was, answered.request_id, now))
     print()

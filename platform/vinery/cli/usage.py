@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from vinery.cli.find import METAVARS, ids_of
 from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, start_django, table
+from vinery.cli.shape import Commands, Failure, counted, start_django, table
 
 if TYPE_CHECKING:
     from accounts.usage.filters import Filters
@@ -49,7 +49,13 @@ def add_to(commands: Commands) -> None:
     show.add_argument(
         "--by", choices=_DIMENSIONS, action="append", help="group by this; again: both"
     )
-    show.add_argument("--top", type=int, default=20, help="how many groups (default: %(default)s)")
+    show.add_argument(
+        "--top",
+        type=counted,
+        default=20,
+        metavar="N",
+        help="how many groups (default: %(default)s)",
+    )
     show.add_argument("--sort", choices=_SUMS, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=("minute", "hour", "day"), help="of points")
     show.set_defaults(run=show_usage)
@@ -124,16 +130,17 @@ def add_period(
 ) -> None:
     """Let rows be of some time; None: of all there is, unless said otherwise."""
     told = "the beginning" if usual is None else "1d"
-    parser.add_argument(
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument(
         "--from", dest="since", type=_moment, metavar="TIME", help="such as 2026-03-01T12:00"
     )
     parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="default: now")
-    parser.add_argument(
+    begin.add_argument(
         "--last",
         type=period,
         default=usual,
         metavar="PERIOD",
-        help=f"instead of --from, like 12h or 7d (default: {told})",
+        help=f"instead of --from, like 30m, 12h or 7d (default: {told})",
     )
     parser.add_argument(
         "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"

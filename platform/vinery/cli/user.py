@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from vinery.cli.shape import (
     Commands,
@@ -12,6 +13,7 @@ from vinery.cli.shape import (
     add_json,
     print_rows,
     refusals,
+    say,
     start_django,
 )
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from accounts.models import Organization, Project
 
 _ROLES = ("viewer", "member", "admin", "owner")
+_ADMINISTRATOR: dict[str, Any] = {"is_superuser": True, "is_staff": True}
 _HEADS = ("id", "name", "kind", "active", "roles", "last_login")
 
 
@@ -44,8 +47,9 @@ def add_to(commands: Commands) -> None:
         action.set_defaults(run=run)
     change = actions.add_parser(
         "change",
-        help="change a user's e-mail address or names",
-        description="Change a user's e-mail address or names; what is not named stays.",
+        help="change a user's e-mail address or names, make them an administrator",
+        description="Change a user's e-mail address or names, or whether they are an "
+        "administrator; what is not named stays.",
     )
     change.add_argument("name", metavar="NAME", help="the user's name")
     for option, help_text in (
@@ -54,6 +58,11 @@ def add_to(commands: Commands) -> None:
         ("last-name", "their last name"),
     ):
         change.add_argument(f"--{option}", metavar="TEXT", help=help_text)
+    change.add_argument(
+        "--administrator",
+        action=argparse.BooleanOptionalAction,
+        help="whether they may everything on this platform, in the admin too",
+    )
     change.set_defaults(run=change_user)
     role = actions.add_parser(
         "role",
@@ -70,21 +79,29 @@ def _add_create(actions: Commands) -> None:
     make = actions.add_parser(
         "create",
         help="make a user",
-        description="Make a user. A person gets a random password, which is printed once.",
+        description="Make a user. A person gets a random password, which is printed once. "
+        "Without --organization or --project they have no role anywhere, and no keys, until "
+        "`vinery user role` gives them one.",
     )
     make.add_argument("name", metavar="NAME", help="what they sign in with")
     make.add_argument("--email", default="", help="their e-mail address")
-    make.add_argument(
+    kind = make.add_mutually_exclusive_group()
+    kind.add_argument(
         "--service",
         action="store_true",
         help="a program's account, which owns keys and cannot sign in",
+    )
+    kind.add_argument(
+        "--administrator",
+        action="store_true",
+        help="somebody who may everything on this platform, in the admin too",
     )
     make.add_argument(
         "--no-password",
         action="store_true",
         help="for somebody who signs in elsewhere; nothing is printed",
     )
-    make.add_argument("--role", choices=_ROLES, default="member", help="default: %(default)s")
+    make.add_argument("--role", choices=_ROLES, help="what they may do there (default: member)")
     _add_place(make, required=False)
     make.set_defaults(run=create)
 
@@ -100,21 +117,29 @@ def _add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a user, and print the password that they got. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts import audit, changes
 
     has_password = not (arguments.service or arguments.no_password)
     password = secrets.token_urlsafe(15) if has_password else None
     place = _place(arguments)
-    with refusals():
-        changes.add_user(
+    if arguments.role and place is None:
+        raise Failure("Say where they have this role, with --organization or --project.")
+    with refusals(), audit.writing():
+        user = changes.add_user(
             arguments.name,
             password=password,
             email=arguments.email,
             is_service=arguments.service,
             place=place,
-            role=arguments.role,
+            role=arguments.role or "member",
         )
+        if arguments.administrator:
+            changes.change(user, **_ADMINISTRATOR)
     print(password or f"{arguments.name} is made.")
+    if place is None and not arguments.administrator:
+        # Beside what is printed for scripts.
+        hint = f"{arguments.name} has no role anywhere yet. See: vinery user role --help"
+        print(f"vinery: {hint}", file=sys.stderr)
     return 0
 
 
@@ -150,11 +175,15 @@ def change_user(arguments: argparse.Namespace) -> int:
     from vinery.cli.find import user_named
 
     named = {name: getattr(arguments, name) for name in ("email", "first_name", "last_name")}
-    values = {name: value for name, value in named.items() if value is not None}
+    values: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     user = user_named(arguments.name)
+    if arguments.administrator is not None:
+        values |= dict.fromkeys(_ADMINISTRATOR, arguments.administrator)
+    if arguments.administrator and user.is_service:
+        raise Failure(f"{user} is a service account. Administrators are people.")
     with refusals():
         changes.change(user, **values)
-    print(f"{user} is changed." if values else f"{user} stays as they are.")
+    say(f"{user} is changed." if values else f"{user} stays as they are.")
     return 0
 
 
@@ -178,20 +207,21 @@ def remove(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     with refusals():
         changes.remove(user)
-    print(f"Removed: {user}.")
+    say(f"Removed: {user}.")
     return 0
 
 
 def password(arguments: argparse.Namespace) -> int:
-    """Set and print a new password, which also ends the person's sessions."""
+    """Set and print a new password, which also ends the person's sessions, and opens the door
+    that wrong ones have closed."""
     start_django()
-    from accounts import changes
+    from accounts.signin.recovery import set_password
     from vinery.cli.find import user_named
 
     new = secrets.token_urlsafe(15)
     user = user_named(arguments.name)
     with refusals():
-        changes.set_password(user, new)
+        set_password(user, new)
     print(new)
     return 0
 
@@ -205,7 +235,7 @@ def second_factor_off(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     if not reset_second_factor(user):
         raise Failure(f"{user} has no second factor.")
-    print(f"{user} signs in by password alone, until they set up a new second factor.")
+    say(f"{user} signs in by password alone, until they set up a new second factor.")
     return 0
 
 
@@ -220,7 +250,7 @@ def set_role(arguments: argparse.Namespace) -> int:
     assert place is not None
     with refusals():
         if arguments.role != "none":
-            print(f"{changes.set_role(user, place, arguments.role)}.")
+            say(f"{changes.set_role(user, place, arguments.role)}.")
             return 0
         wanted = changes.membership_of(user, place, "member")
         known = Membership.objects.filter(
@@ -229,7 +259,7 @@ def set_role(arguments: argparse.Namespace) -> int:
         if known is None:
             raise Failure(f"{user} has no role in {place}.")
         changes.remove(known)
-    print(f"{user} has no role in {place} any more.")
+    say(f"{user} has no role in {place} any more.")
     return 0
 
 
@@ -241,7 +271,7 @@ def _set_active(name: str, *, is_active: bool) -> int:
     user = user_named(name)
     with refusals():
         changes.set_active(user, is_active)
-    print(f"{name} is {'active' if is_active else 'deactivated, and so are their keys'}.")
+    say(f"{name} is {'active' if is_active else 'deactivated, and so are their keys'}.")
     return 0
 
 

@@ -182,6 +182,7 @@ SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc.adapter.IssuerAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 MFA_ADAPTER = "accounts.signin.factors.FactorAdapter"
 MFA_FORMS = {
+    "activate_totp": "accounts.signin.factors.ActivateForm",
     "authenticate": "accounts.signin.factors.AuthenticateForm",
     "reauthenticate": "accounts.signin.factors.ReauthenticateForm",
 }
