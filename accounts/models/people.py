@@ -46,6 +46,8 @@ class User(Stamped, auth.AbstractUser):
         """Raises ValidationError for a new name that another has but for its case: wrong
         passwords for one would close the door of both, and people take them for one."""
         super().clean()
+        if not self.username.isprintable():
+            return  # refused by itself, and PostgreSQL could not be asked for it
         other = User.objects.filter(username__iexact=self.username).exclude(pk=self.pk).first()
         if other is not None and other.username != self.username and self._is_named_anew():
             raise ValidationError({"username": f"There is a user {other} already."})
