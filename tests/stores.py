@@ -33,7 +33,7 @@ def environment_of_tests() -> dict[str, str]:
     """What the process of the tests itself needs, whose databases pytest-django makes."""
     if not IS_SCALED:
         return {}
-    return {"DATABASE_URL": _postgres_server(), "REDIS_URL": _new_redis_database()}
+    return {"DATABASE_URL": _postgres_server(), "REDIS_URL": new_redis_database()}
 
 
 def new_postgres_database() -> str:
@@ -51,12 +51,12 @@ def _servers_of(home: Path) -> dict[str, str]:
     # Cached: a second start with the same home finds what the first has left.
     return {
         "DATABASE_URL": new_postgres_database(),
-        "REDIS_URL": _new_redis_database(),
+        "REDIS_URL": new_redis_database(),
         "VINERY_WEB_WORKERS": str(NUM_WEB_PROCESSES),
     }
 
 
-def _new_redis_database() -> str:
+def new_redis_database() -> str:
     """The next one by number, emptied. After the last comes the first again: a server must have
     more than there are platforms at a time."""
     server = urlsplit(os.environ["VINERY_TEST_REDIS_URL"])

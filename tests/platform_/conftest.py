@@ -19,8 +19,7 @@ def postgres_url() -> str:
 
 @pytest.fixture
 def redis_url() -> str:
-    """The URL of a Redis server."""
-    url = os.environ.get("VINERY_TEST_REDIS_URL")
-    if not url:
+    """The URL of an empty database of a Redis server."""
+    if not os.environ.get("VINERY_TEST_REDIS_URL"):
         pytest.skip("VINERY_TEST_REDIS_URL is not set, so there is no Redis to test with")
-    return url
+    return stores.new_redis_database()

@@ -79,8 +79,11 @@ def does_a_job(folder: Path, environment: Mapping[str, str]) -> bool:
 def test_it_does_a_job_by_files(tmp_path: Path) -> None:
     environment = {"VINERY_HOME": str(tmp_path / "home")}
 
-    with worker(tmp_path, environment):
+    with worker(tmp_path, environment) as process:
         assert does_a_job(tmp_path, environment)
+        # Not killed in the middle of the next tick, whose message it has just taken.
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
 
     messages = tmp_path / "home" / "broker" / "messages"
     assert not [file for file in messages.iterdir() if file.suffix == ".taken"]
