@@ -17,10 +17,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from msgspec import structs
-
-from accounts.limits.leases import NOT_READ, Denial, Lease
-from accounts.limits.rules import GRAINS, Claim
+from accounts.limits.leases import Denial, Lease, behind
+from accounts.limits.rules import Claim
 
 MAX_WAIT_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 0.2
@@ -119,9 +117,7 @@ class Turns:
         for rule in claim.rules:
             line = self._lines.get(rule.key)
             if line and line[0].number < number:
-                # What else binds the one in front is nobody else's business.
-                needed = -(-claim.costs()[rule.column] // GRAINS)
-                return structs.replace(line[0].denial, num_needed=needed, reading=NOT_READ)
+                return behind(line[0].denial, claim)
         return None
 
     def _wait_for(self, waiter: _Waiter, denial: Denial) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec import structs
 
 from accounts.limits import buckets, calendar
 from accounts.limits.rules import GRAINS, Claim, Costs, Kind, Rule
@@ -153,6 +154,13 @@ def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
     if rule.kind is Kind.CALENDAR:
         return calendar.boundaries_at(rule, now_ms)[2] - now_ms
     return None
+
+
+def behind(denial: Denial, claim: Claim) -> Denial:
+    """What is told to a claim that stands behind the one of this denial. They share the rule;
+    what else binds the one in front is nobody else's business."""
+    needed = num_used(claim.costs()[denial.rule.column])
+    return structs.replace(denial, num_needed=needed, reading=NOT_READ)
 
 
 def binding_denial(denials: Iterable[Denial]) -> Denial:

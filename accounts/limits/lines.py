@@ -13,11 +13,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import structs
-
-from accounts.limits.leases import NOT_READ, Denial, Floor, Grant, Lease, Level
+from accounts.limits.leases import Denial, Floor, Grant, Lease, Level, behind
 from accounts.limits.limiter import Limiter
-from accounts.limits.rules import GRAINS, NOTHING, Claim, Kind, Rule, Spent
+from accounts.limits.rules import NOTHING, Claim, Kind, Rule, Spent
 
 # Two looks at the limits are at least so far apart.
 _MIN_PAUSE_S = 0.001
@@ -120,10 +118,7 @@ class QueueingLimiter:
         if not any(self._awaited[key] for key in keys):
             return None
         waiters = (waiter for line in self._lines.values() for waiter in line)
-        theirs = next(waiter.denial for waiter in waiters if waiter.denial.rule.key in keys)
-        # They share this rule. What else binds the one in front is nobody else's business.
-        needed = -(-claim.costs()[theirs.rule.column] // GRAINS)
-        return structs.replace(theirs, num_needed=needed, reading=NOT_READ)
+        return behind(next(each.denial for each in waiters if each.denial.rule.key in keys), claim)
 
     def _may_wait_for(self, denial: Denial) -> bool:
         if denial.is_quota or denial.is_too_large or denial.wait_s is None:
