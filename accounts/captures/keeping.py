@@ -6,19 +6,17 @@ from datetime import datetime, timedelta
 
 from django.db.models import DateTimeField, ExpressionWrapper, F
 
+from accounts.batches import delete_in_batches
 from accounts.models import Capture, Project
 
+# Fewer than of others: each may be some hundred kilobytes.
 _ROWS_IN_A_BATCH = 1000
 
 
 def delete_expired(now: datetime) -> int:
     """Delete those whose time is over. Returns how many they were."""
     old = Capture.stored.filter(expires_at__lte=now).order_by("expires_at")
-    num_deleted = 0
-    while ids := list(old.values_list("pk", flat=True)[:_ROWS_IN_A_BATCH]):
-        Capture.stored.filter(pk__in=ids).delete()
-        num_deleted += len(ids)
-    return num_deleted
+    return delete_in_batches(old, _ROWS_IN_A_BATCH)
 
 
 def follow_hours(project: Project) -> None:

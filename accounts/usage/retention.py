@@ -12,10 +12,9 @@ from datetime import UTC, datetime, time, timedelta
 from django.db import models
 from django.db.models import QuerySet
 
+from accounts.batches import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
 from accounts.usage import horizons
-
-_ROWS_IN_A_BATCH = 2000
 
 TABLES: dict[str, type[models.Model]] = {
     "rows": UsageRecord,
@@ -28,12 +27,11 @@ TABLES: dict[str, type[models.Model]] = {
 
 
 def delete_old(
-    keep_days: Mapping[str, int], now: datetime, *, batch_size: int = _ROWS_IN_A_BATCH
+    keep_days: Mapping[str, int], now: datetime, *, batch_size: int = ROWS_IN_A_BATCH
 ) -> dict[str, int]:
     """Delete what is older than `keep_days` whole days in UTC; 0 keeps a table for ever.
 
-    Returns how many rows of each table went. Each batch is a transaction of its own, so
-    nobody waits long for one, and an end in the middle does no harm.
+    Returns how many rows of each table went.
     """
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     return {
@@ -45,12 +43,7 @@ def delete_old(
 
 def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
     horizons.forget_before(table, moment)
-    old = _before(table, moment)
-    num_deleted = 0
-    while ids := list(old.values_list("pk", flat=True)[:batch_size]):
-        table._default_manager.filter(pk__in=ids).delete()
-        num_deleted += len(ids)
-    return num_deleted
+    return delete_in_batches(_before(table, moment), batch_size)
 
 
 def _before(table: type[models.Model], moment: datetime) -> QuerySet[models.Model]:
