@@ -1,0 +1,55 @@
+"""Commands run in the process of the test, and the places that they are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import vinery.cli
+from accounts import changes
+from accounts.models import (
+    Organization,
+    Project,
+    Role,
+    User,
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.out)
+        return rows
+
+
+Vinery = Callable[..., Told]
+
+
+@pytest.fixture
+def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
+    """Runs a command in this process, with the database of the test."""
+
+    def run(*words: str) -> Told:
+        capsys.readouterr()
+        status = vinery.cli.main(list(words))
+        return Told(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def search(db: None) -> Project:
+    """The project `search` of `acme`, in which alice is a member."""
+    acme = changes.add(Organization(name="acme"))
+    project = changes.add(Project(organization=acme, name="search"))
+    changes.set_role(User.objects.create_user("alice"), acme, Role.MEMBER)
+    return project

@@ -1,0 +1,85 @@
+"""Usage and refusals by command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.utils import timezone
+from usage_builders import admission, settlement
+
+from accounts.keys import find_key
+from accounts.models import (
+    Project,
+    RefusedRequest,
+    User,
+)
+from accounts.usage.store import store_settlements
+from tests.accounts.commands.conftest import Vinery
+
+
+def test_usage_and_refusals_are_chosen_by_names_and_by_ids_of_what_is_gone(
+    vinery_: Vinery, search: Project
+) -> None:
+    alice = User.objects.get(username="alice")
+    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip())
+    acme = search.organization
+    owners = {
+        "user_id": alice.pk,
+        "key_id": key.pk,
+        "project_id": search.pk,
+        "organization_id": acme.pk,
+    }
+    now = timezone.now()
+    store_settlements(
+        [
+            settlement("hers", admission=admission("hers", **owners, started_at=now)),
+            settlement("gone", admission=admission("gone", user_id=4711, started_at=now)),
+        ]
+    )
+    limit = {"metric": "tokens", "window": "day", "amount": 1, "level": 1, "needed": 1}
+    for request_id, more in (("hers", owners), ("gone", {"user_id": 4711})):
+        RefusedRequest.objects.create(
+            request_id=request_id, created_at=now, limit_id=1, scope="platform", **limit, **more
+        )
+
+    for words in (
+        ("--user", "alice"),
+        ("--key", key.hint),
+        ("--project", "acme/search"),
+        ("--organization", "acme"),
+    ):
+        (exported,) = vinery_("usage", "export", "--format", "jsonl", *words).out.splitlines()
+        assert json.loads(exported)["request_id"] == "hers"
+        assert [
+            row["request_id"] for row in vinery_("refusals", "list", "--json", *words).rows
+        ] == ["hers"]
+    (exported,) = vinery_("usage", "export", "--format", "jsonl", "--user", "4711").out.splitlines()
+    assert json.loads(exported)["request_id"] == "gone"
+    for command in (("usage", "show"), ("usage", "export"), ("refusals", "list")):
+        told = vinery_(*command, "--user", "nobody")
+        assert (told.status, told.err) == (
+            1,
+            "vinery: There is no user nobody. See: vinery user list\n",
+        )
+
+
+def test_an_outcome_that_there_is_not_is_refused_in_a_line(vinery_: Vinery) -> None:
+    told = vinery_("usage", "show", "--outcome", "fine")
+
+    assert told.status == 1
+    assert "There is no outcome fine. There are: ok, " in told.err
+
+
+def test_percentages_that_are_none_are_refused_in_words_of_the_command(
+    vinery_: Vinery, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        vinery_(
+            *("limit", "set", "--platform", "--metric", "tokens", "--window", "day"),
+            *("--amount", "9", "--alert-at", "half"),
+        )
+
+    assert "'half' is neither percentages like 50,80,100 nor off nor platform" in (
+        capsys.readouterr().err
+    )

@@ -1,0 +1,149 @@
+"""API keys by command, from being made to being revoked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from accounts import changes
+from accounts.keys import create_key, find_key
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    KeyState,
+    Project,
+    Role,
+    User,
+)
+from tests.accounts.commands.conftest import Vinery
+
+
+def test_a_key_is_made_for_what_it_is_meant_for(vinery_: Vinery, search: Project) -> None:
+    told = vinery_(
+        *("key", "create", "--name", "ci", "--user", "alice", "--project", "acme/search"),
+        *("--scope", "inference", "--scope", "manage", "--model", "small", "--model", "large"),
+        *("--endpoint", "completions", "--network", "10.0.0.0/8", "--expires-in", "2h"),
+    )
+
+    key = find_key(told.out.strip())
+    assert (key.owner.username, key.project, key.name) == ("alice", search, "ci")
+    assert key.scopes == ["inference", "manage"]
+    assert key.allowed_models == ["small", "large"]
+    assert (key.allowed_endpoints, key.allowed_networks) == (["completions"], ["10.0.0.0/8"])
+    assert key.expires_at is not None
+    assert timedelta(hours=1) < key.expires_at - timezone.now() <= timedelta(hours=2)
+
+
+def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -> None:
+    secret = vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip()
+    key = find_key(secret)
+
+    assert vinery_("key", "pause", str(key.pk)).out == f"{key} is paused.\n"
+    (row,) = vinery_("key", "list", "--json").rows
+    assert (row["state"], row["project"], row["organization"]) == ("paused", "search", "acme")
+    assert vinery_("key", "resume", key.hint).status == 0
+    new = find_key(vinery_("key", "rotate", str(key.pk), "--grace", "1h").out.strip())
+    assert find_key(secret).replaced_by == new
+    assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
+    assert vinery_("key", "revoke", str(new.pk)).status == 0
+    for action in ("pause", "resume", "rotate"):
+        told = vinery_("key", action, str(new.pk))
+        assert (told.status, told.out) == (1, "")
+        assert "is revoked" in told.err
+    assert "ci" in vinery_("key", "list", "--project", "search", "--user", "alice").out
+    assert "ci" not in vinery_("key", "list", "--user", "alice", "--project", "acme/none").out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--network", "office"), "Networks look like 10.0.0.0/8"),
+        (("--project", "none"), "There is no project none. See: vinery project list"),
+        (("--user", "bob"), "There is no active user bob."),
+        (("--name", "x" * 101), "at most 100 characters"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused_in_a_line(
+    vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
+) -> None:
+    told = vinery_("key", "create", "--name", "x", "--user", "alice", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert not ApiKey.objects.exists()
+
+
+def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
+    vinery_: Vinery, search: Project
+) -> None:
+    for name in ("nightly", "laptop"):
+        vinery_("key", "create", "--name", name, "--user", "alice")
+    vinery_("key", "pause", str(ApiKey.objects.get(name="laptop").pk))
+    other = changes.add(Project(organization=search.organization, name="other"))
+    vinery_("user", "create", "robot", "--service", "--project", "acme/other")
+    key = create_key(owner=User.objects.get(username="robot"), project=other, name="ci").key
+    changes.set_active(other, is_active=False)
+
+    def names(*words: str) -> list[str]:
+        return [row["name"] for row in vinery_("key", "list", "--json", *words).rows]
+
+    assert names("--search", "IGHT") == ["nightly"]
+    assert names("--search", "robot") == names("--search", key.hint) == ["ci"]
+    assert names("--state", "paused") == ["laptop"]
+    assert names("--state", "active", "--search", "search") == ["nightly"]
+    assert names("--state", "project-inactive") == ["ci"]
+    assert all(isinstance(names("--state", each.replace(" ", "-")), list) for each in KeyState)
+    heads, row = vinery_("key", "list", "--search", "nightly").out.splitlines()
+    assert "ORGANIZATION  PROJECT" in heads
+    assert "acme" in row
+
+
+@pytest.mark.parametrize("words", [("--project", "acme/search"), ()])
+@pytest.mark.parametrize("role", [Role.VIEWER, None])
+def test_a_key_is_not_made_for_whoever_may_have_none_there(
+    vinery_: Vinery, search: Project, role: Role | None, words: tuple[str, ...]
+) -> None:
+    bob = User.objects.create_user("bob")
+    if role is not None:
+        changes.set_role(bob, search.organization, role)
+
+    told = vinery_("key", "create", "--name", "x", "--user", "bob", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: bob is not a member of acme / search.")
+    assert not ApiKey.objects.exists()
+    assert bob.memberships.count() == (role is not None)
+
+
+def test_an_administrator_has_keys_where_they_have_no_role(
+    vinery_: Vinery, search: Project
+) -> None:
+    User.objects.create_superuser("root")
+
+    told = vinery_("key", "create", "--name", "x", "--project", "acme/search")
+
+    assert find_key(told.out.strip()).project == search
+
+
+def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
+    words = ("--model", "small", "--network", "10.0.0.0/8", "--expires-in", "2h")
+    key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice", *words).out.strip())
+
+    def changed(*more: str) -> ApiKey:
+        assert vinery_("key", "change", str(key.pk), *more).status == 0
+        return ApiKey.objects.get(pk=key.pk)
+
+    after = changed("--name", "nightly", "--endpoint", "completions", "--any-model")
+    assert (after.name, after.allowed_endpoints, after.allowed_models) == (
+        *("nightly", ["completions"], []),
+    )
+    assert (after.allowed_networks, after.expires_at) == (key.allowed_networks, key.expires_at)
+    assert changed("--expires-in", "never").expires_at is None
+    assert changed("--scope", "usage").scopes == ["usage"]
+    num_entries = AuditEntry.objects.count()
+    assert "stays as it is" in vinery_("key", "change", str(key.pk)).out
+    assert AuditEntry.objects.count() == num_entries
+    assert "10.0.0.0/8" in vinery_("key", "change", str(key.pk), "--network", "office").err

@@ -1,0 +1,155 @@
+"""The audit log by command."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import connection
+
+import vinery.cli
+from accounts import changes
+from accounts.actors import Actor, acting_as
+from accounts.audit import verify
+from accounts.keys import find_key
+from accounts.models import (
+    AuditEntry,
+    Organization,
+    Project,
+    User,
+)
+from tests.accounts.commands.conftest import Vinery
+
+
+def test_all_of_it_is_in_the_log_with_the_name_of_whoever_ran_it(
+    vinery_: Vinery, search: Project
+) -> None:
+    num_before = AuditEntry.objects.count()
+    vinery_("organization", "create", "other")
+    vinery_(
+        "limit", "set", "--platform", "--metric", "requests", "--window", "day", "--amount", "1"
+    )
+
+    newest = AuditEntry.objects.order_by("number")[num_before:]
+    assert [entry.action for entry in newest] == ["organization.create", "limit.create"]
+    assert all(entry.actor.startswith("command line (") for entry in newest)
+    (row,) = vinery_("audit", "list", "--search", "other", "--json").rows
+    assert (row["action"], row["target"]) == ("organization.create", "other")
+    assert vinery_("audit", "list", "--num", "1").out.count("\n") == 2
+
+
+def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> None:
+    alice = User.objects.get()
+    with acting_as(Actor(alice.pk, "key ci of alice")):
+        other = changes.add(Organization(name="other"))
+    with acting_as(Actor(None, "gone")):
+        changes.change(other, name="another")
+
+    def numbers(*words: str) -> list[int]:
+        told = vinery_("audit", "list", "--json", *words)
+        assert told.status == 0, told.err
+        return [row["number"] for row in told.rows]
+
+    newest = AuditEntry.objects.latest("number")
+    made, changed = newest.number - 1, newest.number
+    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
+    assert numbers("--actor", "gone") == [changed]
+    assert numbers("--actor", "gone", "--to", "1999-01-01") == []
+    User.objects.create_user("idle")
+    assert numbers("--actor", "idle") == []
+    assert numbers("--action", "organization.update") == [changed]
+    assert numbers("--target", f"organization:{other.pk}") == [changed, made]
+    assert numbers("--target", "organization", "--actor", "alice") == [made]
+    assert numbers("--organization", "another") == [changed, made]
+    since, until = newest.created_at.isoformat(), made_at(made).isoformat()
+    assert changed in numbers("--from", since)
+    assert made not in numbers("--to", until)
+    assert numbers("--to", "1999-01-01") == []
+    assert made in numbers("--last", "1d")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("--actor", "nobody"), ("--actor", "4711"), ("--action", "key.revok")),
+        *(("--target", "kee"), ("--target", "organization:abc")),
+    ],
+)
+def test_what_the_log_never_heard_of_is_told_from_what_was_not_found(
+    vinery_: Vinery, search: Project, words: tuple[str, ...]
+) -> None:
+    told = vinery_("audit", "list", *words)
+
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: The log has nothing ")
+    assert words[1] in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *(
+            (f"{room} --num {num}", "is not a number from 1")
+            for num in (0, -1, "x")
+            for room in (
+                "audit list",
+                "refusals list",
+                "capture list",
+                "alerts list",
+                "alerts reminders",
+            )
+        ),
+        ("usage show --by key --top -1", "is not a number from 1"),
+        ("refusals list --metric foo", "invalid choice"),
+        ("refusals list --scope foo:1", "is no scope"),
+        *(
+            (f"{room} --from 2026-01-01 --last 5m", "not allowed with argument --from")
+            for room in ("usage show", "audit list", "refusals export")
+        ),
+        ("usage show --last 5y", "is not a period like 30m, 12h"),
+    ],
+)
+def test_what_can_find_nothing_is_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        vinery.cli.main(words.split())
+
+    assert error.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_periods_are_as_short_as_minutes(vinery_: Vinery, search: Project) -> None:
+    (row,) = vinery_("audit", "list", "--last", "1440m", "--num", "1", "--json").rows
+
+    assert row["number"] == AuditEntry.objects.latest("number").number
+    key = find_key(
+        vinery_("key", "create", "--name", "x", "--user", "alice", "--expires-in", "5m").out.strip()
+    )
+    assert key.expires_at is not None
+    assert key.expires_at - key.created_at < timedelta(hours=1)
+
+
+def made_at(number: int) -> datetime:
+    return AuditEntry.objects.get(number=number).created_at
+
+
+def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:
+    told = vinery_("audit", "verify")
+    kept = verify().newest_hash
+    assert told.status == 0
+    assert f"Newest hash: {kept}" in told.out
+    assert vinery_("audit", "verify", "--newest", kept).status == 0
+
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM accounts_auditentry WHERE hash = %s", [kept])
+    assert vinery_("audit", "verify").status == 0
+    told = vinery_("audit", "verify", "--newest", kept)
+    assert told.status == 1
+    assert told.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounts_auditentry SET actor = 'mallory' WHERE number = 2")
+    told = vinery_("audit", "verify")
+    assert told.status == 1
+    assert "(changed). Entry 2" in told.err

@@ -1,0 +1,72 @@
+"""Organisations and projects by command."""
+
+from __future__ import annotations
+
+from accounts.keys import find_key
+from accounts.models import (
+    Organization,
+    Project,
+)
+from tests.accounts.commands.conftest import Vinery
+
+
+def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
+    assert vinery_("organization", "create", "acme").status == 0
+    assert vinery_("project", "create", "search", "--organization", "acme").status == 0
+    assert (
+        "a project of that name"
+        in vinery_(*("project", "create", "search", "--organization", "acme")).err
+    )
+    vinery_("project", "rename", "acme/search", "find")
+    vinery_("project", "deactivate", "find")
+    vinery_("organization", "rename", "acme", "Acme")
+    vinery_("organization", "deactivate", "Acme")
+
+    (project,) = vinery_("project", "list", "--json", "--organization", "Acme").rows
+    (organization,) = vinery_("organization", "list", "--json").rows
+    assert (project["name"], project["active"], project["keys"]) == ("find", False, 0)
+    assert (organization["name"], organization["active"]) == ("Acme", False)
+    vinery_("organization", "activate", "Acme")
+    assert Organization.objects.get().is_active
+    assert "Acme" in vinery_("organization", "list").out
+
+
+def test_places_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
+    key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
+    vinery_("key", "revoke", str(key.pk))
+
+    told = vinery_("project", "remove", "acme/search")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme / search has keys")
+    told = vinery_("organization", "remove", "acme")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("vinery: acme has projects")
+
+    key.delete()
+    assert vinery_("project", "remove", "acme/search").out == "Removed: acme / search.\n"
+    assert vinery_("organization", "remove", "acme").out == "Removed: acme.\n"
+    assert not Organization.objects.exists()
+
+
+def test_a_name_that_another_project_has_is_refused_in_a_line(
+    vinery_: Vinery, search: Project
+) -> None:
+    vinery_("project", "create", "other", "--organization", "acme")
+
+    told = vinery_("project", "rename", "other", "search")
+
+    assert told.status == 1
+    assert "This organisation has a project of that name." in told.err
+
+
+def test_a_project_is_named_with_its_organisation_where_there_are_two(
+    vinery_: Vinery, search: Project
+) -> None:
+    vinery_("organization", "create", "other")
+    vinery_("project", "create", "search", "--organization", "other")
+
+    told = vinery_("project", "deactivate", "search")
+    assert told.err == "vinery: Several projects are named search. Write ORGANISATION/search.\n"
+    assert vinery_("project", "deactivate", "other/search").status == 0
+    search.refresh_from_db()
+    assert search.is_active
