@@ -42,14 +42,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def redis_program() -> str:
+    """The server itself, for tests that start and stop one."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on the path")
+    return program
+
+
+@pytest.fixture(scope="session")
+def redis_url(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The URL of a Redis server: the one that is named, or one of our own."""
     if url := os.environ.get("VINERY_TEST_REDIS_URL"):
         yield url
         return
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("there is no redis-server on the path, and VINERY_TEST_REDIS_URL is not set")
+    program = request.getfixturevalue("redis_program")
     with OwnRedis(program, tmp_path_factory.mktemp("redis")) as own:
         yield own.url
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -443,17 +442,25 @@ async def test_a_store_that_has_lost_a_lease_is_as_good_as_away(store: Store, gu
         assert (await guarded.extend(lease, 9)).num_output_tokens == granted_on
 
 
+async def test_a_share_begins_with_the_outage_however_often_the_store_was_told(
+    store: Store, guard: Guard
+) -> None:
+    guarded = guard(store, WhenAway.SHARE)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+
+    await guarded.restore([Floor(quota, 60, is_again=True)])
+    store.is_away = True
+
+    assert await used(guarded, quota) == [15]
+
+
 # -- A real server -------------------------------------------------------------------------------
 
 
 async def test_a_redis_server_that_is_killed_and_started_again(
-    tmp_path: Path, guard: Guard
+    tmp_path: Path, redis_program: str, guard: Guard
 ) -> None:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("there is no redis-server on the path")
-    server = OwnRedis(program, tmp_path)
-    with server:
+    with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
         guarded = guard(RedisLimiter(client), WhenAway.SHARE, deadline_s=1.0)
         tokens = rule(amount=100)
@@ -475,13 +482,10 @@ async def test_a_redis_server_that_is_killed_and_started_again(
 
 
 async def test_connections_from_before_its_restart_do_not_make_it_away_again(
-    tmp_path: Path, guard: Guard
+    tmp_path: Path, redis_program: str, guard: Guard
 ) -> None:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("there is no redis-server on the path")
     tokens = rule(amount=100)
-    with OwnRedis(program, tmp_path) as server:
+    with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
         guarded = guard(RedisLimiter(client), WhenAway.REFUSE, deadline_s=1.0)
         # As many connections as there are calls at once, all of which lie idle then.
@@ -501,13 +505,10 @@ async def test_connections_from_before_its_restart_do_not_make_it_away_again(
 
 @pytest.mark.parametrize("is_seen_closing", [True, False])
 async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found_out(
-    tmp_path: Path, guard: Guard, is_seen_closing: bool
+    tmp_path: Path, redis_program: str, guard: Guard, is_seen_closing: bool
 ) -> None:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("there is no redis-server on the path")
     tokens = rule(amount=100)
-    with OwnRedis(program, tmp_path) as server:
+    with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
         guarded = guard(RedisLimiter(client), WhenAway.REFUSE)
         await granted(guarded, claim(tokens))
@@ -522,65 +523,3 @@ async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found
 
         assert guarded.num_outages == 1
         await client.aclose()
-
-
-# -- Shares --------------------------------------------------------------------------------------
-
-
-async def test_shares_together_are_no_more_than_the_whole(clock: Clock) -> None:
-    tokens = rule(amount=103)
-    processes = [ShareLimiter(MemoryLimiter(clock=clock), 4) for _ in range(4)]
-    num_granted = 0
-
-    for process in processes:
-        while isinstance(await process.acquire(claim(tokens)), Lease):
-            num_granted += 1
-
-    assert num_granted == 100
-
-
-async def test_everybody_has_at_least_one_unless_there_is_none(clock: Clock) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
-
-    await granted(process, claim(places(2)))
-    await denied(process, claim(places(0)))
-
-
-async def test_the_books_are_shared_too(clock: Clock) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 4)
-    budget = rule(amount=100)
-    (level,) = await process.levels([budget])
-    today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
-
-    await process.restore([Floor(budget, 41, since_ms=today_ms)])
-
-    assert await used(process, budget) == [11]
-
-
-async def test_a_process_that_hears_again_keeps_what_others_leave_of_its_share(
-    clock: Clock,
-) -> None:
-    process = ShareLimiter(MemoryLimiter(clock=clock), 2)
-    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-    await granted(process, claim(quota, num_input_tokens=9))
-
-    for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
-        await process.restore([Floor(quota, used_by_all, is_again=True)])
-        assert await used(process, quota) == [used_here]
-
-
-async def test_a_share_begins_with_the_outage_however_often_the_store_was_told(
-    store: Store, guard: Guard
-) -> None:
-    guarded = guard(store, WhenAway.SHARE)
-    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-
-    await guarded.restore([Floor(quota, 60, is_again=True)])
-    store.is_away = True
-
-    assert await used(guarded, quota) == [15]
-
-
-def test_there_is_nothing_to_share_between_nobody() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        ShareLimiter(MemoryLimiter(), 0)
