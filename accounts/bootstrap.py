@@ -6,9 +6,9 @@ import secrets
 
 from django.db import transaction
 
-from accounts import changes
-from accounts.keys import create_key
+from accounts.keys.lifecycle import create_key
 from accounts.models import ApiKey, User
+from accounts.services import changes
 
 
 @transaction.atomic

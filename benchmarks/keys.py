@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(num_keys: int) -> int:
     from django.db import connection
 
-    from accounts.keytable import KeyTable
+    from accounts.keys.table import KeyTable
 
     tell(f"{connection.vendor}: writing {num_keys:,} keys")
     secret = _write_keys(num_keys)
@@ -63,9 +63,9 @@ def _measure(num_keys: int) -> int:
 
 def _write_keys(num_keys: int) -> str:
     """Returns the secret of one of them."""
-    from accounts.keys import create_key, digest_of, hint_of, key_peppers, new_secret
+    from accounts.keys.lifecycle import create_key, digest_of, hint_of, key_peppers, new_secret
     from accounts.models import ApiKey, User
-    from accounts.people import home_project
+    from accounts.services.people import home_project
 
     owners = [User.objects.create_user(f"user-{number}") for number in range(_NUM_OWNERS)]
     projects = [home_project(owner) for owner in owners]

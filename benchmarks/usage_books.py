@@ -27,8 +27,8 @@ from accounts.models import (
     UsageRecord,
 )
 from accounts.usage import histogram
+from accounts.usage.dimensions import Grain, Slice
 from accounts.usage.entries import Outcome
-from accounts.usage.grains import Grain, Slice
 from accounts.usage.rollups import GRAINS, SUMS, ids_of
 
 Integers = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Admin pages that change rows as every other door does: through `accounts.changes`."""
+"""Admin pages that change rows as every other door does: through `accounts.services.changes`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from accounts import audit, changes
+from accounts.services import audit, changes
 
 RowT = TypeVar("RowT", bound=Model)
 

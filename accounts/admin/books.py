@@ -11,9 +11,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from accounts import audit
 from accounts.admin.scoped import ReadOnly
 from accounts.models import AuditEntry, RefusedRequest
+from accounts.services import audit
 from accounts.usage.effects import Effect, with_effect
 
 

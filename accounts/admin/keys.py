@@ -16,12 +16,19 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from accounts import rotation
-from accounts.access import Access, Action
 from accounts.admin.scoped import ScopedAdmin, ScopedForm, SeenFilter, access_of
-from accounts.keys import change_key, create_key, pause_key, resume_key, revoke_key, rotate_key
+from accounts.keys import rotation
+from accounts.keys.lifecycle import (
+    change_key,
+    create_key,
+    pause_key,
+    resume_key,
+    revoke_key,
+    rotate_key,
+)
 from accounts.models import ApiKey, KeyState, Role, Scope
 from accounts.models.keys import in_state, usual_scopes
+from accounts.services.access import Access, Action
 
 _LISTS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
 _ENDS: Final = ["expires_at", "rotate_every_days", "rotation_grace_days"]

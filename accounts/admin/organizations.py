@@ -7,9 +7,9 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from accounts.access import Action
 from accounts.admin.scoped import ScopedAdmin, SeenFilter, access_of
 from accounts.models import Membership, Organization, Project
+from accounts.services.access import Action
 
 
 @admin.register(Organization)

@@ -10,10 +10,10 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts import audit
 from accounts.admin.audited import AuditedAdmin, CheckedForm
 from accounts.admin.scoped import ReadScoped, access_of
 from accounts.models import Membership, User
+from accounts.services import audit
 from accounts.signin import attempts
 from accounts.signin.recovery import reset_second_factor
 

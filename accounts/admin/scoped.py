@@ -1,4 +1,4 @@
-"""Admin pages that show staff what `accounts.access` shows them anywhere.
+"""Admin pages that show staff what `accounts.services.access` shows them anywhere.
 
 Django's permissions say which pages somebody may use, roles which rows are on them.
 """
@@ -12,9 +12,9 @@ from django.contrib import admin
 from django.db.models import ForeignKey, Model, QuerySet
 from django.http import HttpRequest
 
-from accounts.access import Access, Action
 from accounts.admin.audited import AuditedAdmin, CheckedForm
 from accounts.models import ApiKey
+from accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from accounts.networks import is_within
+from accounts.base.networks import is_within
 
 _PORTS: Final = {"https": 443, "http": 80}
 # Translated to IPv4 by a network's gateway, whatever the address behind is (RFC 6052).

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.alerts import forecast
-from accounts.limits.floors import read_use, window_of
+from accounts.limits.baselines import read_use, window_of
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
 from accounts.models import Limit

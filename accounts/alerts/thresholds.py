@@ -15,7 +15,6 @@ from django.db.models import Q
 
 from accounts.alerts import deliveries
 from accounts.alerts.quotas import Quota, read_quotas
-from accounts.audit import organization_of
 from accounts.limits.rulebook import rule_of
 from accounts.models import (
     Alert,
@@ -28,6 +27,7 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.services.audit import organization_of
 
 _OWNERS: dict[str, type[models.Model]] = {
     LimitScope.ORGANIZATION: Organization,

@@ -31,10 +31,11 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts import audit, sealing
 from accounts.alerts.addresses import Refused, Target, check_url, resolve
+from accounts.base import encryption as sealing
+from accounts.base.encryption import cipher
 from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
-from accounts.sealing import cipher
+from accounts.services import audit
 
 TIMEOUT_S: Final = 10.0
 USUAL_GRACE: Final = timedelta(days=1)

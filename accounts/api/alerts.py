@@ -15,8 +15,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import changes
-from accounts.access import Action
 from accounts.alerts import quotas, webhooks
 from accounts.api.base import Changes, Removes, Rows
 from accounts.api.books import Dated
@@ -45,6 +43,8 @@ from accounts.models import (
     Scope,
     Webhook,
 )
+from accounts.services import changes
+from accounts.services.access import Action
 
 
 class QuotaBody(serializers.ModelSerializer):  # type: ignore[type-arg]

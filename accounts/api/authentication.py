@@ -11,13 +11,13 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from accounts.actors import Actor
-from accounts.errors import KeyRefused, Refusal
-from accounts.grants import Grants
-from accounts.keys import find_key
-from accounts.middleware import ACTOR, address_of
+from accounts.base.actors import Actor
+from accounts.base.errors import KeyRefused, Refusal
+from accounts.base.networks import read_networks
+from accounts.keys.grants import Grants
+from accounts.keys.lifecycle import find_key
 from accounts.models import ApiKey, KeyUse, Scope, User
-from accounts.networks import read_networks
+from accounts.services.middleware import ACTOR, address_of
 
 _BETWEEN_MARKS: Final = timedelta(minutes=1)
 

@@ -14,11 +14,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import changes
-from accounts.access import Access, Action
 from accounts.api.pages import Pages
 from accounts.api.wire import Filters
 from accounts.models import ApiKey
+from accounts.services import changes
+from accounts.services.access import Access, Action
 
 
 class Guarded(APIView):

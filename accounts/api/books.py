@@ -11,7 +11,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import audit
 from accounts.api.base import Rows
 from accounts.api.wire import (
     Filters,
@@ -23,6 +22,7 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.models import AuditEntry, LimitMetric, LimitWindow, RefusedRequest, Scope
+from accounts.services import audit
 from accounts.usage.effects import Effect, with_effect
 
 

@@ -14,8 +14,8 @@ from accounts.api.base import Removes
 from accounts.api.books import Dated
 from accounts.api.errors import Conflict
 from accounts.api.wire import id_filter, text_filter
+from accounts.captures.encrypted import Unreadable
 from accounts.captures.reading import read
-from accounts.captures.sealed import Unreadable
 from accounts.models import Capture
 
 

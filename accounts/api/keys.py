@@ -14,8 +14,6 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import keys
-from accounts.access import Access, Action
 from accounts.api.base import Changes
 from accounts.api.errors import Conflict
 from accounts.api.organizations import Seen, fixed
@@ -28,8 +26,10 @@ from accounts.api.wire import (
     id_filter,
     text_filter,
 )
+from accounts.keys import lifecycle as keys
 from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
 from accounts.models.keys import in_state, matching
+from accounts.services.access import Access, Action
 
 _MAX_GRACE: Final = timedelta(days=90)
 

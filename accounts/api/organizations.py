@@ -12,12 +12,12 @@ from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import changes
-from accounts.access import Action
 from accounts.api.base import Changes, Makes, Removes
 from accounts.api.wire import Filters, Nothing, StrictModel, id_filter, switch_filter, text_filter
-from accounts.captures.redaction import MAX_LITERAL, MAX_RULES, check_redactions
+from accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from accounts.models import Organization, Project
+from accounts.services import changes
+from accounts.services.access import Action
 
 
 class Seen(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]

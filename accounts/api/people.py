@@ -12,8 +12,6 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import changes
-from accounts.access import Action
 from accounts.api.base import Changes, Makes, Removes
 from accounts.api.organizations import Seen, Switches, fixed
 from accounts.api.wire import (
@@ -26,6 +24,8 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.models import Membership, Organization, Project, Role, User
+from accounts.services import changes
+from accounts.services.access import Action
 
 
 class UserBody(StrictModel):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from accounts.captures.redaction import Redactor
+from accounts.base.redaction import Redactor
 
 # Lists and objects of these names are texts in tokens.
 _IN_TOKENS: Final = frozenset(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import DateTimeField, ExpressionWrapper, F
 
-from accounts.batches import delete_in_batches
+from accounts.base.bulk_delete import delete_in_batches
 from accounts.models import Capture, Project
 
 # Fewer than of others: each may be some hundred kilobytes.

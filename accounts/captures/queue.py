@@ -13,8 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from accounts.base.errors import DATABASE_AWAY
 from accounts.captures.store import Taken, store_taken
-from accounts.errors import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 

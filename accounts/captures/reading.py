@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accounts import audit
-from accounts.captures.sealed import Texts, unseal
+from accounts.captures.encrypted import Texts, unseal
 from accounts.models import Capture
+from accounts.services import audit
 
 
 def read(row: Capture) -> Texts:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 from django.db import transaction
 
+from accounts.base.redaction import Redactor
 from accounts.captures.documents import redacted
-from accounts.captures.redaction import Redactor
-from accounts.captures.sealed import Texts, seal
+from accounts.captures.encrypted import Texts, seal
 from accounts.models import Capture, Project
 
 MAX_TEXT_BYTES = 256 * 1024

@@ -17,15 +17,16 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts import keys, rotation
-from accounts.access import Access, Action
-from accounts.changes import check_endpoints
+from accounts.base.networks import read_networks
 from accounts.console.page import Page
-from accounts.keys import NewKey
+from accounts.keys import lifecycle as keys
+from accounts.keys import rotation
+from accounts.keys.lifecycle import NewKey
 from accounts.models import ApiKey, KeyState, Project, Scope, User
 from accounts.models.keys import in_state, matching, usual_scopes
 from accounts.models.names import check_name
-from accounts.networks import read_networks
+from accounts.services.access import Access, Action
+from accounts.services.changes import check_endpoints
 
 _ROWS: Final = 50
 _VIEW: Final = ("search", "state", "before", "after")

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from accounts.access import Access
 from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.owners import owners_of
@@ -21,6 +20,7 @@ from accounts.limits.leases import Level
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
 from accounts.models import Limit
+from accounts.services.access import Access
 
 
 @dataclass(frozen=True, slots=True)

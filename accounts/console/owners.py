@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from django.db.models import Model
 
-from accounts.access import Access
 from accounts.models import ApiKey, LimitScope, Organization, Project, User
+from accounts.services.access import Access
 
 # By the kind of a limit's scope, as its forms list them.
 OWNERS: Final[Mapping[str, Any]] = {

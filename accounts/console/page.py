@@ -12,11 +12,11 @@ from django.contrib.auth.mixins import LoginRequiredMixin
 from django.http import HttpRequest, HttpResponseBase
 from django.views.generic import TemplateView
 
-from accounts.access import Access
 from accounts.console.charts import Span
 from accounts.console.owners import names_of
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
+from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Point, Question
 

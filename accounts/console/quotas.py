@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from accounts.access import Access
 from accounts.alerts.quotas import Quota, read_quotas
 from accounts.console.owners import owners_of
 from accounts.console.words import what
 from accounts.limits.rulebook import rule_of
+from accounts.services.access import Access
 
 _MAX_ROWS: Final = 5
 # Of these, those that run out first; the others are the fullest that last.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from accounts.limits.away import StoreState, WhenAway
+from accounts.limits.failover import StoreState, WhenAway
 from accounts.limits.leases import Level
 from accounts.limits.rules import Kind, Rule, Window
 from accounts.models import LimitMetric, LimitWindow, RefusedRequest

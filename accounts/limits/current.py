@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from asgiref.sync import async_to_sync
 
-from accounts.limits.away import StoreState
+from accounts.limits.failover import StoreState
 from accounts.limits.leases import Level
 from accounts.limits.limiter import LimitsAway
 from accounts.limits.rules import Rule

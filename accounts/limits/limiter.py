@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from accounts.errors import AccountsError
+from accounts.base.errors import AccountsError
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.rules import Claim, Rule, Spent
 

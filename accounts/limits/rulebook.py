@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from django.db.models import Count, Max, Q, Sum
 
-from accounts.keytable import Caller
-from accounts.limits.lineage import heirs_of
+from accounts.keys.table import Caller
 from accounts.limits.memo import ByIdentity
+from accounts.limits.rotation_chain import heirs_of
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
 from accounts.limits.weights import read_weights
 from accounts.models import Limit, LimitScope, ModelWeight

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "grain",
-                    models.CharField(help_text="See `accounts.usage.grains`.", max_length=16),
+                    models.CharField(help_text="See `accounts.usage.dimensions`.", max_length=16),
                 ),
                 (
                     "digest",

@@ -3,7 +3,7 @@
 import django.core.validators
 from django.db import migrations, models
 
-import accounts.captures.redaction
+import accounts.base.redaction
 
 
 class Migration(migrations.Migration):
@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                 blank=True,
                 default=list,
                 help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any words as they are. They are stored and logged as they stand here.",
-                validators=[accounts.captures.redaction.check_redactions],
+                validators=[accounts.base.redaction.check_redactions],
                 verbose_name="black out",
             ),
         ),

@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
+from accounts.base.timestamps import Stamped, StampedQuerySet
 from accounts.models.names import check_name
 from accounts.models.people import Organization, User
-from accounts.stamps import Stamped, StampedQuerySet
 
 
 def check_percents(value: Any) -> None:

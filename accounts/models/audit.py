@@ -1,4 +1,4 @@
-"""What was done by whom. The rows are chained: see `accounts.audit`."""
+"""What was done by whom. The rows are chained: see `accounts.services.audit`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from django.db import models
 
-from accounts.errors import AppendOnly
+from accounts.base.errors import AppendOnly
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):

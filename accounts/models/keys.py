@@ -13,10 +13,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 from django.utils import timezone
 
+from accounts.base.networks import read_networks
+from accounts.base.timestamps import Stamped, StampedQuerySet
 from accounts.models.names import check_name
 from accounts.models.people import Project, User
-from accounts.networks import read_networks
-from accounts.stamps import Stamped, StampedQuerySet
 
 
 class KeyState(StrEnum):
@@ -157,7 +157,7 @@ def matching(text: str) -> models.Q:
 
 
 class ApiKey(Stamped):
-    """A key that a program calls with. The secret itself is nowhere: see `accounts.keys`.
+    """A key that a program calls with. The secret itself is nowhere: see `accounts.keys.lifecycle`.
 
     Empty lists of models, endpoints and networks allow all of them.
     """

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.base.timestamps import Stamped, StampedQuerySet
 from accounts.models.alerts import check_percents
-from accounts.stamps import Stamped, StampedQuerySet
 
 
 class LimitScope(models.TextChoices):

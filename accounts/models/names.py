@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.exceptions import ValidationError
 
-from accounts.characters import is_blank, is_hidden
+from accounts.base.characters import is_blank, is_hidden
 
 
 def check_characters(value: str) -> None:

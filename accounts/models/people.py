@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
-from accounts.captures.redaction import check_redactions
+from accounts.base.redaction import check_redactions
+from accounts.base.timestamps import Stamped, StampedQuerySet
 from accounts.models.names import check_characters, check_name_of_place
-from accounts.stamps import Stamped, StampedQuerySet
 
 
 class UserManager(auth.UserManager["User"]):

@@ -16,7 +16,7 @@ class UsageSlice(models.Model):
     so the newest slice of an id has its latest name.
     """
 
-    grain = models.CharField(max_length=16, help_text="See `accounts.usage.grains`.")
+    grain = models.CharField(max_length=16, help_text="See `accounts.usage.dimensions`.")
     digest = models.CharField(max_length=32, unique=True, help_text="Of all that follows.")
     key_id = models.BigIntegerField(null=True)
     key_name = models.CharField(max_length=100)

@@ -15,9 +15,9 @@ from allauth.mfa.totp.forms import ActivateTOTPForm
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
-from accounts import sealing
+from accounts.base import encryption as sealing
+from accounts.base.encryption import cipher
 from accounts.models import User
-from accounts.sealing import cipher
 from accounts.signin import attempts, journal
 
 _PURPOSE: Final = b"vinery second factors"

@@ -26,10 +26,10 @@ from django.core.cache import cache
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from accounts import audit
-from accounts.actors import Actor
-from accounts.middleware import actor_of, address_of
+from accounts.base.actors import Actor
 from accounts.models import User
+from accounts.services import audit
+from accounts.services.middleware import actor_of, address_of
 from accounts.signin import attempts
 
 UNTOLD_S: Final = 60

@@ -3,8 +3,8 @@ by command or in the admin."""
 
 from __future__ import annotations
 
-from accounts import audit, changes
 from accounts.models import User
+from accounts.services import audit, changes
 from accounts.signin import attempts
 from accounts.signin.factors import forget_factors
 

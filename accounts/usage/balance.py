@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from accounts.models import UsageRecord, UsageSlice
 from accounts.usage import histogram
+from accounts.usage.dimensions import Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.grains import Slice, slice_of
 from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LATENCIES, LEVELS, MINUTE_S, OF_ROWS, SUMS
 
 Integers = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ stretch of time from the coarsest that has its borders (`periods` says how). The
 widened to whole minutes, and where the minutes or hours are deleted already, to what is left;
 the answers say which borders they have.
 
-Every function takes what the reader may see: `accounts.access` knows that.
+Every function takes what the reader may see: `accounts.services.access` knows that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import histogram, horizons, periods
+from accounts.usage import cutoffs as horizons
+from accounts.usage import histogram, periods
+from accounts.usage.dimensions import Grain, coarsest
 from accounts.usage.filters import (
     ANY,
     EVERYTHING,
@@ -44,7 +46,6 @@ from accounts.usage.filters import (
     columns_of,
     restriction,
 )
-from accounts.usage.grains import Grain, coarsest
 from accounts.usage.histogram import Latency, Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
 from accounts.usage.rollups import GRAINS, LEVELS, SUMS

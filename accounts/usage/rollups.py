@@ -25,8 +25,8 @@ from accounts.models import (
     UsageSlice,
 )
 from accounts.usage import histogram
+from accounts.usage.dimensions import Grain, Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.grains import Grain, Slice, slice_of
 from accounts.usage.histogram import Latency, Places
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from msgspec import structs
 from accounts.limits.rules import EQUAL_WEIGHTS, Spent, Weights
 from accounts.limits.weights import read_weights
 from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
-from accounts.usage import horizons, rollups
+from accounts.usage import cutoffs as horizons
+from accounts.usage import rollups
 from accounts.usage.entries import Admission, Settlement
 
 logger = logging.getLogger(__name__)

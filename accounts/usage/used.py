@@ -16,8 +16,8 @@ from typing import Any, Final
 from django.db.models import Count, F, Model, QuerySet, Sum
 
 from accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
-from accounts.usage import horizons
-from accounts.usage.grains import coarsest
+from accounts.usage import cutoffs as horizons
+from accounts.usage.dimensions import coarsest
 from accounts.usage.periods import ceil, floor
 from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LEVELS, MINUTE_S
 

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import histogram, horizons, periods, rollups
+from accounts.usage import cutoffs as horizons
+from accounts.usage import histogram, periods, rollups
 from accounts.usage.balance import num_balanced
-from accounts.usage.grains import Grain
+from accounts.usage.dimensions import Grain
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
 
 _UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}

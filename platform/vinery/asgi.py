@@ -20,11 +20,11 @@ django_application = get_asgi_application()
 # These need the apps that the line above has loaded.
 from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
 from serving.core.errors import Unavailable  # noqa: E402
-from serving.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
-from serving.routing import api_application  # noqa: E402
-from serving.runtime import Runtime, runtime  # noqa: E402
-from vinery.away import ask_whether_away  # noqa: E402
+from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
+from serving.http.routing import api_application  # noqa: E402
+from serving.runtime.runtime import Runtime, runtime  # noqa: E402
 from vinery.health import HealthApplication  # noqa: E402
+from vinery.unavailable import ask_whether_away  # noqa: E402
 
 log = logging.getLogger(__name__)
 

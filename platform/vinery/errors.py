@@ -14,11 +14,11 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
+from accounts.base.errors import DATABASE_AWAY
 from accounts.console.errors import error_page, is_console, old_form_page
-from accounts.errors import DATABASE_AWAY
 from accounts.signin.pages import guarded
 from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
-from serving.views import error_response
+from serving.http.views import error_response
 
 _FOR_PEOPLE = ("/admin/", "/accounts/", "/console/")
 

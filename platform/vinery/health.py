@@ -25,13 +25,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.away import StoreState
+from accounts.limits.failover import StoreState
 from accounts.limits.leases import Level
 from accounts.limits.limiter import LimitsAway
-from serving.edge import Receive, Scope, Send, send_whole
-from serving.limits import Limits
-from serving.runtime import EngineHealth, Runtime
-from serving.traffic import Histogram, Traffic
+from serving.http.edge import Receive, Scope, Send, send_whole
+from serving.runtime.limits import Limits
+from serving.runtime.runtime import EngineHealth, Runtime
+from serving.runtime.traffic import Histogram, Traffic
 
 _JSON: Final = b"application/json"
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"

@@ -1,6 +1,6 @@
 """Logs: one line for each event, on standard error, with the name of the process.
 
-    2026-01-31T12:00:00.000Z INFO web-1 accounts.keys: key revoked
+    2026-01-31T12:00:00.000Z INFO web-1 accounts.keys.lifecycle: key revoked
 
 Nothing in the code base logs prompts, answers or keys; a key that slips in with someone
 else's message is blacked out here, as the last line of defence.

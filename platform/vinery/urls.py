@@ -12,7 +12,7 @@ urlpatterns = [
     path("accounts/", include("accounts.signin.urls")),
     path("console/", include("accounts.console.urls")),
     path("api/", include("accounts.api.urls")),
-    path("", include("serving.urls")),
+    path("", include("serving.http.urls")),
 ]
 
 handler400 = errors.bad_request

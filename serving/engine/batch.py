@@ -20,10 +20,10 @@ import numpy as np
 
 from serving.engine.energy.costs import Work, works_of
 from serving.engine.generation import Generation
+from serving.engine.logits_hook import View
 from serving.engine.pipeline import Pipeline, TokenArray
 from serving.engine.rows import UnknownRows, assign
 from serving.engine.sharing import Reading, SharedBlocks, is_exposed
-from serving.engine.tap import View
 from serving.engine.watch import PromptWasCached, Watch
 from serving.transport.messages import FINISH_LENGTH, FINISH_STOP, Submit, TokenLogprobs
 

@@ -3,7 +3,7 @@
 Two things are added, and the weights are not touched: only the graph's description is
 written anew, beside a link to them.
 
-- A **tap** (`serving.engine.tap`): an operation on the logits, the token ids and the
+- A **tap** (`serving.engine.logits_hook`): an operation on the logits, the token ids and the
   positions of a step. It stands beside the way from the logits to the result, not in it, so
   that a step in which nobody looks costs one empty call.
 - A **salt**: token ids are taken modulo the size of the vocabulary. A prompt whose first id

@@ -20,8 +20,8 @@ import openvino_genai as genai
 from serving.core.request import GrammarKind
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.graph import MODEL_FILE, Twin, write_twin
+from serving.engine.logits_hook import LogitsTap, View
 from serving.engine.salt import can_tell_apart, salted
-from serving.engine.tap import LogitsTap, View
 from serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from serving.engine.logits_hook import View
 from serving.engine.logprobs import RowLogprobs
 from serving.engine.rows import Known, Stretch
 from serving.engine.shaper import Processor, Shaper, penalize
-from serving.engine.tap import View
 from serving.transport.messages import LogitsSpec, LogprobsSpec, Submit, TokenLogprobs
 
 

@@ -33,8 +33,8 @@ from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
-from serving.output.pieces import Parser
-from serving.prompting.kit import Prompt
+from serving.output.parse_events import Parser
+from serving.prompting.assets import Prompt
 from serving.transport.client import EngineClient
 from serving.transport.messages import (
     FINISH_STOP,

@@ -19,8 +19,8 @@ from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, 
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.output.formats import Format, by_name, detect
+from serving.prompting.assets import ModelKit
 from serving.prompting.errors import UnusableFolder
-from serving.prompting.kit import ModelKit
 from serving.transport.address import engine_socket
 from serving.transport.client import EngineClient
 from serving.transport.messages import Hello

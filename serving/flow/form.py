@@ -10,7 +10,7 @@ from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMod
 from serving.flow.attempt import PLAIN
 from serving.flow.directory import Engine
 from serving.output.formats import answer_grammar, tool_grammar
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 
 
 def check_form(request: GenerationRequest) -> None:

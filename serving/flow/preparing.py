@@ -20,7 +20,7 @@ from serving.flow.meter import Meter
 from serving.flow.rendering import PROMPT_FIELDS, least_output, render
 from serving.flow.sampling import resolve_sampling
 from serving.flow.steering import logits_spec, num_top_of_prompt
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 from serving.transport.messages import GrammarSpec, Submit
 
 # What a model without a known context may make when the client sets no limit.

@@ -18,8 +18,8 @@ from serving.core.request import (
 )
 from serving.flow.directory import Engine
 from serving.flow.shortening import shortened
-from serving.prompting.guest import GuestTemplates
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
+from serving.prompting.untrusted import GuestTemplates
 
 ResultT = TypeVar("ResultT")
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from serving.core.request import Conversation, Message, Role
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 
 _INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
 

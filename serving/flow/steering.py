@@ -10,7 +10,7 @@ from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.logprobs import LogprobsWish, Steering, Token, TokenChance, without_spaces
 from serving.core.request import GenerationRequest, RawPrompts
 from serving.flow.directory import Engine
-from serving.prompting.kit import ModelKit, Prompt
+from serving.prompting.assets import ModelKit, Prompt
 from serving.prompting.tokenizer import Tokenizer
 from serving.transport.messages import (
     Hello,

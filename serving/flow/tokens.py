@@ -9,7 +9,7 @@ from serving.core.request import Conversation, Endpoint, GenerationRequest
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from serving.flow.directory import Engine
 from serving.flow.rendering import off_loop, render
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 
 
 async def tokenize(request: TokenizeRequest, engine: Engine) -> Tokenized:

@@ -18,8 +18,8 @@ from typing import Final
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.engine.config import EngineConfig, parse_options
-from serving.models import EngineState, EngineStatus, ServedModel
 from serving.node.engine_process import EngineDied, EngineProcess
 from serving.prompting.errors import UnusableFolder
 from serving.prompting.folder import ModelFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from serving.output.pieces import Piece
+from serving.output.parse_events import Piece
 
 
 class CallState(Enum):

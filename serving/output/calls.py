@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from serving.output.call_reader import CallReader, CallState
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import CallEnded, CallStarted, Piece, Text
+from serving.output.parse_events import CallEnded, CallStarted, Piece, Text
 
 
 class CallsParser:

@@ -26,7 +26,7 @@ from serving.core.logprobs import Token, without_spaces
 from serving.core.request import Repetition
 from serving.output.attribution import Attribution
 from serving.output.detokenize import Decoder
-from serving.output.pieces import (
+from serving.output.parse_events import (
     CallArgs,
     CallEnded,
     CallInput,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from serving.core.custom import INPUT
 from serving.core.request import Tool
 from serving.output.json_text import JsonUnquote, JsonValue, unquote
-from serving.output.pieces import CallArgs, CallEnded, CallInput, CallStarted, Parser, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallInput, CallStarted, Parser, Piece
 
 _SPACE = re.compile(r"\s*")
 _SPACE_AND_COMMAS = re.compile(r"[\s,]*")

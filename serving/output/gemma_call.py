@@ -11,7 +11,7 @@ from typing import Final
 from serving.output.call_reader import CallState
 from serving.output.lexer import Lexer, Tag
 from serving.output.literal_text import GEMMA, LiteralValue
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallStarted, Piece
 
 _CALL: Final = "call:"
 _NAME: Final = re.compile(r"[\w.\-]+")

@@ -12,7 +12,7 @@ from typing import Final
 
 from serving.output.call_reader import CallState
 from serving.output.json_text import JsonValue
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallStarted, Piece
 
 # A head without a brace for longer than this is no head.
 _MAX_HEAD_CHARS: Final = 512

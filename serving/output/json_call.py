@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 from serving.output.call_reader import CallState
 from serving.output.json_text import JsonUnquote, JsonValue, unquote
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallStarted, Piece
 
 _SPACE = re.compile(r"\s*")
 _SPACE_AND_COMMAS = re.compile(r"[\s,]*")

@@ -16,7 +16,7 @@ from typing import Self
 from serving.output.call_reader import CallState
 from serving.output.json_call import JsonCall
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import Piece
+from serving.output.parse_events import Piece
 
 _SEPARATORS = " \t\r\n,;"
 

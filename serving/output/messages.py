@@ -14,7 +14,15 @@ from typing import Protocol
 
 from serving.output.json_text import JsonValue
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Parser, Piece, Reasoning, Text
+from serving.output.parse_events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Parser,
+    Piece,
+    Reasoning,
+    Text,
+)
 
 START = "<|start|>"
 MESSAGE = "<|message|>"

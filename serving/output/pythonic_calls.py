@@ -15,7 +15,7 @@ from typing import Final
 from serving.output.call_reader import CallState
 from serving.output.lexer import Tag
 from serving.output.literal_text import PYTHON, LiteralValue
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallStarted, Piece
 from serving.output.typed import quoted
 
 _SPACE: Final = re.compile(r"\s*")

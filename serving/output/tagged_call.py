@@ -20,7 +20,7 @@ from typing import Final
 
 from serving.output.call_reader import CallState
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import CallArgs, CallEnded, CallStarted, Piece
+from serving.output.parse_events import CallArgs, CallEnded, CallStarted, Piece
 from serving.output.typed import Kind, ParameterTypes, json_of, kind_of, quoted
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import Parser, Piece
+from serving.output.parse_events import Parser, Piece
 
 
 class UnwrappingParser:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from accounts import changes
-from accounts.actors import Actor, acting_as
-from accounts.keys import NewKey, create_key
-from accounts.keytable import KeyTable
+from accounts.base.actors import Actor, acting_as
+from accounts.keys.lifecycle import NewKey, create_key
+from accounts.keys.table import KeyTable
 from accounts.models import AuditEntry, Organization, Project, User
+from accounts.services import changes
 from tests.accounts.key_tables import Clock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}

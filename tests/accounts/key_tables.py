@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.errors import KeyRefused, Refusal
-from accounts.keytable import KeyTable
+from accounts.base.errors import KeyRefused, Refusal
+from accounts.keys.table import KeyTable
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -10,12 +10,9 @@ from django.db import connection
 from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 
-from accounts import changes
-from accounts.access import Access, Action
-from accounts.actors import Actor
-from accounts.audit import record
+from accounts.base.actors import Actor
 from accounts.console.owners import OWNERS
-from accounts.keys import create_key
+from accounts.keys.lifecycle import create_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -28,6 +25,9 @@ from accounts.models import (
     UsageRecord,
     User,
 )
+from accounts.services import changes
+from accounts.services.access import Access, Action
+from accounts.services.audit import record
 from accounts.usage.filters import Visible
 
 pytestmark = pytest.mark.django_db

@@ -17,11 +17,11 @@ from django.urls import reverse
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts import changes
-from accounts.keys import NewKey
-from accounts.keytable import KeyTable
+from accounts.keys.lifecycle import NewKey
+from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, Limit, Project, Role, UsageRecord, User
-from accounts.people import first_project, home_project, join
+from accounts.services import changes
+from accounts.services.people import first_project, home_project, join
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
 

@@ -14,9 +14,8 @@ from django.urls import reverse
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts import audit, changes
 from accounts.captures.store import Taken, store_taken
-from accounts.keys import NewKey, find_key
+from accounts.keys.lifecycle import NewKey, find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -30,7 +29,8 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.people import first_project, join
+from accounts.services import audit, changes
+from accounts.services.people import first_project, join
 from accounts.usage.store import store_settlements
 
 KEYS = "admin:accounts_apikey_changelist"

@@ -14,10 +14,10 @@ from together import four_at_once
 from usage_builders import NOON, admission, settlement
 from webhook_receiver import Receiver, receiving
 
-from accounts import changes, tasks
-from accounts.access import Access
+from accounts import tasks
 from accounts.alerts import deliveries, quotas, thresholds, webhooks
-from accounts.keys import create_key
+from accounts.base.networks import read_networks
+from accounts.keys.lifecycle import create_key
 from accounts.models import (
     Alert,
     Delivery,
@@ -29,7 +29,8 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.networks import read_networks
+from accounts.services import changes
+from accounts.services.access import Access
 from accounts.usage.store import store_settlements
 
 USUAL = (50, 80, 100)

@@ -14,9 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
-from accounts import changes
 from accounts.alerts import webhooks
-from accounts.keys import create_key
+from accounts.base.networks import read_networks
+from accounts.keys.lifecycle import create_key
 from accounts.models import (
     Alert,
     AuditEntry,
@@ -29,7 +29,7 @@ from accounts.models import (
     User,
     Webhook,
 )
-from accounts.networks import read_networks
+from accounts.services import changes
 from vinery.cli import main
 
 Run = Callable[..., tuple[int, str, str]]

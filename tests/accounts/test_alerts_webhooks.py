@@ -16,12 +16,12 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
-from accounts import changes
 from accounts.alerts import addresses, webhooks
 from accounts.alerts.addresses import Refused
 from accounts.alerts.webhooks import NotDelivered
+from accounts.base.networks import read_networks
 from accounts.models import AuditEntry, Webhook
-from accounts.networks import read_networks
+from accounts.services import changes
 
 HERE = ["127.0.0.0/8"]
 

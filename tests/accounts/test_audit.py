@@ -10,11 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from accounts import audit, changes
-from accounts.actors import SYSTEM, Actor, acting_as, current_actor
-from accounts.audit import verify
-from accounts.keys import NewKey, pause_key, resume_key, revoke_key, rotate_key
-from accounts.middleware import ACTOR, actor_middleware
+from accounts.base.actors import SYSTEM, Actor, acting_as, current_actor
+from accounts.keys.lifecycle import NewKey, pause_key, resume_key, revoke_key, rotate_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -26,6 +23,9 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.services import audit, changes
+from accounts.services.audit import verify
+from accounts.services.middleware import ACTOR, actor_middleware
 
 pytestmark = pytest.mark.django_db
 

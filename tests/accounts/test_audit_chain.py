@@ -12,13 +12,13 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounts import audit, changes
-from accounts.audit import BEGINNING, Break, verify
-from accounts.errors import AppendOnly
+from accounts.base.errors import AppendOnly
 from accounts.models import (
     AuditEntry,
     Organization,
 )
+from accounts.services import audit, changes
+from accounts.services.audit import BEGINNING, Break, verify
 
 pytestmark = pytest.mark.django_db
 

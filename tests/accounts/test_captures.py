@@ -11,14 +11,14 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
-from accounts import audit, changes
-from accounts.access import Access, Action
 from accounts.captures import keeping, reading, store
+from accounts.captures.encrypted import Unreadable
 from accounts.captures.queue import CaptureQueue
-from accounts.captures.sealed import Unreadable
 from accounts.captures.store import MAX_TEXT_BYTES, Taken, store_taken
-from accounts.keytable import KeyTable
+from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
+from accounts.services import audit, changes
+from accounts.services.access import Access, Action
 
 BODY = b'{"model": "tiny-chat", "prompt": "My e-mail is anna@mail.example"}'
 ANSWER = b'{"choices": [{"text": "So it is anna@mail.example, Anna"}]}'

@@ -16,21 +16,21 @@ from django.test import Client
 from django.utils import timezone
 from usage_builders import NOON, admission, settlement
 
-from accounts import changes
-from accounts.access import Access
 from accounts.alerts.quotas import Quota
 from accounts.console import words
 from accounts.console.quotas import closest, quota_rows
-from accounts.keys import create_key
-from accounts.limits.away import GuardedLimiter, WhenAway
+from accounts.keys.lifecycle import create_key
 from accounts.limits.current import read_levels_with, read_state_with
+from accounts.limits.failover import GuardedLimiter, WhenAway
 from accounts.limits.leases import Level
 from accounts.limits.limiter import LimitsAway
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Claim, Rule
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
-from accounts.people import first_project, join
+from accounts.services import changes
+from accounts.services.access import Access
+from accounts.services.people import first_project, join
 from accounts.usage.entries import BoundLimit, Outcome, Settlement
 from accounts.usage.filters import Dimension
 from accounts.usage.store import store_settlements

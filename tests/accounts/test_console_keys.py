@@ -15,10 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from accounts import changes
-from accounts.keys import create_key, find_key, pause_key
+from accounts.keys.lifecycle import create_key, find_key, pause_key
 from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
-from accounts.people import first_project, join
+from accounts.services import changes
+from accounts.services.people import first_project, join
 
 pytestmark = pytest.mark.django_db
 

@@ -13,9 +13,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from accounts import changes
-from accounts.keys import create_key
+from accounts.keys.lifecycle import create_key
 from accounts.models import ApiKey, AuditEntry, Limit, Role, User
+from accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

@@ -9,11 +9,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from accounts.errors import NotAllowed
-from accounts.grants import ALL, Grants, read_grants
-from accounts.keys import NewKey, rotate_key
+from accounts.base.errors import NotAllowed
+from accounts.keys.grants import ALL, Grants, read_grants
+from accounts.keys.lifecycle import NewKey, rotate_key
 from accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
-from accounts.people import home_project, join
+from accounts.services.people import home_project, join
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)

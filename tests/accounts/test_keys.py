@@ -13,7 +13,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.keys import (
+from accounts.keys.lifecycle import (
     NewKey,
     digest_of,
     hint_of,

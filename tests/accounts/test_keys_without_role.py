@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts import changes
-from accounts.access import Access, Action
-from accounts.actors import Actor, acting_as
-from accounts.keys import create_key, pause_key, rotate_key
+from accounts.base.actors import Actor, acting_as
+from accounts.keys.lifecycle import create_key, pause_key, rotate_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -22,6 +20,8 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.services import changes
+from accounts.services.access import Access, Action
 from accounts.signin.oidc.issuer import Issuer
 from accounts.signin.oidc.rights import grant
 

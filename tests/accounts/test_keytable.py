@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import KeyRefused, Refusal
-from accounts.grants import Grants
-from accounts.keys import NewKey, change_key, new_secret, pause_key, resume_key, rotate_key
-from accounts.keytable import Caller, KeyTable
+from accounts.base.errors import KeyRefused, Refusal
+from accounts.keys.grants import Grants
+from accounts.keys.lifecycle import (
+    NewKey,
+    change_key,
+    new_secret,
+    pause_key,
+    resume_key,
+    rotate_key,
+)
+from accounts.keys.table import Caller, KeyTable
 from accounts.models import User
 from tests.accounts.key_tables import Clock, bearer, refusal
 

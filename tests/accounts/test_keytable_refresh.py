@@ -10,12 +10,12 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from accounts.errors import Refusal
-from accounts.keyrows import _FINGERPRINT_SQL, KeyRow, all_rows
-from accounts.keys import NewKey, create_key, revoke_key
-from accounts.keytable import OVERLAP_S, KeyTable
+from accounts.base.errors import Refusal
+from accounts.base.timestamps import Stamped
+from accounts.keys.lifecycle import NewKey, create_key, revoke_key
+from accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
+from accounts.keys.table import OVERLAP_S, KeyTable
 from accounts.models import ApiKey, Organization, Project, User
-from accounts.stamps import Stamped
 from tests.accounts.key_tables import LONG_AGO, Clock, bearer, refusal
 
 
@@ -395,7 +395,7 @@ def test_it_answers_from_the_old_keys_while_it_reads_them_all_again(
             answers.append(table.authenticate(bearer(stays.secret)).key_name)
             yield row
 
-    monkeypatch.setattr("accounts.keytable.all_rows", slow_rows)
+    monkeypatch.setattr("accounts.keys.table.all_rows", slow_rows)
     table.refresh()
 
     assert answers == ["stays"]

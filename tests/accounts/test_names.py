@@ -14,10 +14,10 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
-from accounts import changes
 from accounts.alerts import webhooks
-from accounts.keys import NewKey, create_key, rotate_key
+from accounts.keys.lifecycle import NewKey, create_key, rotate_key
 from accounts.models import ApiKey, Organization, Project, Role, User
+from accounts.services import changes
 from vinery.cli import main
 
 HIDDEN = ["\x1b[31mred", "x\ny", "\u202eevil", "\x9b2J", "\u2028", "\u2066", "\x00"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accounts.networks import is_within, read_networks
+from accounts.base.networks import is_within, read_networks
 
 
 @pytest.mark.parametrize(

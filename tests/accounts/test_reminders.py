@@ -18,8 +18,10 @@ from together import four_at_once
 from usage_builders import NOON
 from webhook_receiver import Receiver, receiving
 
-from accounts import changes, keys, tasks
+from accounts import tasks
 from accounts.alerts import deliveries, reminders, webhooks
+from accounts.base.networks import read_networks
+from accounts.keys import lifecycle as keys
 from accounts.models import (
     ApiKey,
     Delivery,
@@ -30,7 +32,7 @@ from accounts.models import (
     Role,
     User,
 )
-from accounts.networks import read_networks
+from accounts.services import changes
 
 DAYS = (1, 7)
 DAY = timedelta(days=1)

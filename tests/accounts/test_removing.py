@@ -13,10 +13,8 @@ from django.test import Client
 from django.urls import reverse
 from usage_builders import admission, settlement
 
-from accounts import changes
 from accounts.alerts import webhooks
-from accounts.audit import verify
-from accounts.keys import NewKey, create_key
+from accounts.keys.lifecycle import NewKey, create_key
 from accounts.limits.rulebook import RuleBook
 from accounts.models import (
     ApiKey,
@@ -30,6 +28,8 @@ from accounts.models import (
     User,
     Webhook,
 )
+from accounts.services import changes
+from accounts.services.audit import verify
 from accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db

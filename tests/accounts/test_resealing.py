@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from signin_helpers import code_of, enter_code, give_factor, person, recovery_codes, sign_in, who
 
-from accounts import changes
 from accounts.alerts import webhooks
 from accounts.models import Webhook
-from accounts.resealing import Resealed, reseal
+from accounts.reencryption import Resealed, reseal
+from accounts.services import changes
 from vinery.cli import main
 
 pytestmark = pytest.mark.django_db

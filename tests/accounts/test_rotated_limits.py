@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from usage_builders import admission, settlement
 
-from accounts import changes
-from accounts.keys import NewKey, rotate_key
-from accounts.keytable import Caller
-from accounts.limits.floors import read_bucket_floors, read_floors
+from accounts.keys.lifecycle import NewKey, rotate_key
+from accounts.keys.table import Caller
+from accounts.limits.baselines import read_bucket_floors, read_floors
 from accounts.limits.leases import Denial
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rulebook import RuleBook
 from accounts.limits.rules import Claim, Rule, Spent
 from accounts.models import ApiKey, AuditEntry, Limit
+from accounts.services import changes
 from accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db

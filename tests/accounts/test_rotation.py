@@ -14,10 +14,10 @@ from django.utils import timezone
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounts import rotation
 from accounts.alerts import deliveries, reminders
-from accounts.keys import NewKey, change_key, rotate_key
-from accounts.keytable import KeyTable
+from accounts.keys import rotation
+from accounts.keys.lifecycle import NewKey, change_key, rotate_key
+from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, Delivery, KeyReminder, KeyState, User
 
 DAY = timedelta(days=1)

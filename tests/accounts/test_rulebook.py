@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounts.keytable import ANONYMOUS, Caller
+from accounts.keys.table import ANONYMOUS, Caller
 from accounts.limits.rulebook import RuleBook
 from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Weekday, Weights, Window
 from accounts.models import Limit, LimitMetric, LimitWindow, ModelWeight, WeekStart

@@ -25,8 +25,8 @@ from signin_helpers import (
     who,
 )
 
-from accounts.audit import verify
 from accounts.models import AuditEntry, User
+from accounts.services.audit import verify
 
 pytestmark = pytest.mark.django_db
 

@@ -16,8 +16,8 @@ from django.urls import reverse
 from oidc_issuer import CLIENT_ID, TestIssuer, new_key, running_issuer
 from signin_helpers import PASSWORD, code_of, give_factor, person, sign_in, who
 
-from accounts import changes
 from accounts.models import AuditEntry, Membership, Organization, Role, User
+from accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import reverse
 from signin_helpers import PASSWORD, WAIT, person, sign_in, who
 
-from accounts.changes import set_password
 from accounts.models import User
+from accounts.services.changes import set_password
 from vinery.cli import main
 
 pytestmark = pytest.mark.django_db

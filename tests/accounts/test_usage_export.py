@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import User
 from accounts.usage import export as export_module
 from accounts.usage.export import COLUMNS, Format, Selection, export

@@ -17,9 +17,9 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from accounts.usage import retention
+from accounts.usage.dimensions import Grain
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.filters import Dimension, Filters, Visible
-from accounts.usage.grains import Grain
 from accounts.usage.histogram import RELATIVE_ERROR
 from accounts.usage.periods import Granularity, TooManyPoints
 from accounts.usage.reports import Question, groups, series, totals

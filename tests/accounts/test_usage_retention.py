@@ -10,7 +10,7 @@ from django.db import models
 from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import horizons
+from accounts.usage import cutoffs as horizons
 from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.histogram import Percentiles
 from accounts.usage.reports import Figures, Question, totals

@@ -12,8 +12,8 @@ from usage_builders import NOON, admission, settlement
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from accounts.usage import histogram, rollups
 from accounts.usage.balance import num_balanced
+from accounts.usage.dimensions import Grain
 from accounts.usage.entries import Outcome, Settlement
-from accounts.usage.grains import Grain
 from accounts.usage.histogram import Latency
 from accounts.usage.store import store_settlements
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
 from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.store import store_settlements

@@ -10,7 +10,7 @@ from serving.core.request import Endpoint, GenerationRequest, RawPrompts
 from serving.flow.attempt import Job, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 from serving.transport.client import Said
 from serving.transport.messages import Accepted, Hello, SamplingParams, Submit, TokenOutput
 from tests.flow.fake_engine import HELLO

@@ -9,7 +9,7 @@ import pytest
 
 from serving.core.errors import ModelNotReady
 from serving.core.request import Conversation, Message, Rendering, Role, TextPart
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 from tests.flow.tiny_chat import KIT, TINY_CHAT, new_engine
 
 

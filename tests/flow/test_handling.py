@@ -14,7 +14,7 @@ from serving.flow.attempt import Job, attempt
 from serving.flow.best import check_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 from serving.transport.messages import Submit
 from tests.flow.test_attempt import SUBMIT, ScriptedEngine
 from tests.flow.tiny_chat import job_of, new_engine

@@ -13,7 +13,7 @@ from serving.flow.attempt import Job, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 from serving.transport.messages import Accepted, Rejected, TokenOutput
 from tests.flow.test_attempt import SUBMIT, ScriptedEngine
 

@@ -32,7 +32,7 @@ from serving.engine.config import EngineOptions
 from serving.flow.attempt import Job
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.meter import Meter
-from serving.prompting.kit import ModelKit, Prompt
+from serving.prompting.assets import ModelKit, Prompt
 from serving.protocols.logprobs import TextLogprobs
 from serving.transport.client import EngineClient
 from serving.transport.messages import TokenLogprobs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
 from serving.flow.shortening import droppable, shortened
-from serving.prompting.kit import Prompt
+from serving.prompting.assets import Prompt
 
 
 def said(role: Role, text: str = "x", **fields: Any) -> Message:

@@ -23,7 +23,7 @@ from serving.flow.directory import Engine, ModelEntry
 from serving.flow.generate import stream
 from serving.flow.meter import Meter
 from serving.flow.preparing import prepare
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 from serving.transport.client import EngineClient
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"

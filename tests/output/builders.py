@@ -12,7 +12,7 @@ from serving.core.result import ChoiceResult, fold
 from serving.output.choice import ChoiceReader
 from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
-from serving.output.pieces import (
+from serving.output.parse_events import (
     CallArgs,
     CallEnded,
     CallInput,

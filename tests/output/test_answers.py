@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from serving.constraints.json_grammar import json_grammar
+from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.formats import answer_grammar, by_name, format_names
-from serving.output.formats.lowering import lowered
-from serving.output.json_grammar import json_grammar
 
 from .builders import WEATHER
 

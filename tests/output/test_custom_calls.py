@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving.core.custom import custom_arguments, custom_tool
 from serving.output.custom_calls import with_custom_calls
-from serving.output.pieces import CallInput, Parser
+from serving.output.parse_events import CallInput, Parser
 
 from . import families, other_families
 from .builders import WEATHER, Folded, a_parser, cut, folded, pieces_of

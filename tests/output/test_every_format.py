@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.formats import by_name, format_names
-from serving.output.pieces import Reasoning, Text
+from serving.output.parse_events import Reasoning, Text
 
 from .builders import a_parser, cut, folded, pieces_of
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.output.formats import by_name
-from serving.output.pieces import CallArgs, CallStarted, Text
+from serving.output.parse_events import CallArgs, CallStarted, Text
 
 from .builders import a_parser, cut, pieces_of
 from .other_families import WRITERS as OTHERS

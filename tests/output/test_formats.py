@@ -5,12 +5,12 @@ import re
 
 import pytest
 
+from serving.constraints.json_grammar import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.formats import answer_grammar, by_name, detect, tool_grammar
 from serving.output.formats.plain import Plain
 from serving.output.formats.think import Think
-from serving.output.json_grammar import json_grammar
 
 from .builders import MODEL, WEATHER, read
 from .templates import TEMPLATES

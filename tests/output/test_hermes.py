@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.pieces import CallArgs, CallStarted, Text
+from serving.output.parse_events import CallArgs, CallStarted, Text
 
 from .builders import a_parser, cut, folded, pieces_of, read
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.core.request import Tool
-from serving.output.pieces import CallArgs
+from serving.output.parse_events import CallArgs
 
 from .builders import Folded, a_parser, folded, pieces_of
 from .families import WRITERS, Call

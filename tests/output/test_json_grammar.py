@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.output.json_grammar import (
+from serving.constraints.json_grammar import (
     SchemaError,
     Unenforceable,
     grammar_of_source,

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
+from serving.constraints.schema.lark import BadLark, lark_rules
+from serving.constraints.schema.pattern import IrregularPattern
+from serving.constraints.schema.regular import plain
+from serving.constraints.schema.terminals import Terminals
+from serving.constraints.texts import text_shape
 from serving.core.request import TextGrammar, TextSyntax
-from serving.output.formats.texts import text_shape
-from serving.output.schema.lark import BadLark, lark_rules
-from serving.output.schema.pattern import IrregularPattern
-from serving.output.schema.regular import plain
-from serving.output.schema.terminals import Terminals
 
 from .lark_texts import a_text, fits
 

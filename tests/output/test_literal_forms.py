@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.output.pieces import Text
+from serving.output.parse_events import Text
 
 from .builders import a_parser
 from .forms import TOOLS, read

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from serving.constraints.literal_grammar import PYTHON_SPELLING, arguments_grammar
+from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.formats import by_name, detect
-from serving.output.formats.literal_grammar import PYTHON_SPELLING, arguments_grammar
-from serving.output.formats.parameters import FREE, Parameter, Parameters, parameters_of
 
 AUTO = ToolChoice()
 REQUIRED = ToolChoice(ToolMode.REQUIRED)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from serving.output.schema import ebnf, regular
-from serving.output.schema.formats import PATTERNS, SHORT
-from serving.output.schema.numerals import Bound, integers, numbers
-from serving.output.schema.pattern import (
+from serving.constraints.schema import ebnf, regular
+from serving.constraints.schema.formats import PATTERNS, SHORT
+from serving.constraints.schema.numerals import Bound, integers, numbers
+from serving.constraints.schema.pattern import (
     BadPattern,
     IrregularPattern,
     found_in,
     fully,
     pattern_grammar,
 )
-from serving.output.schema.regular import TooManyStates, both, but_not, matches
+from serving.constraints.schema.regular import TooManyStates, both, but_not, matches
 
 atoms = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\d", r"\.", "c"])
 

@@ -15,7 +15,7 @@ from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Detokenizer
 from serving.output.formats import Format, answer_grammar, by_name, detect, tool_grammar
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 
 from .builders import MODEL, choice_of
 

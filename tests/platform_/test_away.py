@@ -12,7 +12,7 @@ from django.db import DataError, OperationalError, connection, connections
 from django.test import AsyncClient, Client
 
 from accounts.models import User
-from vinery.away import ask_whether_away
+from vinery.unavailable import ask_whether_away
 
 PAGES = ("/", "/admin/", "/accounts/login/", "/console/")
 

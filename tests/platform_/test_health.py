@@ -15,9 +15,9 @@ from accounts.limits.leases import Floor
 from accounts.limits.limiter import Limiter, LimitsAway
 from accounts.limits.rulebook import Snapshot
 from accounts.limits.rules import Metric, Rule, Window
-from serving.limits import Limits, LimitSettings
-from serving.runtime import Runtime
-from serving.traffic import ModelTraffic, Traffic
+from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.runtime import Runtime
+from serving.runtime.traffic import ModelTraffic, Traffic
 from vinery.health import _Levels, _levels, _of_keys, _Traffic
 
 

@@ -25,7 +25,7 @@ client = Client(headers={"host": "localhost"})
 _SIGN_IN = (
     _START
     + """
-from accounts import changes
+from accounts.services import changes
 from accounts.alerts import webhooks
 from accounts.models import User
 user = User.objects.create_user("alice", password="correct horse battery")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 from serving.prompting.render import ChatRenderer
 from serving.prompting.template import ChatTemplate
 from serving.prompting.traits import TemplateTraits

@@ -3,8 +3,8 @@
 import pytest
 
 from serving.core.request import Effort, Rendering
+from serving.prompting.assets import ModelKit
 from serving.prompting.effort import Thinking, thinking_of
-from serving.prompting.kit import ModelKit
 from serving.prompting.template import ChatTemplate
 
 from .builders import MODEL, a_chat

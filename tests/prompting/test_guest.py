@@ -6,8 +6,8 @@ import pytest
 
 from serving.core.errors import InvalidRequest, Overloaded, UnsupportedParameter
 from serving.core.request import Effort, Rendering, Tool, ToolCall
-from serving.prompting.guest import MAX_GUESTS, GuestTemplates
 from serving.prompting.render import Rendered
+from serving.prompting.untrusted import MAX_GUESTS, GuestTemplates
 
 from . import templates
 from .builders import a_chat, a_message

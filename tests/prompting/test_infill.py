@@ -7,7 +7,7 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Encoding
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 
 from .builders import MODEL, a_coder, a_copy_of_the_model, name_markers
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Encoding, Rendering, Tool, ToolCall
-from serving.prompting.kit import ModelKit
+from serving.prompting.assets import ModelKit
 
 from . import templates
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_message

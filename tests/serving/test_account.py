@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
-from accounts.keytable import ANONYMOUS
+from accounts.keys.table import ANONYMOUS
 from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.account import Account
-from serving.limits import Limits, LimitSettings
-from serving.live import LiveRequests
-from serving.runtime import Runtime
+from serving.requests.live import LiveRequests
+from serving.requests.record import Account
+from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.runtime import Runtime
 
 
 class Process:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from serving import consumers
-from serving.consumers import ClientGone, _read_body
 from serving.core.errors import BodyTooLarge, InvalidRequest
+from serving.http import consumers
+from serving.http.consumers import ClientGone, _read_body
 
 Message = MutableMapping[str, Any]
 

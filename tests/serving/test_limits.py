@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 import pytest
 from django.utils import timezone
 
-from accounts.limits.away import GuardedLimiter, WhenAway
+from accounts.limits.failover import GuardedLimiter, WhenAway
 from accounts.limits.leases import Floor, Lease, Level
 from accounts.limits.limiter import LimitsAway
-from accounts.limits.looks import FIRST_PAUSE_S, LONGEST_PAUSE_S, Looks
 from accounts.limits.memory import MemoryLimiter
+from accounts.limits.reconciliation import FIRST_PAUSE_S, LONGEST_PAUSE_S, Looks
 from accounts.limits.rules import Claim, Rule, Spent
 from accounts.models import Limit
 from accounts.usage.entries import Admission, Outcome, Settlement
 from accounts.usage.store import store_settlements
-from serving.limits import Limits, LimitSettings
+from serving.runtime.limits import Limits, LimitSettings
 from tests.accounts.limits.conftest import Clock
 
 pytestmark = pytest.mark.django_db

@@ -9,8 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import AuditEntry, User
-from serving import registry
-from serving.models import ServedModel
+from serving.catalog import registry
+from serving.catalog.models import ServedModel
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.django_db

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from accounts.keytable import ANONYMOUS
+from accounts.keys.table import ANONYMOUS
 from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import Metric, Rule, Weights, Window
 from serving.core.errors import LimitReached
 from serving.flow.attempt import Job
 from serving.flow.meter import Meter
-from serving.limits import Limits, LimitSettings
-from serving.quota import Quota
+from serving.requests.reservation import Quota
+from serving.runtime.limits import Limits, LimitSettings
 
 NUM_PROMPT_TOKENS = 10
 

@@ -11,8 +11,8 @@ import pytest
 from django.db import DatabaseError
 
 from serving.flow.meter import Meter
-from serving.live import LiveRequest
-from serving.runtime import Runtime, _repeat
+from serving.requests.live import LiveRequest
+from serving.runtime.runtime import Runtime, _repeat
 
 
 class Keys:

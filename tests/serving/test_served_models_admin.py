@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import User
-from serving.models import EngineState, EngineStatus, ServedModel
+from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from tests.conftest import REPOSITORY
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")

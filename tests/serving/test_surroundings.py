@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving.surroundings import DatabaseWatch, Disk, DiskWatch
+from serving.runtime.host_health import DatabaseWatch, Disk, DiskWatch
 
 MIB = 1024 * 1024
 TERABYTES = 10**18

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
-from serving.traffic import UNKNOWN, Histogram, Traffic
+from serving.runtime.traffic import UNKNOWN, Histogram, Traffic
 
 SERVED = {"small", "large"}
 

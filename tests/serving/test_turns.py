@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-import serving.turns
+import accounts.limits.quota_queue
 from accounts.limits.leases import Denial, Lease
 from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import NOTHING, Metric, Rule, Spent
 from serving.core.errors import LimitReached
-from serving.limits import Limits
-from serving.quota import Quota
+from serving.requests.reservation import Quota
+from serving.runtime.limits import Limits
 from tests.accounts.limits.builders import claim
 from tests.serving.test_quota import NUM_PROMPT_TOKENS, job, limits_of, num_used, quota_of, rule
 
@@ -25,7 +25,7 @@ FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's time is over because the machine is busy."""
-    monkeypatch.setattr(serving.turns, "MAX_WAIT_S", 600.0)
+    monkeypatch.setattr(accounts.limits.quota_queue, "MAX_WAIT_S", 600.0)
 
 
 async def used(limits: Limits, quota: Quota, num_tokens: int) -> None:
@@ -87,7 +87,7 @@ async def test_the_last_tokens_are_for_whoever_waited_and_their_end_is_known() -
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.turns, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(accounts.limits.quota_queue, "MAX_WAIT_S", 0.05)
     limits = limits_of(rule(FIRST))
     await quota_of(limits, "1").reserve(job(1000))
     with pytest.raises(LimitReached):

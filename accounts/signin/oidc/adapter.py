@@ -14,8 +14,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts import audit
 from accounts.models import User
+from accounts.services import audit
 from accounts.signin import journal
 from accounts.signin.factors import forget_factors
 from accounts.signin.oidc.issuer import Issuer

@@ -10,9 +10,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from accounts import changes
 from accounts.models import Membership, Organization, Role, User
-from accounts.people import first_project, join
+from accounts.services import changes
+from accounts.services.people import first_project, join
 from accounts.signin.oidc.issuer import Issuer
 
 _BY_POWER = list(Role)

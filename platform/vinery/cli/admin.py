@@ -48,7 +48,7 @@ def reset_password(arguments: argparse.Namespace) -> int:
 def reseal(_: argparse.Namespace) -> int:
     """Say how many were. Raises `Failure` where some cannot be opened."""
     start_django()
-    from accounts import resealing
+    from accounts import reencryption as resealing
 
     resealed = resealing.reseal()
     print(f"{resealed.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")

@@ -230,8 +230,8 @@ def list_webhooks(arguments: argparse.Namespace) -> int:
 def add_webhook(arguments: argparse.Namespace) -> int:
     """Make a webhook and print its secret. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.alerts import webhooks
+    from accounts.services import changes
     from vinery.cli.find import organization_named
 
     place = organization_named(arguments.organization) if arguments.organization else None
@@ -246,7 +246,7 @@ def add_webhook(arguments: argparse.Namespace) -> int:
 def change_webhook(arguments: argparse.Namespace) -> int:
     """Give a webhook other values. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     named = {"name": arguments.name, "url": arguments.url, "is_active": arguments.active}
     with refusals():
@@ -273,7 +273,7 @@ def rotate_webhook(arguments: argparse.Namespace) -> int:
 def remove_webhook(arguments: argparse.Namespace) -> int:
     """Remove a webhook. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     webhook = _webhook(arguments.id)
     changes.remove(webhook)

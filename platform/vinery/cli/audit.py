@@ -95,8 +95,8 @@ def _target(text: str) -> dict[str, str]:
 
 
 def _wanted(arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
-    from accounts.audit import search
     from accounts.models import AuditEntry
+    from accounts.services.audit import search
 
     since, until = period_of(arguments)
     entries = AuditEntry.objects.filter(
@@ -147,7 +147,7 @@ def _done_by(word: str) -> Q:
 def verify(arguments: argparse.Namespace) -> int:
     """Follow the chain. Raises `Failure` with the first break."""
     start_django()
-    from accounts.audit import verify as follow
+    from accounts.services.audit import verify as follow
 
     verdict = follow(arguments.newest)
     if verdict.broken is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vinery.cli.shape import Commands, Failure, add_json, add_num, json_of, print_rows, start_django
 
 if TYPE_CHECKING:
-    from accounts.captures.sealed import Texts
+    from accounts.captures.encrypted import Texts
     from accounts.models import Capture
 
 _HEADS = ("created", "request_id", "project", "endpoint", "body", "answer", "redacted", "expires")
@@ -88,7 +88,7 @@ def show_texts(arguments: argparse.Namespace) -> int:
 def delete_capture(arguments: argparse.Namespace) -> int:
     """Delete one. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     changes.remove(capture_of(arguments.request))
     print(f"{arguments.request} is deleted.")
@@ -110,8 +110,8 @@ def capture_of(request_id: str) -> Capture:
 
 def read_texts(row: Capture) -> Texts:
     """With an entry in the log. Raises `Failure`."""
+    from accounts.captures.encrypted import Unreadable
     from accounts.captures.reading import read
-    from accounts.captures.sealed import Unreadable
 
     try:
         return read(row)

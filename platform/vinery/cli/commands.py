@@ -12,8 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from accounts.actors import Actor, acting_as
-from accounts.characters import escaped
+from accounts.base.actors import Actor, acting_as
+from accounts.base.characters import escaped
 from vinery import __version__
 from vinery.cli import (
     admin,

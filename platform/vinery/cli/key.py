@@ -210,8 +210,8 @@ def _expiry(text: str) -> timedelta | None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a key and print its secret, alone on its line for scripts."""
     start_django()
-    from accounts.audit import writing
-    from accounts.keys import create_key
+    from accounts.keys.lifecycle import create_key
+    from accounts.services.audit import writing
 
     lasts: timedelta | None = arguments.expires_in
     owner = _owner(arguments.user)
@@ -235,7 +235,7 @@ def create(arguments: argparse.Namespace) -> int:
 def change_key(arguments: argparse.Namespace) -> int:
     """Give the key that is named other values. Raises `Failure`."""
     start_django()
-    from accounts import keys
+    from accounts.keys import lifecycle as keys
 
     named = {
         "name": arguments.name,
@@ -284,7 +284,7 @@ def list_keys(arguments: argparse.Namespace) -> int:
 def rotate(arguments: argparse.Namespace) -> int:
     """Replace the key that is named, and print the new secret. Raises `Failure`."""
     start_django()
-    from accounts.keys import rotate_key
+    from accounts.keys.lifecycle import rotate_key
 
     key = _find(arguments.key)
     with refusals():
@@ -310,7 +310,7 @@ def revoke(arguments: argparse.Namespace) -> int:
 
 def _act(id_or_hint: str, function: str, done: str) -> int:
     start_django()
-    from accounts import keys
+    from accounts.keys import lifecycle as keys
 
     key = _find(id_or_hint)
     if key.revoked_at is not None and done != "revoked":
@@ -363,9 +363,9 @@ def _owner(username: str | None) -> User:
 
 def _project_for(owner: User, name: str | None) -> Project:
     """Where the key belongs. Raises `Failure` where its owner may have none."""
-    from accounts.access import Access, Action
     from accounts.models import ApiKey
-    from accounts.people import home_project
+    from accounts.services.access import Access, Action
+    from accounts.services.people import home_project
     from vinery.cli.find import project_named
 
     # What they may now: the first project of an administrator makes them a member of it.

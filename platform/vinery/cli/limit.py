@@ -124,8 +124,8 @@ def _add_details(put: argparse.ArgumentParser) -> None:
 def set_limit(arguments: argparse.Namespace) -> int:
     """Make or change a limit. Raises `Failure`."""
     start_django()
-    from accounts import audit, changes
     from accounts.models import Limit
+    from accounts.services import audit, changes
 
     kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
     named = vars(arguments)
@@ -201,8 +201,8 @@ def list_quotas(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Remove a limit. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.models import Limit
+    from accounts.services import changes
 
     limit = Limit.objects.filter(pk=arguments.id).first()
     if limit is None:

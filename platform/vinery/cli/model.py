@@ -88,7 +88,7 @@ def option(text: str) -> tuple[str, Any]:
 def add(arguments: argparse.Namespace) -> int:
     """Register a model. Raises `Failure` when the folder, the name or an option is bad."""
     start_django()
-    from serving import registry
+    from serving.catalog import registry
 
     with _refusals():
         registry.add_model(
@@ -115,7 +115,7 @@ def unload(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Take a model out of service."""
     start_django()
-    from serving import registry
+    from serving.catalog import registry
 
     with _refusals():
         registry.remove_model(arguments.name)
@@ -126,7 +126,7 @@ def remove(arguments: argparse.Namespace) -> int:
 def list_models(_: argparse.Namespace) -> int:
     """Print a table of all models."""
     start_django()
-    from serving import registry
+    from serving.catalog import registry
 
     rows = [
         (model.name, model.state, model.device, str(model.folder), model.last_error)
@@ -138,7 +138,7 @@ def list_models(_: argparse.Namespace) -> int:
 
 def _set_loaded(name: str, *, is_loaded: bool) -> int:
     start_django()
-    from serving import registry
+    from serving.catalog import registry
 
     with _refusals():
         registry.set_loaded(name, is_loaded)
@@ -151,7 +151,7 @@ def _refusals() -> Iterator[None]:
     """Turn what the registry refuses into a line."""
     from django.core.exceptions import ValidationError
 
-    from serving.registry import UnknownModel
+    from serving.catalog.registry import UnknownModel
 
     try:
         yield

@@ -43,8 +43,8 @@ def add_to(commands: Commands) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Make an organisation. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.models import Organization
+    from accounts.services import changes
 
     with refusals():
         changes.add(Organization(name=arguments.name))

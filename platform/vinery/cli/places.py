@@ -46,7 +46,7 @@ def add_changes(
 
 def _rename(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     with refusals():
         row = changes.change(find(arguments.name), name=arguments.new_name)
@@ -56,7 +56,7 @@ def _rename(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
 
 def _remove(arguments: argparse.Namespace, find: Callable[[str], Any]) -> int:
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     row = find(arguments.name)
     with refusals():
@@ -70,7 +70,7 @@ def _switch_to(
 ) -> Callable[[argparse.Namespace], int]:
     def run(arguments: argparse.Namespace) -> int:
         start_django()
-        from accounts import changes
+        from accounts.services import changes
 
         row = changes.set_active(find(arguments.name), is_active)
         say(f"{row} is {'active' if is_active else 'deactivated, and so are its keys'}.")

@@ -96,7 +96,7 @@ def _make_first_credentials() -> None:
 
 
 def _register_reference_model() -> None:
-    from serving.registry import ensure_reference_model
+    from serving.catalog.registry import ensure_reference_model
 
     ensure_reference_model()
 

@@ -73,9 +73,9 @@ def _add_change(actions: Commands) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a project. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.models import Project
-    from accounts.people import first_project
+    from accounts.services import changes
+    from accounts.services.people import first_project
     from vinery.cli.find import organization_named
 
     named = arguments.organization
@@ -89,7 +89,7 @@ def create(arguments: argparse.Namespace) -> int:
 def change_project(arguments: argparse.Namespace) -> int:
     """Change what is named. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
 
     redactions = [] if arguments.no_redact else arguments.redact
     asked = {"capture_hours": arguments.capture_hours, "capture_redactions": redactions}

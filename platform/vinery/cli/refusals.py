@@ -49,8 +49,8 @@ def add_to(commands: Commands) -> None:
 def list_refusals(arguments: argparse.Namespace) -> int:
     """Print the newest refusals."""
     start_django()
-    from accounts.access import Access
     from accounts.console.owners import owners_of
+    from accounts.services.access import Access
     from accounts.usage.effects import with_effect
 
     rows = with_effect(_wanted(arguments)).order_by("-created_at", "-id")

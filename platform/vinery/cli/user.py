@@ -117,7 +117,7 @@ def _add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Make a user, and print the password that they got. Raises `Failure`."""
     start_django()
-    from accounts import audit, changes
+    from accounts.services import audit, changes
 
     has_password = not (arguments.service or arguments.no_password)
     password = secrets.token_urlsafe(15) if has_password else None
@@ -171,7 +171,7 @@ def list_users(arguments: argparse.Namespace) -> int:
 def change_user(arguments: argparse.Namespace) -> int:
     """Give a user other values. Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
     from vinery.cli.find import user_named
 
     named = {name: getattr(arguments, name) for name in ("email", "first_name", "last_name")}
@@ -201,7 +201,7 @@ def remove(arguments: argparse.Namespace) -> int:
     """Their keys, roles and limits go with them, and what they have used stays in the books.
     Raises `Failure`."""
     start_django()
-    from accounts import changes
+    from accounts.services import changes
     from vinery.cli.find import user_named
 
     user = user_named(arguments.name)
@@ -242,8 +242,8 @@ def second_factor_off(arguments: argparse.Namespace) -> int:
 def set_role(arguments: argparse.Namespace) -> int:
     """Give or take a role. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.models import Membership
+    from accounts.services import changes
     from vinery.cli.find import user_named
 
     user, place = user_named(arguments.name), _place(arguments)
@@ -265,7 +265,7 @@ def set_role(arguments: argparse.Namespace) -> int:
 
 def _set_active(name: str, *, is_active: bool) -> int:
     start_django()
-    from accounts import changes
+    from accounts.services import changes
     from vinery.cli.find import user_named
 
     user = user_named(name)

@@ -35,8 +35,8 @@ def add_to(commands: Commands) -> None:
 def set_weight(arguments: argparse.Namespace) -> int:
     """Make or change a row. Raises `Failure`."""
     start_django()
-    from accounts import audit, changes
     from accounts.models import ModelWeight
+    from accounts.services import audit, changes
 
     named = {kind: getattr(arguments, kind) for kind in _KINDS}
     values = {kind: value for kind, value in named.items() if value is not None}
@@ -63,8 +63,8 @@ def list_weights(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Remove a row. Raises `Failure`."""
     start_django()
-    from accounts import changes
     from accounts.models import ModelWeight
+    from accounts.services import changes
 
     weight = ModelWeight.objects.filter(model=arguments.model).first()
     if weight is None:

@@ -113,17 +113,17 @@ INSTALLED_APPS = [
     "allauth.socialaccount",
     "allauth.usersessions",
     "accounts",
-    "serving",
+    "serving.catalog",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "vinery.static.StaticFilesMiddleware",
-    "vinery.away.database_middleware",
+    "vinery.unavailable.database_middleware",
     "accounts.signin.sessions.SignedSessionMiddleware",
     "vinery.hosts.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "accounts.middleware.actor_middleware",
+    "accounts.services.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "accounts.signin.required.second_factor_required",
     "accounts.signin.pages.sign_in_pages",
@@ -300,7 +300,7 @@ SPECTACULAR_SETTINGS = {
         "WeekStart": "accounts.models.WeekStart",
         "DeliveryState": "accounts.models.DeliveryState",
         "KeyState": "accounts.models.keys.STATES",
-        "Break": "accounts.audit.Break",
+        "Break": "accounts.services.audit.Break",
     },
 }
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from serving.output.formats.answers import answer_grammar
+from serving.constraints.answers import answer_grammar
+from serving.constraints.grammars import tool_grammar
 from serving.output.formats.base import Format
 from serving.output.formats.deepseek import DeepSeekV3, DeepSeekV31
 from serving.output.formats.devstral import Devstral
 from serving.output.formats.gemma4 import Gemma4
 from serving.output.formats.glm4 import Glm4
 from serving.output.formats.gptoss import GptOss
-from serving.output.formats.grammars import tool_grammar
 from serving.output.formats.granite import Granite
 from serving.output.formats.hermes import Hermes
 from serving.output.formats.lfm2 import Lfm2

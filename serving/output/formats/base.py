@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from serving.core.request import Tool, ToolChoice
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 
 # A format of XGrammar's structural tags, as JSON. Shapes nest.
 Shape = Mapping[str, Any]

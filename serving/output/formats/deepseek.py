@@ -18,15 +18,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from serving.constraints.shapes import arguments_shape, wrapped_calls_shape
 from serving.core.request import Tool, ToolChoice
 from serving.output.call_reader import CallState
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import arguments_shape, wrapped_calls_shape
 from serving.output.headed_call import HeadedCall
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import Parser, Piece
+from serving.output.parse_events import Parser, Piece
 
 _CALLS_BEGIN, _CALLS_END = Tag("<｜tool▁calls▁begin｜>"), Tag("<｜tool▁calls▁end｜>")
 _CALL_BEGIN, _CALL_END = Tag("<｜tool▁call▁begin｜>"), Tag("<｜tool▁call▁end｜>")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serving.constraints.shapes import arguments_shape, calls_shape
 from serving.core.request import Tool, ToolChoice
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.mistral import ARGS, OPEN, SPECIAL_TEXTS, mistral_parser
-from serving.output.formats.shapes import arguments_shape, calls_shape
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 
 
 class Devstral(Format):

@@ -13,16 +13,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from serving.constraints.literal_grammar import Spelling, arguments_grammar
+from serving.constraints.shapes import arguments_shape, calls_shape
 from serving.core.request import Tool, ToolChoice
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape, ThoughtMarks
-from serving.output.formats.literal_grammar import Spelling, arguments_grammar
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import arguments_shape, calls_shape
 from serving.output.formats.think import ThinkParser, ThoughtForm
 from serving.output.gemma_call import GemmaCall
 from serving.output.lexer import Tag
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 
 _OPEN: Final = Tag("<|tool_call>")
 _CLOSE: Final = Tag("<tool_call|>")

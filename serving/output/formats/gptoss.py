@@ -15,10 +15,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from serving.constraints.shapes import arguments_shape, calls_shape
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.formats.base import Shape
 from serving.output.formats.messages import MessagesFormat
-from serving.output.formats.shapes import arguments_shape, calls_shape
 from serving.output.lexer import Tag
 from serving.output.messages import (
     MESSAGE,
@@ -28,7 +28,7 @@ from serving.output.messages import (
     MessagesParser,
     TextBody,
 )
-from serving.output.pieces import Parser, Reasoning, Text
+from serving.output.parse_events import Parser, Reasoning, Text
 
 _CHANNEL: Final = "<|channel|>"
 _CONSTRAIN: Final = "<|constrain|>"

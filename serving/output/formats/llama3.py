@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serving.constraints.shapes import calls_shape, json_call_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import calls_shape, json_call_tag
 from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 
 _BARE = "{"
 _OPEN = Tag("<|python_tag|>", _BARE)

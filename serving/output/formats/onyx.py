@@ -17,11 +17,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from serving.constraints.shapes import calls_shape
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Shape
 from serving.output.formats.messages import MessagesFormat
-from serving.output.formats.shapes import calls_shape
 from serving.output.formats.tagged import call_tag
 from serving.output.lexer import Tag
 from serving.output.messages import (
@@ -32,7 +32,7 @@ from serving.output.messages import (
     ParserBody,
     TextBody,
 )
-from serving.output.pieces import Parser, Reasoning, Text
+from serving.output.parse_events import Parser, Reasoning, Text
 from serving.output.tagged_call import TaggedCall, TagSyntax
 from serving.output.typed import ParameterTypes
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serving.constraints.shapes import json_array_shape
 from serving.core.request import Tool, ToolChoice
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import json_array_shape
 from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 
 _WORD = "functools"
 _TOKEN = "<|tool_call|>"

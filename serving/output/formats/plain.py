@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from serving.core.request import Tool, ToolChoice
 from serving.output.formats.base import Format, Shape
-from serving.output.pieces import Parser, Piece, Text
+from serving.output.parse_events import Parser, Piece, Text
 
 
 class PlainParser:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serving.constraints.literal_grammar import PYTHON_SPELLING, arguments_grammar
+from serving.constraints.shapes import arguments_shape, wrapped_calls_shape
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
-from serving.output.formats.literal_grammar import PYTHON_SPELLING, arguments_grammar
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import arguments_shape, wrapped_calls_shape
 from serving.output.lexer import Tag
-from serving.output.pieces import Parser
+from serving.output.parse_events import Parser
 from serving.output.pythonic_calls import PythonicCalls
 
 _SEPARATOR = ", "

@@ -10,12 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serving.core.custom import INPUT
-from serving.core.errors import UnsupportedParameter
-from serving.core.request import TextGrammar, Tool, ToolChoice
-from serving.output.calls import CallsParser
-from serving.output.formats.base import Format, Shape
-from serving.output.formats.parameters import (
+from serving.constraints.parameters import (
     DEFINITIONS,
     FREE,
     Parameter,
@@ -23,11 +18,16 @@ from serving.output.formats.parameters import (
     is_held,
     parameters_of,
 )
+from serving.constraints.schema.regular import plain
+from serving.constraints.shapes import calls_shape, json_shape
+from serving.constraints.texts import text_shape
+from serving.core.custom import INPUT
+from serving.core.errors import UnsupportedParameter
+from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.output.calls import CallsParser
+from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
-from serving.output.formats.shapes import calls_shape, json_shape
-from serving.output.formats.texts import text_shape
-from serving.output.pieces import Parser
-from serving.output.schema.regular import plain
+from serving.output.parse_events import Parser
 from serving.output.tagged_call import CDATA, TaggedCall, TagSyntax
 from serving.output.typed import Kind, ParameterTypes, kind_of, options_of, types_of
 

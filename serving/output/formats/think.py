@@ -17,7 +17,7 @@ from serving.core.request import Tool, ToolChoice
 from serving.output.formats.base import Format, Shape, ThoughtMarks
 from serving.output.formats.plain import Plain
 from serving.output.lexer import Lexer, Tag
-from serving.output.pieces import Parser, Piece, Reasoning
+from serving.output.parse_events import Parser, Piece, Reasoning
 from serving.output.unwrap import UnwrappingParser
 
 

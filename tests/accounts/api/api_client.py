@@ -8,9 +8,9 @@ from typing import Any
 
 from django.test import Client
 
-from accounts import changes
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import Organization, Project
+from accounts.services import changes
 
 
 @dataclass

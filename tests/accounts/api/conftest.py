@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from api_client import Api, Place, make_place
 
-from accounts import changes
-from accounts.keys import NewKey, create_key
+from accounts.keys.lifecycle import NewKey, create_key
 from accounts.models import Project, Role, User
+from accounts.services import changes
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from api_client import Api, Place, with_key
 
-from accounts import changes
 from accounts.alerts import thresholds, webhooks
+from accounts.base.networks import read_networks
 from accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
-from accounts.networks import read_networks
+from accounts.services import changes
 from accounts.usage.store import store_settlements
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from api_client import Api, Place, with_key
 
-from accounts import changes
 from accounts.captures.store import Taken, store_taken
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import AuditEntry, Capture, Project, Role, User
+from accounts.services import changes
 
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 

@@ -13,9 +13,9 @@ from django.test import AsyncClient, Client
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from accounts import changes
-from accounts.keys import NewKey, find_key, revoke_key
+from accounts.keys.lifecycle import NewKey, find_key, revoke_key
 from accounts.models import ApiKey, AuditEntry, Role, User
+from accounts.services import changes
 
 Keys = Callable[..., NewKey]
 

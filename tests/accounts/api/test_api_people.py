@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from api_client import Api, Place, with_key
 
-from accounts import changes
-from accounts.audit import verify
-from accounts.errors import KeyRefused
-from accounts.keys import NewKey, create_key, find_key
+from accounts.base.errors import KeyRefused
+from accounts.keys.lifecycle import NewKey, create_key, find_key
 from accounts.models import AuditEntry, Membership, Organization, Role, User
+from accounts.services import changes
+from accounts.services.audit import verify
 
 
 def test_only_administrators_make_and_switch_organisations(

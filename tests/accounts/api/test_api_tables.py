@@ -19,9 +19,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
 from django.utils import timezone
 
-from accounts import changes
 from accounts.alerts.webhooks import make as make_webhook
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import (
     Alert,
     ApiKey,
@@ -40,6 +39,7 @@ from accounts.models import (
     User,
     Webhook,
 )
+from accounts.services import changes
 
 Keys = Callable[..., NewKey]
 TABLES = (

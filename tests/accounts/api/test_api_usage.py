@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 from usage_builders import NOON, admission, settlement
 
-from accounts.keys import NewKey
+from accounts.keys.lifecycle import NewKey
 from accounts.models import User
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements

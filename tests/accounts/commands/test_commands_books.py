@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.keys import find_key
+from accounts.keys.lifecycle import find_key
 from accounts.models import (
     Project,
     RefusedRequest,

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from accounts import changes
-from accounts.keys import create_key, find_key
+from accounts.keys.lifecycle import create_key, find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -17,6 +16,7 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.services import changes
 from tests.accounts.commands.conftest import Vinery
 
 

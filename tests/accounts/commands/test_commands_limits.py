@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from usage_builders import admission, settlement
 
-from accounts.keys import find_key
+from accounts.keys.lifecycle import find_key
 from accounts.models import (
     Limit,
     ModelWeight,

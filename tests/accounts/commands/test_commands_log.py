@@ -8,16 +8,16 @@ import pytest
 from django.db import connection
 
 import vinery.cli
-from accounts import changes
-from accounts.actors import Actor, acting_as
-from accounts.audit import verify
-from accounts.keys import find_key
+from accounts.base.actors import Actor, acting_as
+from accounts.keys.lifecycle import find_key
 from accounts.models import (
     AuditEntry,
     Organization,
     Project,
     User,
 )
+from accounts.services import changes
+from accounts.services.audit import verify
 from tests.accounts.commands.conftest import Vinery
 
 

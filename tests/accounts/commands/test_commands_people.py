@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from accounts import changes
-from accounts.keys import find_key
+from accounts.keys.lifecycle import find_key
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -16,6 +15,7 @@ from accounts.models import (
     Role,
     User,
 )
+from accounts.services import changes
 from tests.accounts.commands.conftest import Vinery
 
 

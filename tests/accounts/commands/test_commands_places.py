@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounts.keys import find_key
+from accounts.keys.lifecycle import find_key
 from accounts.models import (
     Organization,
     Project,

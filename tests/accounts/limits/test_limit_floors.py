@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
-from accounts.limits.floors import read_bucket_floors, read_floors, window_of
+from accounts.limits.baselines import read_bucket_floors, read_floors, window_of
 from accounts.limits.leases import Lease
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rules import Claim, Metric, Rule, Spent, Weekday, Weights, Window

@@ -13,9 +13,9 @@ from msgspec import structs
 from accounts.limits import leases
 from accounts.limits.leases import Denial, Lease
 from accounts.limits.limiter import LeaseExists
-from accounts.limits.lines import QueueingLimiter
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.rules import Claim, Rule, Spent, Window
+from accounts.limits.wait_queue import QueueingLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 
 Queue = Callable[..., QueueingLimiter]

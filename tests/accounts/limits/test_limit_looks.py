@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from accounts.limits.looks import FIRST_PAUSE_S, LONGEST_PAUSE_S, Looks
+from accounts.limits.reconciliation import FIRST_PAUSE_S, LONGEST_PAUSE_S, Looks
 from tests.accounts.limits.builders import rule
 from tests.accounts.limits.conftest import Clock
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accounts.limits.away import GuardedLimiter, WhenAway
+from accounts.limits.failover import GuardedLimiter, WhenAway
 from accounts.limits.leases import Denial, Floor, Grant, Lease, Level
 from accounts.limits.limiter import Limiter, LimitsAway
 from accounts.limits.memory import MemoryLimiter

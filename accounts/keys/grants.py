@@ -1,0 +1,88 @@
+"""What a key may be used for, as requests ask: from memory, in a fraction of a microsecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from accounts.base.errors import NotAllowed
+from accounts.base.networks import Network, is_within, read_networks
+from accounts.models import Scope
+
+ValueT = TypeVar("ValueT")
+
+_decode = msgspec.json.Decoder(list[str]).decode
+
+
+class Grants(msgspec.Struct, frozen=True):
+    """Of one key. None allows everything."""
+
+    scopes: frozenset[str]
+    models: frozenset[str] | None = None
+    endpoints: frozenset[str] | None = None
+    networks: tuple[Network, ...] | None = None
+
+    def check_scope(self, scope: Scope) -> None:
+        """Raises `NotAllowed` for a key that was made for something else."""
+        if scope not in self.scopes:
+            raise NotAllowed(
+                f"This API key lacks the scope `{scope}`: it has {_listed(self.scopes)}. Use "
+                "another key, or have the scope added.",
+                code="missing_scope",
+            )
+
+    def check_endpoint(self, endpoint: str) -> None:
+        """Raises `NotAllowed` for an endpoint that the key does not name."""
+        if self.endpoints is not None and endpoint not in self.endpoints:
+            raise NotAllowed(
+                f"This API key may not call `{endpoint}`, only {_listed(self.endpoints)}.",
+                code="endpoint_not_allowed",
+            )
+
+    def check_model(self, model: str) -> None:
+        """Raises `NotAllowed` for a model that the key does not name."""
+        if not self.allows_model(model):
+            raise NotAllowed(
+                f"This API key may not use the model `{model}`, only {_listed(self.models or ())}.",
+                code="model_not_allowed",
+                param="model",
+            )
+
+    def allows_model(self, model: str) -> bool:
+        """Whether requests to the model pass."""
+        return self.models is None or model in self.models
+
+    def check_address(self, address: str | None) -> None:
+        """Raises `NotAllowed` for a caller outside of the key's networks."""
+        if self.networks is not None and (address is None or not is_within(address, self.networks)):
+            raise NotAllowed(
+                f"This API key may not be used from {address or 'an unknown address'}. Ask its "
+                "owner for the networks that it is meant for.",
+                code="address_not_allowed",
+            )
+
+
+ALL = Grants(frozenset(map(str, Scope)))
+
+
+@lru_cache(maxsize=4096)
+def read_grants(scopes: str, models: str, endpoints: str, networks: str) -> Grants:
+    """From the four JSON lists of a key's row. Most keys have the same, and share theirs."""
+    return Grants(
+        frozenset(_decode(scopes)),
+        _some(models, frozenset),
+        _some(endpoints, frozenset),
+        _some(networks, read_networks),
+    )
+
+
+def _some(text: str, make: Callable[[Iterable[str]], ValueT]) -> ValueT | None:
+    values = _decode(text)
+    return make(values) if values else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

@@ -1,0 +1,308 @@
+"""The audit log: what was done by whom, each entry chained to the one before by its hash.
+
+An entry's hash is the SHA-256 of canonical JSON of all its other fields, of which one is the
+hash of the entry before. So no entry can be changed, taken out or put in without a break
+that `verify` finds. Only the end can be cut off unseen: keep the newest hash elsewhere, and
+give it to `verify`.
+
+Entries are written in the transaction of the change that they tell of. One writer at a time
+adds to the chain: on SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock that
+is taken before the change reads anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from ipaddress import ip_address
+from itertools import product
+from typing import Any, Final, TypeVar
+
+from django.db import connection, models, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Cast
+from django.utils import timezone
+
+from accounts.base.actors import Actor, current_actor
+from accounts.models import (
+    ApiKey,
+    AuditEntry,
+    Capture,
+    Limit,
+    LimitScope,
+    Membership,
+    Project,
+    User,
+    Webhook,
+)
+
+BEGINNING: Final = "0" * 64  # the hash before the first
+_LOCK_ID: Final = 0x76696E796C6F67  # any number that nothing else in the database uses
+# Secrets, and what moves by itself: neither is anybody's act.
+_UNTOLD: Final = frozenset(
+    {"password", "digest", "pepper_id", "secret", "previous_secret", "sealed"}
+    | {"updated_at", "created_at"}
+    | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
+)
+_HASHED: Final = (
+    *("number", "created_at", "actor_id", "actor", "ip", "action", "organization_id"),
+    *("target_kind", "target_id", "target", "before", "after", "previous_hash"),
+)
+
+_VALUES: Final = ("before", "after")
+
+_WIDTHS: Final = {
+    field.name: field.max_length
+    for field in AuditEntry._meta.fields
+    if isinstance(field, models.CharField)
+}
+
+Values = Mapping[str, Any]
+EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction that may add to the chain. Whatever a change reads, it reads in here:
+    then `before` is true, and no two writers wait for each other in a ring."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_ID])
+        yield
+
+
+def record(
+    action: str,
+    target: models.Model,
+    *,
+    before: Values | None = None,
+    after: Values | None = None,
+    target_id: object = None,
+    by: Actor | None = None,
+) -> AuditEntry:
+    """Add an entry. `action` is a verb, such as revoke: the kind of the target goes before it.
+
+    `target_id` is for rows that have lost theirs by being deleted.
+    """
+    actor = by or current_actor()
+    kind = kind_of(target)
+    with writing():
+        newest = AuditEntry.objects.order_by("-number").first()
+        entry = AuditEntry(
+            number=1 if newest is None else newest.number + 1,
+            created_at=timezone.now(),
+            actor_id=actor.user_id,
+            actor=_fitting("actor", actor.name),
+            ip=actor.ip,
+            action=f"{kind}.{action}",
+            organization_id=organization_of(target),
+            target_kind=kind,
+            target_id=str(target.pk if target_id is None else target_id),
+            target=_fitting("target", str(target)),
+            before=None if before is None else _plain(before),
+            after=None if after is None else _plain(after),
+            previous_hash=BEGINNING if newest is None else newest.hash,
+        )
+        entry.hash = hash_of(entry)
+        entry.save(force_insert=True)
+    return entry
+
+
+def record_change(action: str, target: models.Model, before: Values) -> AuditEntry | None:
+    """Add an entry of what differs between `before` and the row as it is. None if nothing.
+
+    Columns that `before` does not name are not looked at.
+    """
+    after = snapshot(target)
+    changed = [name for name in after if name in before and before[name] != after[name]]
+    if not changed:
+        return None
+    return record(
+        action,
+        target,
+        before={name: before[name] for name in changed},
+        after={name: after[name] for name in changed},
+    )
+
+
+def snapshot(row: models.Model) -> dict[str, Any]:
+    """What the log tells of a row: its columns without secrets, as JSON can say them."""
+    fields = row._meta.concrete_fields
+    told = {field.attname: getattr(row, field.attname) for field in fields}
+    return {name: _plain(value) for name, value in told.items() if name not in _UNTOLD}
+
+
+def kind_of(row: models.Model) -> str:
+    """What the log calls rows of this table: the last word of its name, unless that says
+    too little."""
+    named = {"apikey": "key", "servedmodel": "model", "modelweight": "weight"}
+    name = str(row._meta.model_name)
+    return named.get(name, name)
+
+
+def hash_of(entry: AuditEntry) -> str:
+    """The hash that the entry's other fields give: 64 hexadecimal digits."""
+    fields = _plain({name: getattr(entry, name) for name in _HASHED})
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def search(entries: EntriesT, text: str) -> EntriesT:
+    """The entries with the text in who, what, what to, or what was before or after."""
+    in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
+    found = in_words | Q(target_id=text) | _in_values(text)
+    told = {f"{name}_told": Cast(name, models.TextField()) for name in _VALUES}
+    rows = entries.alias(**told)
+    return rows.filter(found | Q(ip=text) if _is_ip(text) else found)
+
+
+def _in_values(text: str) -> Q:
+    """As databases write JSON: SQLite has letters beyond ASCII escaped, PostgreSQL has not."""
+    written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
+    found = Q()
+    for name, part in product(_VALUES, sorted(written)):
+        found |= Q(**{f"{name}_told__icontains": part})
+    return found
+
+
+# -- Verifying
+
+
+class Break(StrEnum):
+    """How the chain is broken."""
+
+    CHANGED = "changed"
+    MISSING = "missing"
+    INSERTED = "inserted"
+    CUT = "cut"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `verify` found. `number` is that of the first entry that is not as it was."""
+
+    num_entries: int
+    newest_hash: str
+    broken: Break | None = None
+    number: int | None = None
+    message: str = ""
+
+
+def verify(expected: str | None = None) -> Verdict:
+    """Follow the chain from its beginning to the first break.
+
+    `expected` is a hash that was the newest once: without its entry the end was cut off.
+    """
+    previous, number, has_expected = BEGINNING, 0, expected in (None, BEGINNING)
+    for entry in AuditEntry.objects.order_by("number", "id").iterator(chunk_size=1000):
+        broken = _break_at(entry, number + 1, previous)
+        if broken is not None:
+            return Verdict(number, previous, *broken)
+        number, previous = entry.number, entry.hash
+        has_expected = has_expected or entry.hash == expected
+    if not has_expected:
+        return Verdict(
+            number,
+            previous,
+            Break.CUT,
+            number + 1,
+            f"The chain ends with entry {number}, and no entry has the hash {expected}: later "
+            "ones were taken away.",
+        )
+    return Verdict(number, previous)
+
+
+def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
+    """What is wrong with an entry that should be this one, after that hash."""
+    if entry.number > number:
+        last = entry.number - 1
+        which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"
+        return Break.MISSING, number, f"{which} missing."
+    if entry.number < number:
+        return Break.INSERTED, entry.number, f"There is a second entry {entry.number}."
+    if hash_of(entry) != entry.hash:
+        return Break.CHANGED, number, f"Entry {number} does not give its hash: it was changed."
+    if entry.previous_hash != previous:
+        before = f"entry {number - 1}" if number > 1 else "the beginning"
+        return (
+            Break.INSERTED,
+            number,
+            f"Entry {number} does not follow {before}: one of them was put in or replaced.",
+        )
+    return None
+
+
+# -- Details
+
+
+def organization_of(row: models.Model) -> int | None:
+    """Whose leaders see the entry. None: superusers alone."""
+    match row:
+        case ApiKey():
+            return row.project.organization_id
+        case Project() | Membership() | Webhook():
+            return row.organization_id
+        case User():
+            places = Membership.objects.filter(user_id=row.pk).order_by()
+            homes = set(places.values_list("organization_id", flat=True)[:1000])
+            return homes.pop() if len(homes) == 1 else None
+        case Limit():
+            return _organization_of_limit(row)
+        case Capture():
+            project = Project.objects.filter(pk=row.project_id).first()
+            return None if project is None else project.organization_id
+    return row.pk if row._meta.model_name == "organization" else None
+
+
+def _organization_of_limit(limit: Limit) -> int | None:
+    match limit.scope:
+        case LimitScope.ORGANIZATION:
+            return limit.scope_id
+        case LimitScope.PROJECT:
+            row: models.Model | None = Project.objects.filter(pk=limit.scope_id).first()
+        case LimitScope.KEY:
+            row = ApiKey.objects.select_related("project").filter(pk=limit.scope_id).first()
+        case LimitScope.USER:
+            row = User.objects.filter(pk=limit.scope_id).first()
+        case _:
+            row = None
+    return None if row is None else organization_of(row)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON, and the same after a visit to any database: PostgreSQL stores whole floats as
+    integers, and no NUL."""
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat()
+        case date():
+            return value.isoformat()
+        case str():
+            return str(value).replace("\0", "")
+        case float() if value.is_integer():
+            return int(value)
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {_plain(str(name)): _plain(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+    return str(value)
+
+
+def _fitting(column: str, text: str) -> str:
+    return text.replace("\0", "")[: _WIDTHS[column]]
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,343 @@
+"""How people, projects, limits and weights change: checked, stored and audited in one step.
+
+The API, the admin and the commands all come through here, so none of them forgets the log.
+Keys have more of a life and a module of their own, `accounts.keys.lifecycle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from django.conf import settings
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet, UniqueConstraint
+from django.utils import timezone
+
+from accounts.base.actors import current_actor
+from accounts.captures import keeping
+from accounts.models import (
+    ApiKey,
+    Limit,
+    LimitScope,
+    Membership,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+from accounts.services import audit
+from accounts.services.access import Access, Action
+
+RowT = TypeVar("RowT", bound=Model)
+
+_OWNERS_OF_LIMITS: Final[dict[str, type[Model]]] = {
+    LimitScope.ORGANIZATION: Organization,
+    LimitScope.PROJECT: Project,
+    LimitScope.USER: User,
+    LimitScope.KEY: ApiKey,
+}
+
+
+def add(row: RowT) -> RowT:
+    """Store a new row. Raises `ValidationError` for values that it cannot have."""
+    with audit.writing():
+        row.full_clean()
+        check(row)
+        row.save(force_insert=True)
+        audit.record("create", row, after=audit.snapshot(row))
+    return row
+
+
+def change(row: RowT, action: str = "update", **values: object) -> RowT:
+    """Give a stored row these values. Raises `ValidationError` for those it cannot have.
+
+    The log gets what differs from what was stored; if nothing does, nothing is written.
+    """
+    return _store(row, action, values, is_checked=True)
+
+
+def switch(row: RowT, action: str, **values: object) -> RowT:
+    """The same for values that any row can have, whatever else is wrong with it: what has
+    become invalid can be stopped all the same."""
+    return _store(row, action, values, is_checked=False)
+
+
+def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: bool) -> RowT:
+    with audit.writing():
+        stored = _manager(row).get(pk=row.pk)
+        for name, value in values.items():
+            setattr(row, name, value)
+        changed = [name for name in values if _differs(row, stored, name)]
+        if not changed:
+            return row
+        if is_checked:
+            row.full_clean(exclude=_others(row, changed), validate_constraints=False)
+            _check_constraints(row, changed)
+        check(row, stored)
+        row.save(update_fields=[*changed, *_stamps(row)])
+        if isinstance(row, Project) and "capture_hours" in changed:
+            keeping.follow_hours(row)
+        if isinstance(row, Membership):
+            _pause_keys_without_role(row)
+        if isinstance(row, User) and "is_superuser" in changed:
+            _pause_keys_beyond_role(row, row.api_keys.all())
+        columns = {_column(row, name) for name in changed}
+        before = audit.snapshot(stored).items()
+        audit.record_change(action, row, {name: old for name, old in before if name in columns})
+    return row
+
+
+def remove(row: Model) -> None:
+    """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits. What a
+    project has kept of its requests goes with it, too. Books have no foreign keys, and stay.
+
+    Raises `ValidationError` for one that others need.
+    """
+    with audit.writing():
+        _check_may_go(row)
+        owned = list(_owned_by(row))
+        limits = list(_limits_of([row, *owned]))
+        for each in (*limits, *owned, row):
+            audit.record("delete", each, before=audit.snapshot(each))
+        for limit in limits:
+            limit.delete()
+        project_id = row.pk if isinstance(row, Project) else None
+        older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
+        row.delete()
+        if isinstance(row, ApiKey) and older is not None:
+            # It stays bound by the limits of the one that has replaced both.
+            older.refresh_from_db()
+            switch(older, "update", replaced_by=row.replaced_by)
+        if isinstance(row, Membership):
+            _pause_keys_without_role(row)
+        # After it, because who stores a capture holds the row of its project.
+        if project_id is not None:
+            keeping.forget_project(project_id)
+
+
+def _owned_by(row: Model) -> Iterator[Model]:
+    """What the database deletes with it."""
+    if isinstance(row, User):
+        yield from row.api_keys.select_related("project")
+    if isinstance(row, User | Organization | Project):
+        yield from row.memberships.select_related("user", "project", "organization")
+    if isinstance(row, Organization):
+        yield from row.webhooks.all()
+
+
+def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
+    """Limits have no foreign key: nothing else would take them away. Those of a model are for
+    its name, which may be served again, and stay."""
+    for row in rows:
+        for scope, model in _OWNERS_OF_LIMITS.items():
+            if isinstance(row, model):
+                yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
+
+
+def _pause_keys_without_role(place: Membership) -> None:
+    """Stop the keys that somebody could not make there any more. Others may resume them."""
+    keys = ApiKey.objects.filter(owner=place.user_id, project__organization=place.organization_id)
+    if place.project_id is not None:
+        keys = keys.filter(project=place.project_id)
+    _pause_keys_beyond_role(place.user, keys)
+
+
+def _pause_keys_beyond_role(owner: User, keys: QuerySet[ApiKey]) -> None:
+    theirs = Access.when_active([owner])[owner.pk]
+    for key in keys.filter(paused_at=None, revoked_at=None).select_related("project"):
+        if not theirs.may(Action.MANAGE, key):
+            switch(key, "pause", paused_at=timezone.now())
+
+
+# -- People
+
+
+def add_user(
+    username: str,
+    *,
+    password: str | None = None,
+    email: str = "",
+    is_service: bool = False,
+    place: Organization | Project | None = None,
+    role: str = Role.MEMBER,
+) -> User:
+    """A new user with a role in a place. Without a password nobody signs in as them.
+
+    Raises `ValidationError`, for a password that is too weak too.
+    """
+    user = User(username=username, email=email, is_service=is_service)
+    if password is not None:
+        if is_service:
+            raise ValidationError({"password": "A service account does not sign in."})
+        try:
+            validate_password(password, user)
+        except ValidationError as error:
+            raise ValidationError({"password": error.messages}) from None
+    user.set_password(password)
+    with audit.writing():
+        add(user)
+        if place is not None:
+            add(membership_of(user, place, role))
+    return user
+
+
+def membership_of(user: User, place: Organization | Project, role: str) -> Membership:
+    """A role that is not stored yet, in a whole organisation or in one project."""
+    if isinstance(place, Project):
+        return Membership(
+            user=user, organization_id=place.organization_id, project=place, role=role
+        )
+    return Membership(user=user, organization=place, role=role)
+
+
+def set_role(user: User, place: Organization | Project, role: str) -> Membership:
+    """Let the user have this role there, in place of another."""
+    wanted = membership_of(user, place, role)
+    with audit.writing():
+        known = Membership.objects.filter(
+            user=user, organization_id=wanted.organization_id, project=wanted.project
+        ).first()
+        return add(wanted) if known is None else change(known, role=role)
+
+
+def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
+    """Let keys of a user, a project or an organisation open the door, or none of them."""
+    return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
+
+
+def set_password(user: User, password: str) -> None:
+    """Raises `ValidationError` for a weak password, or one of a service account."""
+    if user.is_service:
+        raise ValidationError({"password": "A service account does not sign in."})
+    validate_password(password, user)
+    with audit.writing():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        audit.record("password", user)
+
+
+# -- Rules that need more than one row
+
+
+def check(row: Model, stored: Model | None = None) -> None:
+    """Raises `ValidationError` for a row that cannot be beside the others there are.
+
+    `stored` is the row as it was, None for a new one.
+    """
+    match row:
+        case Limit() if stored is None:
+            _check_owner_of_limit(row)
+        case Membership():
+            if row.project is not None and row.project.organization_id != row.organization_id:
+                raise ValidationError({"project": "This project is in another organisation."})
+            if row.role != Role.OWNER and stored is not None:
+                _check_leaves_an_owner(stored)
+        case ApiKey():
+            known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
+            if row.allowed_endpoints != known:
+                _check_endpoints_of(row)
+        case User() if isinstance(stored, User):
+            _check_leaves_a_superuser(row, stored)
+
+
+def _check_owner_of_limit(limit: Limit) -> None:
+    model = _OWNERS_OF_LIMITS.get(limit.scope)
+    if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
+        raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
+
+
+def check_endpoints(endpoints: Iterable[str]) -> None:
+    """Raises `ValidationError` for one that is not served: the key could call nothing."""
+    known = settings.VINERY_KEY_ENDPOINTS
+    for name in endpoints:
+        if name not in known:
+            raise ValidationError(f"There is no endpoint {name}. There are: {', '.join(known)}.")
+
+
+def _check_endpoints_of(key: ApiKey) -> None:
+    try:
+        check_endpoints(key.allowed_endpoints)
+    except ValidationError as error:
+        raise ValidationError({"allowed_endpoints": error.messages}) from None
+
+
+def _check_may_go(row: Model) -> None:
+    """Raises `ValidationError` for a row that has to stay."""
+    match row:
+        case Organization() if row.projects.exists():
+            raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
+        case Project() if row.api_keys.exists():
+            raise ValidationError(
+                f"{row} has keys, of which revoked ones count, too: delete them in the admin "
+                "first, or deactivate the project."
+            )
+        case User():
+            if row.pk == current_actor().user_id:
+                raise ValidationError("You cannot remove yourself. Ask another administrator.")
+            _check_is_not_the_last_superuser(row)
+            for membership in row.memberships.select_related("user", "organization"):
+                _check_leaves_an_owner(membership)
+        case Membership():
+            _check_leaves_an_owner(row)
+
+
+def _check_leaves_an_owner(row: Model) -> None:
+    """Raises `ValidationError` where an organisation would be left to nobody."""
+    if not isinstance(row, Membership) or row.project_id or row.role != Role.OWNER:
+        return
+    others = Membership.objects.filter(
+        organization_id=row.organization_id, project=None, role=Role.OWNER
+    ).exclude(pk=row.pk)
+    if not others.exists():
+        raise ValidationError(
+            {"role": f"{row.user} is the last owner of {row.organization}: name another first."}
+        )
+
+
+def _check_leaves_a_superuser(user: User, stored: User) -> None:
+    """Raises `ValidationError` where nobody could manage the platform any more."""
+    was = stored.is_superuser and stored.is_active
+    if was and not (user.is_superuser and user.is_active):
+        _check_is_not_the_last_superuser(stored)
+
+
+def _check_is_not_the_last_superuser(user: User) -> None:
+    if not (user.is_superuser and user.is_active):
+        return
+    if not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
+        raise ValidationError({"is_active": f"{user} is the last administrator: name another."})
+
+
+def _manager(row: Model) -> Any:
+    return cast(Any, type(row)).objects
+
+
+def _differs(row: Model, stored: Model, name: str) -> bool:
+    column = _column(row, name)
+    return bool(getattr(row, column) != getattr(stored, column))
+
+
+def _column(row: Model, name: str) -> str:
+    """The attribute that holds a field's plain value: an id, where it is a reference."""
+    return str(getattr(row._meta.get_field(name), "attname", name))
+
+
+def _stamps(row: Model) -> list[str]:
+    """Columns that Django sets with each save, if they are among those to save."""
+    return [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
+
+
+def _check_constraints(row: Model, changed: Iterable[str]) -> None:
+    """Raises `ValidationError` for a row that there is already. Those constraints that a change
+    touches look at columns that stay, too: a project's name is one of its organisation's."""
+    touched = set(changed)
+    for constraint in row._meta.constraints:
+        if isinstance(constraint, UniqueConstraint) and touched & set(constraint.fields):
+            constraint.validate(type(row), row)
+
+
+def _others(row: Model, changed: Iterable[str]) -> set[str]:
+    """The columns that stay: what is wrong with them is not the fault of this change."""
+    return {field.name for field in row._meta.fields} - set(changed)

@@ -1,0 +1,55 @@
+"""Tells the audit log whose request it is. Costs nothing but where something changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest
+from django.utils.decorators import sync_and_async_middleware
+
+from accounts.base.actors import Actor, acting_as
+
+# Where a door that knows callers otherwise than by a session leaves who they are.
+ACTOR = "vinery_actor"
+
+
+@sync_and_async_middleware
+def actor_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    """For the list of middleware, behind Django's authentication."""
+    if iscoroutinefunction(get_response):
+
+        async def answer_async(request: HttpRequest) -> Any:
+            with acting_as(lambda: actor_of(request)):
+                return await get_response(request)
+
+        return answer_async
+
+    def answer(request: HttpRequest) -> Any:
+        with acting_as(lambda: actor_of(request)):
+            return get_response(request)
+
+    return answer
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """The key or the user of a request; nobody's is anonymous."""
+    known: Actor | None = getattr(request, ACTOR, None)
+    if known is not None:
+        return known
+    user: Any = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return Actor(None, "anonymous", address_of(request))
+    return Actor(user.pk, user.get_username(), address_of(request))
+
+
+def address_of(request: HttpRequest) -> str | None:
+    """Where a request came from; None for a socket that has no address."""
+    try:
+        ip = ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return str(mapped or ip)

@@ -1,0 +1,89 @@
+"""`GET {tree}/usage/me`: what the calling key may use, has used, and when it starts anew."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from accounts.keys.table import Caller
+from accounts.limits.calendar import window_at
+from accounts.limits.leases import Level
+from accounts.limits.limiter import LimitsAway
+from accounts.limits.rulebook import scopes_of
+from accounts.limits.rules import Kind, Rule
+from accounts.models import Scope as KeyScope
+from serving.core.errors import MethodNotAllowed, Unavailable
+from serving.http.callers import address_of, as_errors, authenticate
+from serving.http.consumers import JSON, header
+from serving.http.edge import Receive, Scope, Send, send_whole
+from serving.protocols.sse import json_bytes
+from serving.runtime.runtime import Runtime
+
+
+class UsageOfKey:
+    """An ASGI application."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI. Raises `ServingError`."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise MethodNotAllowed(scope["method"], allowed="GET")
+        caller = authenticate(self._runtime, scope, header(scope, b"authorization"))
+        with as_errors():
+            caller.grants.check_scope(KeyScope.USAGE)
+            caller.grants.check_address(address_of(scope))
+        body = json_bytes(await self._body(caller))
+        await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+
+    async def _body(self, caller: Caller) -> dict[str, object]:
+        rules = self._rules(caller)
+        try:
+            levels = await self._runtime.limits.limiter.levels(rules)
+        except LimitsAway:
+            raise Unavailable("The limits cannot be read just now. Try again.") from None
+        return {
+            "object": "usage",
+            "key": {"id": caller.key_id, "name": caller.key_name},
+            "user": caller.username,
+            "project": {"id": caller.project_id, "name": caller.project_name},
+            "organization": {"id": caller.organization_id, "name": caller.organization_name},
+            "limits": [_limit(level, time.time()) for level in levels],
+        }
+
+    def _rules(self, caller: Caller) -> list[Rule]:
+        """Those of everybody that the key belongs to, and of the models that it may use."""
+        book, grants = self._runtime.limits.book, caller.grants
+        models = [name for name in self._runtime.directory.entries if grants.allows_model(name)]
+        own = [rule for scope in scopes_of(caller) for rule in book.rules_in(scope)]
+        return own + [rule for name in models for rule in book.rules_in(f"model:{name}")]
+
+
+def _limit(level: Level, now_s: float) -> dict[str, object]:
+    rule, reset_s = level.rule, level.reset_s
+    kind, _, owner = rule.scope.partition(":")
+    resets_at = _resets_at(rule, reset_s, now_s)
+    return {
+        "id": rule.id,
+        "scope": kind,
+        "model": owner if kind == "model" else None,
+        "metric": rule.metric,
+        "window": rule.window,
+        "limit": rule.amount,
+        "used": level.num_used,
+        "remaining": max(0, level.num_remaining),
+        "resets_in_s": reset_s,
+        "resets_at": resets_at and resets_at.isoformat(),
+        "time_zone": rule.time_zone,
+        "week_start": rule.week_start,
+        "is_shadow": rule.is_shadow,
+    }
+
+
+def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
+    if rule.kind is Kind.CALENDAR:
+        # Midnight itself, and not what a sum of two clocks makes of it.
+        _, ends_ms = window_at(rule, round(now_s * 1000))
+        return datetime.fromtimestamp(ends_ms / 1000, UTC)
+    return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)
