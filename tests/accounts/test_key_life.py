@@ -20,7 +20,7 @@ WEEK = timedelta(days=7)
 
 
 def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey]) -> None:
-    old = new_key(models=["small"], networks=["10.0.0.0/8"])
+    old = new_key(allowed_models=["small"], allowed_networks=["10.0.0.0/8"])
 
     new = rotate_key(old.key, grace=WEEK)
 
