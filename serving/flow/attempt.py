@@ -35,7 +35,7 @@ from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,
@@ -44,7 +44,6 @@ from serving.transport.messages import (
     TokenLogprobs,
     TokenOutput,
 )
-from serving.transport.run import Run, Said
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0
@@ -121,7 +120,7 @@ class Job:
 
 async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
-    `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
+    `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
     if not job.submits:
         job.meter.is_accepted = True
         yield _nothing_made(job)
@@ -130,7 +129,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     check_engine(job.request, hello)
     client = job.engine.client
     submits = [_with_ids(submit, client, job.request.n) for submit in job.submits]
-    if not hello.has_tap:
+    if not hello.has_logits_hook:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
     shares = _shares(job, submits)
@@ -205,7 +204,7 @@ def _started(job: Job) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
+    def __init__(self, job: Job, run: OutputStream, ids: list[int]) -> None:
         self._job = job
         self._run = run
         self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
@@ -249,7 +248,7 @@ class _Reading:
         for id_ in ids:
             self._run.grant(id_, shares.num_shared[id_], is_last=shares.is_last)
 
-    def take(self, said: list[Said]) -> list[Event]:
+    def take(self, said: list[GenerationUpdate]) -> list[Event]:
         """The events that this causes.
 
         A rejection is raised at once when no text came before it, so that it can still be

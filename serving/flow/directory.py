@@ -21,8 +21,7 @@ from serving.output.detokenize import Decoder, Detokenizer
 from serving.output.formats import Format, by_name, detect
 from serving.prompting.assets import ModelKit
 from serving.prompting.errors import UnusableFolder
-from serving.transport.address import engine_socket
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
 log = logging.getLogger(__name__)

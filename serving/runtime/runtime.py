@@ -33,8 +33,8 @@ from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatc
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 
