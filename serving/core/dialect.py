@@ -17,7 +17,7 @@ class Dialect:
     # `top_k` when sampling and the client does not say. None: all tokens.
     default_top_k: int | None
     # `incomplete_details.reason` of a response cut by its token limit.
-    cut_reason: str
+    length_reason: str
     # `best_of` is the width of a search by beams, not a number of candidates to draw.
     best_of_is_beams: bool
 
@@ -27,7 +27,7 @@ V1 = Dialect(
     16,
     streams_stop_text=False,
     default_top_k=None,
-    cut_reason="max_output_tokens",
+    length_reason="max_output_tokens",
     best_of_is_beams=False,
 )
 V3 = Dialect(
@@ -35,7 +35,7 @@ V3 = Dialect(
     None,
     streams_stop_text=True,
     default_top_k=40,
-    cut_reason="max_tokens",
+    length_reason="max_tokens",
     best_of_is_beams=True,
 )
 DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}

@@ -70,7 +70,7 @@ class PromptScored:
 
 
 @dataclass(frozen=True, slots=True)
-class TokensMade:
+class TokensGenerated:
     """Ids of new tokens of a choice, told only to requests with `wants_token_ids`, before
     the deltas that they make.
 
@@ -170,4 +170,4 @@ class Failed:
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
-Event = Started | PromptScored | TokensMade | Delta | Progress | Finished | Completed | Failed
+Event = Started | PromptScored | TokensGenerated | Delta | Progress | Finished | Completed | Failed

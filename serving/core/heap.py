@@ -15,7 +15,7 @@ from typing import Final
 _THRESHOLDS: Final = (20_000, 20, 50)
 
 
-def settle_heap() -> None:
+def freeze_heap() -> None:
     """Call once when everything is loaded."""
     gc.collect()
     gc.freeze()

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 
-def new_token() -> str:
+def new_id_token() -> str:
     """24 hexadecimal digits from the system's random source."""
     return secrets.token_hex(12)
 
@@ -25,7 +25,7 @@ def derive_seed(seed: int, index: int) -> int:
 class Head:
     """What an answer is known by. All ids in it are derived from `token`, which is the
     server's own and unique, and only that of the answer itself may be the client's choice,
-    `given_id`.
+    `requested_id`.
 
     `created_at` is in whole Unix seconds.
     """
@@ -33,19 +33,19 @@ class Head:
     token: str
     created_at: int
     model: str
-    given_id: str | None = None
+    requested_id: str | None = None
 
     @classmethod
-    def new(cls, model: str, *, given_id: str | None = None) -> Head:
+    def new(cls, model: str, *, requested_id: str | None = None) -> Head:
         """The head of an answer that begins now."""
-        return cls(new_token(), int(time.time()), model, given_id)
+        return cls(new_id_token(), int(time.time()), model, requested_id)
 
     def id(self, prefix: str) -> str:
         """The id of the answer itself, such as `chatcmpl-<token>`, or as vLLM has it
         `chatcmpl-<given id>`. One that is complete as it was given stays as it is."""
-        if self.given_id is not None and self.given_id.startswith(prefix):
-            return self.given_id
-        return f"{prefix}{self.given_id or self.token}"
+        if self.requested_id is not None and self.requested_id.startswith(prefix):
+            return self.requested_id
+        return f"{prefix}{self.requested_id or self.token}"
 
     def item_id(self, prefix: str, index: int) -> str:
         """The id of part `index` of the answer, such as `msg_<token>03`."""

@@ -32,14 +32,14 @@ class Token:
     others: tuple[TokenChance, ...] = ()
 
 
-def without_spaces(token: Token, count: int) -> Token:
+def without_leading_spaces(token: Token, count: int) -> Token:
     """The first token of a text that lacks the spaces with which its tokens begin: many
     tokenizers drop one, or those of the first token."""
     return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))
 
 
 @dataclass(frozen=True, slots=True)
-class LogprobsWish:
+class LogprobsOptions:
     """Which log-probabilities a client wants. They are of the model's own distribution,
     unless one of the switches asks for another."""
 
@@ -53,7 +53,7 @@ class LogprobsWish:
     is_temperature_scaled: bool = False
     is_top_p_normalized: bool = False
     # Show a token as `token_id:7` instead of its text.
-    shows_ids: bool = False
+    tokens_as_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +84,5 @@ class Steering:
 
 
 # What nearly all requests want.
-NO_LOGPROBS: Final = LogprobsWish()
+NO_LOGPROBS: Final = LogprobsOptions()
 UNSTEERED: Final = Steering()

@@ -22,7 +22,7 @@ def qualified(namespace: str | None, name: str) -> str:
     return f"{namespace.removesuffix(_BETWEEN)}{_BETWEEN}{name}"
 
 
-def in_namespace(
+def namespace_tools(
     namespace: str, description: str | None, tools: Sequence[Tool]
 ) -> tuple[Tool, ...]:
     """The tools of a namespace as the model is shown them: the first one tells what the

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from serving.core.dialect import V1, Dialect
-from serving.core.logprobs import NO_LOGPROBS, UNSTEERED, LogprobsWish, Steering
+from serving.core.logprobs import NO_LOGPROBS, UNSTEERED, LogprobsOptions, Steering
 
 
 class Endpoint(StrEnum):
@@ -177,9 +177,9 @@ class Rendering:
     documents: tuple[Mapping[str, Any], ...] = ()
     effort: Effort | None = None
     # Whether the prompt ends with the opening of an answer.
-    opens_answer: bool = True
+    adds_generation_prompt: bool = True
     # Whether it ends inside the last message, which the model then goes on with.
-    continues_last: bool = False
+    continues_final_message: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
-class Assistance:
+class SpeculativeDecoding:
     """How far ahead tokens are proposed, for models that are served so. None: as the model's
     authors say, or as usual."""
 
@@ -335,7 +335,7 @@ class Assistance:
 
 
 @dataclass(frozen=True, slots=True)
-class Beams:
+class BeamSearch:
     """A search for the likeliest answers, `width` of them at a time."""
 
     width: int
@@ -361,15 +361,15 @@ class GenerationRequest:
     sampling: Sampling = Sampling()
     stopping: Stopping = Stopping()
     n: int = 1
-    beams: Beams | None = None
-    assistance: Assistance = Assistance()
+    beams: BeamSearch | None = None
+    assistance: SpeculativeDecoding = SpeculativeDecoding()
     # Draw so many answers for each prompt and return the `n` likeliest. None: draw `n`.
     num_candidates: int | None = None
     grammar: Grammar | None = None
     is_streamed: bool = False
     wants_progress: bool = False  # running counts beside the deltas, as `Progress` events
     steering: Steering = UNSTEERED
-    logprobs: LogprobsWish = NO_LOGPROBS
+    logprobs: LogprobsOptions = NO_LOGPROBS
     wants_token_ids: bool = False  # the ids of all tokens beside the text
     wants_prompt_text: bool = False  # what the prompt's tokens were made of
     dialect: Dialect = V1

@@ -18,7 +18,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -66,7 +66,7 @@ class ChoiceResult:
     token_ids: tuple[int, ...] = ()  # all that were made, where they were asked for
     mean_logprob: float | None = None  # of all tokens, where they are known
     cause: str | int | None = None  # what of the request ended it: see `Finished`
-    raw_text: str = ""  # of `token_ids`: see `TokensMade`
+    raw_text: str = ""  # of `token_ids`: see `TokensGenerated`
 
     @property
     def text(self) -> str:
@@ -149,7 +149,7 @@ class _ChoiceFold:
                 self.items[at] = CustomCall(id_, name, input_ + text)
 
 
-class Fold:
+class ResultBuilder:
     """Adds events up to a `Result`. Raises the error of a `Failed` event."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Fold:
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
-            case TokensMade():
+            case TokensGenerated():
                 made = self._choice(event.choice)
                 made.token_ids += event.token_ids
                 made.raw_text += event.text
@@ -218,7 +218,7 @@ class Fold:
 
 def fold(events: Iterable[Event]) -> Result:
     """The result of a finished stream. Raises the error of a failed one."""
-    total = Fold()
+    total = ResultBuilder()
     for event in events:
         total.feed(event)
     return total.result()

@@ -23,7 +23,7 @@ class TokenizeRequest:
     prompt: tuple[str, ...] | Conversation
     encoding: Encoding
     padding: Padding | None = None
-    wants_names: bool = False
+    wants_token_strings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

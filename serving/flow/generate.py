@@ -14,7 +14,7 @@ from typing import Final
 from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
-from serving.core.result import Fold, Result
+from serving.core.result import Result, ResultBuilder
 from serving.flow.attempt import Job, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
@@ -61,7 +61,7 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
 async def whole(job: Job) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
-        fold = Fold()
+        fold = ResultBuilder()
         try:
             async with aclosing(attempt(job)) as batches:
                 async for events in batches:

@@ -183,7 +183,7 @@ class GenerationConsumer(JsonConsumer):
         request = exchange.request
         engine = self._engine(caller, request.model)
         account.name_model(engine.entry.name)
-        head = Head.new(engine.entry.name, given_id=request.handling.answer_id)
+        head = Head.new(engine.entry.name, requested_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
         job = await prepare(
             request,

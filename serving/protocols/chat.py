@@ -20,7 +20,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -292,7 +292,7 @@ class ChatEncoder:
                 return self._delta(event.choice, self._calls.start(event))
             case Started():
                 return self._start(event)
-            case TokensMade():
+            case TokensGenerated():
                 told = token_members.of_answer(event.token_ids, event.text)
                 ids = json_bytes(list(event.token_ids))
                 return self._delta(event.choice, json_bytes(told)[1:-1], b',"token_ids":' + ids)

@@ -25,7 +25,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -250,7 +250,7 @@ class CompletionsEncoder:
                 return self._opens[event.choice] + text + _NO_FINISH + self._frames.close
             case Started():
                 return self._prompts(event)
-            case TokensMade():
+            case TokensGenerated():
                 return self._beside(event.choice, _tokens(event.token_ids, event.text))
             case ToolCallStarted() | PromptScored():
                 return b""  # the latter is told in whole answers only

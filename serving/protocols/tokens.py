@@ -72,7 +72,7 @@ class TokenizeBody(PromptFields):
             # Without anything said, texts get what the model wants around them.
             encoding=Encoding(self.add_special_tokens, self.max_length, keeps_start=True),
             padding=self._padding(),
-            wants_names=bool(self.return_token_strs),
+            wants_token_strings=bool(self.return_token_strs),
         )
 
     def _prompt(self) -> tuple[str, ...] | Conversation:

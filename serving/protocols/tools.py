@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag
 
 from serving.core.custom import custom_tool
 from serving.core.errors import InvalidRequest
-from serving.core.namespaces import found, in_namespace
+from serving.core.namespaces import found, namespace_tools
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.protocols.reading import Wire, invalid
 
@@ -185,7 +185,7 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
     for at, tool in enumerate(tools):
         place = f"tools[{at}]"
         if isinstance(tool, NamespaceTool):
-            kept += in_namespace(tool.name, tool.description, tool.members(place))
+            kept += namespace_tools(tool.name, tool.description, tool.members(place))
         elif not isinstance(tool, HostedTool):
             kept.append(tool.to_core(place))
     return tuple(kept)

@@ -31,7 +31,7 @@ async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
 
 
 async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
     tokenized = await tokenize(asked, engine)
 
@@ -73,7 +73,7 @@ async def test_a_template_of_a_request_needs_trust_here_too(engine: Engine) -> N
 
 
 async def test_the_loop_turns_while_a_long_text_is_tokenized(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
     num_turns = 0
     asking = asyncio.create_task(tokenize(asked, engine))
     while not asking.done():

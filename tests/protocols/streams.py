@@ -14,7 +14,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -77,7 +77,7 @@ ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integ
 
 def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
     """What is told of a choice beside its deltas."""
-    made: st.SearchStrategy[Event] = st.builds(TokensMade, st.just(choice), IDS, TEXTS)
+    made: st.SearchStrategy[Event] = st.builds(TokensGenerated, st.just(choice), IDS, TEXTS)
     return st.lists(made, max_size=4)
 
 

@@ -20,7 +20,7 @@ from serving.core.events import (
     Progress,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     Usage,
 )
 from serving.core.request import Endpoint
@@ -110,9 +110,9 @@ COUNTED: list[Event] = [
 WITH_IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
 MADE: list[Event] = [
     Started(1, ((5, 6),), ("<user>Hi",)),
-    TokensMade(0, (7,), "Gr"),
+    TokensGenerated(0, (7,), "Gr"),
     TextDelta(0, "Gr"),
-    TokensMade(0, (8, 2), "\u00fc\u00dfe<end>"),
+    TokensGenerated(0, (8, 2), "\u00fc\u00dfe<end>"),
     TextDelta(0, "\u00fc\u00dfe"),
     *PLAIN[3:],
 ]

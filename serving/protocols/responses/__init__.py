@@ -66,5 +66,5 @@ class ResponsesExchange:
         return json_bytes(answer.finished(items, result.usage, result.completed_at, cuts=cuts))
 
     def _answer(self, head: Head) -> Answer:
-        reason = self.request.dialect.cut_reason
+        reason = self.request.dialect.length_reason
         return Answer(head, self.echo, reason, self.names, self.packs_thoughts)

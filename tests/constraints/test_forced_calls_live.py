@@ -17,9 +17,8 @@ from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.engine.canary import Canary
 from serving.output.formats import by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec
-
-from .builders import MODEL
-from .tiny_chat import Model, asked, calls_of, straight
+from tests.output.builders import MODEL
+from tests.output.tiny_chat import Model, asked, calls_of, straight
 
 pytestmark = pytest.mark.live
 
