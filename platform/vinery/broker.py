@@ -15,7 +15,6 @@ from pathlib import Path
 from queue import Empty
 from typing import Any, Final
 
-from kombu import Connection
 from kombu.transport import filesystem
 from kombu.utils.json import dumps, loads
 
@@ -56,7 +55,9 @@ class Transport(filesystem.Transport):
     Channel = Channel
     polling_interval = _POLLING_INTERVAL_S
 
-    def drain_events(self, connection: Connection, timeout: float | None = None) -> None:
+    def drain_events(  # type: ignore[override]  # the stubs know no names of arguments
+        self, connection: Any, timeout: float | None = None
+    ) -> None:
         """Deliver one message, or raise `socket.timeout` after at most the polling interval.
 
         The worker waits here for up to 2 s, and looks at its own shutdown only in between.
