@@ -121,7 +121,7 @@ class Job:
 
 async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
-    `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
+    `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
     if not job.submits:
         job.meter.is_accepted = True
         yield _nothing_made(job)
@@ -130,7 +130,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     check_engine(job.request, hello)
     client = job.engine.client
     submits = [_with_ids(submit, client, job.request.n) for submit in job.submits]
-    if not hello.has_tap:
+    if not hello.has_logits_hook:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
     shares = _shares(job, submits)

@@ -18,7 +18,7 @@ from serving.core.result import Result, ResultBuilder
 from serving.flow.attempt import Job, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
-from serving.transport.run import EngineGone
+from serving.transport.run import EngineDisconnected
 
 # How often a request is run again after its engine died under it. More would let one
 # request that kills engines kill them for everybody else.
@@ -44,7 +44,7 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
                     yield events
                     has_started = has_started or is_start
             return
-        except EngineGone:
+        except EngineDisconnected:
             if has_content or run == MAX_RERUNS:
                 error: ServingError = _lost()
             else:
@@ -73,7 +73,7 @@ async def whole(job: Job) -> Result:
             return the_best(
                 fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
             )
-        except EngineGone:
+        except EngineDisconnected:
             job.meter.restart()
     raise _lost()
 

@@ -22,8 +22,8 @@ from serving.transport.messages import (
     Hello,
     LogitsSpec,
     LogprobsSpec,
+    ReasoningBudget,
     SamplingParams,
-    ThoughtBudget,
     TokenLogprobs,
 )
 
@@ -62,7 +62,7 @@ def num_top_of_prompt(request: GenerationRequest) -> int | None:
 
 def check_engine(request: GenerationRequest, hello: Hello) -> None:
     """Raises `UnsupportedParameter` for what this engine cannot do."""
-    if request.handling.cache_salt is not None and not hello.can_salt:
+    if request.handling.cache_salt is not None and not hello.supports_cache_salt:
         raise UnsupportedParameter(
             "This model's prompts cannot be kept apart in its prefix cache: its graph has no "
             "place for a salt. Leave `cache_salt` out, or ask the administrator to turn the "
@@ -77,7 +77,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
     )
     if field is None:
         return
-    if not hello.has_tap:
+    if not hello.has_logits_hook:
         raise UnsupportedParameter(
             f"`{field}` is not available for this model: the probabilities of its tokens can be "
             "neither seen nor changed on its device. Leave it out.",
@@ -184,7 +184,7 @@ def _spellings(words: Iterable[str], tokenizer: Tokenizer) -> list[tuple[int, ..
 
 def _thought_budget(
     request: GenerationRequest, engine: Engine, prompt: Prompt
-) -> ThoughtBudget | None:
+) -> ReasoningBudget | None:
     """None where thoughts have no limit, or the model has no thoughts. Raises
     `UnsupportedParameter` for a limit that cannot be held."""
     asked, marks = request.stopping.max_reasoning_tokens, engine.format.thought_marks
@@ -205,7 +205,7 @@ def _thought_budget(
             "`reasoning_max_tokens`.",
             param="thinking_token_budget",
         )
-    return ThoughtBudget(
+    return ReasoningBudget(
         max_tokens=limit,
         is_open=prompt.opens_reasoning or marks.starts_open,
         start=tuple(encode(marks.open)),

@@ -34,7 +34,7 @@ from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
+from serving.transport.run import EngineDisconnected
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 
