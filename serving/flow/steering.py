@@ -16,7 +16,7 @@ from serving.core.logprobs import (
 )
 from serving.core.request import GenerationRequest, RawPrompts
 from serving.flow.directory import Engine
-from serving.prompting.assets import ModelKit, Prompt
+from serving.prompting.assets import ModelAssets, Prompt
 from serving.prompting.tokenizer import Tokenizer
 from serving.transport.messages import (
     Hello,
@@ -33,15 +33,15 @@ def logits_spec(
 ) -> LogitsSpec | None:
     """None for the great majority: requests that let the model be. Raises
     `InvalidRequest` for a token that the model does not have."""
-    steering, wish, kit = request.steering, request.logprobs, engine.kit
+    steering, wish, assets = request.steering, request.logprobs, engine.assets
     tells = wish.num_top is not None or wish.num_top_of_prompt is not None
     budget = _thought_budget(request, engine, prompt)
     if steering.first_field is None and not tells and budget is None:
         return None
-    _check_ids(request, kit.tokenizer.vocab_size)
+    _check_ids(request, assets.tokenizer.vocab_size)
     return LogitsSpec(
         bias=steering.bias,
-        bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, kit.tokenizer)),
+        bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, assets.tokenizer)),
         allowed_ids=steering.allowed_ids,
         processor_args=None if steering.processor_args is None else dict(steering.processor_args),
         budget=budget,
@@ -100,8 +100,8 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 class TokenWriter:
     """Writes tokens out, as one request wants them."""
 
-    def __init__(self, kit: ModelKit, wish: LogprobsOptions) -> None:
-        self._kit, self._tokenizer = kit, kit.tokenizer
+    def __init__(self, assets: ModelAssets, wish: LogprobsOptions) -> None:
+        self._kit, self._tokenizer = assets, assets.tokenizer
         self._shows_ids = wish.tokens_as_ids
 
     def answer(
@@ -193,7 +193,7 @@ def _thought_budget(
         return None  # beams are out of reach, and the limit of an effort is only a wish
     if limit is None or marks is None or isinstance(request.prompt, RawPrompts):
         return None
-    encode = engine.kit.tokenizer.encode
+    encode = engine.assets.tokenizer.encode
     end = tuple(encode(marks.close))
     if len(end) != 1:
         # Words can be cut into tokens in many ways, of which the engine would know one.
