@@ -22,7 +22,7 @@ def assist_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec |
     if options.draft_model:
         return _draft_spec(asked, engine)
     if options.prompt_lookup:
-        defaults = engine.kit.defaults
+        defaults = engine.assets.defaults
         return SpeculationSpec(
             num_tokens=asked.num_tokens or defaults.num_assistant_tokens or _NUM_TOKENS,
             max_ngram_size=asked.max_ngram_size or defaults.max_ngram_size or _NGRAM_SIZE,
@@ -31,7 +31,7 @@ def assist_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec |
 
 
 def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> SpeculationSpec:
-    defaults = engine.kit.defaults
+    defaults = engine.assets.defaults
     if asked.num_tokens is not None:
         return SpeculationSpec(num_tokens=asked.num_tokens)
     if asked.confidence_threshold is not None:

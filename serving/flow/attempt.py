@@ -204,7 +204,7 @@ def _started(prepared: PreparedRequest) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: Job, run: OutputStream, ids: list[int]) -> None:
+    def __init__(self, job: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
         self._job = job
         self._run = run
         self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
