@@ -204,8 +204,8 @@ def _started(prepared: PreparedRequest) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
-        self._job = job
+    def __init__(self, prepared: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
+        self._job = prepared
         self._run = run
         self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
         # The samples of a prompt share it: it is counted once, and so is its cached part.
