@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from serving.core.errors import UnsupportedParameter
-from serving.core.request import Assistance, GenerationRequest
+from serving.core.request import GenerationRequest, SpeculativeDecoding
 from serving.flow.directory import Engine
 from serving.transport.messages import AssistSpec
 
@@ -30,7 +30,7 @@ def assist_spec(request: GenerationRequest, engine: Engine) -> AssistSpec | None
     return None
 
 
-def _draft_spec(asked: Assistance, engine: Engine) -> AssistSpec:
+def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> AssistSpec:
     defaults = engine.kit.defaults
     if asked.num_tokens is not None:
         return AssistSpec(num_tokens=asked.num_tokens)

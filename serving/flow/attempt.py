@@ -20,7 +20,7 @@ from serving.core.events import (
     PromptScored,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
 )
 from serving.core.ids import tool_call_id
 from serving.core.request import GenerationRequest, RawPrompts, ToolMode
@@ -169,7 +169,7 @@ def _continues_text(request: GenerationRequest) -> bool:
     prompt = request.prompt
     if isinstance(prompt, RawPrompts):
         return True
-    return prompt.rendering.continues_last or not prompt.rendering.uses_template
+    return prompt.rendering.continues_final_message or not prompt.rendering.uses_template
 
 
 def _reason(finished: Event) -> str:
@@ -330,14 +330,14 @@ class _Reading:
             events = self._paces[output.id].take(events, num_read)
         deltas += events
 
-    def _made(self, id_: int, token_ids: tuple[int, ...]) -> TokensMade:
+    def _made(self, id_: int, token_ids: tuple[int, ...]) -> TokensGenerated:
         text = "".join(map(self._raw[id_].feed, token_ids))
-        return TokensMade(self._choices[id_], token_ids, text)
+        return TokensGenerated(self._choices[id_], token_ids, text)
 
     def _unfinished(self, id_: int) -> list[Event]:
         """The character in whose middle a choice ended, for those who ask for ids."""
         text = self._raw[id_].finish() if self._raw else ""
-        return [TokensMade(self._choices[id_], (), text)] if text else []
+        return [TokensGenerated(self._choices[id_], (), text)] if text else []
 
     def _count_proposals(self, output: TokenOutput) -> None:
         """The engine tells of each choice how many there were so far."""

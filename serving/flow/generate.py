@@ -14,7 +14,7 @@ from typing import Final
 from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
-from serving.core.result import Fold, Result
+from serving.core.result import Result, ResultBuilder
 from serving.flow.attempt import Job, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
@@ -61,17 +61,17 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
 async def whole(job: Job) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
-        fold = Fold()
+        builder = ResultBuilder()
         try:
             async with aclosing(attempt(job)) as batches:
                 async for events in batches:
                     for event in events:
-                        fold.feed(event)
+                        builder.feed(event)
                         if isinstance(event, Started):
                             for echo in _echoes(job):
-                                fold.feed(echo)
+                                builder.feed(echo)
             return the_best(
-                fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                builder.result(), num_candidates=job.request.n, num_returned=job.num_returned
             )
         except EngineGone:
             job.meter.restart()

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.logprobs import LogprobsWish, Steering, Token, TokenChance, without_spaces
+from serving.core.logprobs import (
+    LogprobsOptions,
+    Steering,
+    Token,
+    TopLogprob,
+    without_leading_spaces,
+)
 from serving.core.request import GenerationRequest, RawPrompts
 from serving.flow.directory import Engine
 from serving.prompting.assets import ModelKit, Prompt
@@ -94,9 +100,9 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 class TokenWriter:
     """Writes tokens out, as one request wants them."""
 
-    def __init__(self, kit: ModelKit, wish: LogprobsWish) -> None:
+    def __init__(self, kit: ModelKit, wish: LogprobsOptions) -> None:
         self._kit, self._tokenizer = kit, kit.tokenizer
-        self._shows_ids = wish.shows_ids
+        self._shows_ids = wish.tokens_as_ids
 
     def answer(
         self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
@@ -122,7 +128,10 @@ class TokenWriter:
             if token.id in self._tokenizer.special_texts and not text.startswith(token.raw, at):
                 own = replace(token, raw=b"")
             elif not has_begun:
-                own, has_begun = without_spaces(token, _num_lacking(tokens[number:], text)), True
+                own, has_begun = (
+                    without_leading_spaces(token, _num_lacking(tokens[number:], text)),
+                    True,
+                )
             placed.append(own)
             at += len(own.raw)
         return tuple(placed)
@@ -130,7 +139,7 @@ class TokenWriter:
     def _token(self, token_id: int, told: TokenLogprobs) -> Token:
         text, raw = self._written(token_id)
         others = tuple(
-            TokenChance(id_, *self._written(id_), logprob) for id_, logprob in told.others
+            TopLogprob(id_, *self._written(id_), logprob) for id_, logprob in told.others
         )
         return Token(token_id, text, raw, told.logprob, told.rank, others)
 
@@ -151,7 +160,7 @@ def _num_spaces(text: bytes) -> int:
 
 
 def _logprobs(
-    num_top: int | None, wish: LogprobsWish, sampling: SamplingParams
+    num_top: int | None, wish: LogprobsOptions, sampling: SamplingParams
 ) -> LogprobsSpec | None:
     if num_top is None:
         return None

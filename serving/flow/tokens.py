@@ -44,7 +44,7 @@ def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, engine: Engin
     padding, names = request.padding, None
     if padding is not None:
         ids = [_padded(each, padding, engine.kit) for each in ids]
-    if request.wants_names:
+    if request.wants_token_strings:
         name = engine.kit.tokenizer.token_name
         names = tuple(tuple(map(name, each)) for each in ids)
     return Tokenized(tuple(map(tuple, ids)), names, engine.max_context)

@@ -49,10 +49,10 @@ class ChatRenderer:
         rendering = conversation.rendering
         thinking = thinking_of(rendering.effort, self._template)
         variables = {**thinking.arguments, **conversation.template_kwargs}
-        if rendering.continues_last:
+        if rendering.continues_final_message:
             text = self._begun(conversation, variables)
         else:
-            variables = {"add_generation_prompt": rendering.opens_answer, **variables}
+            variables = {"add_generation_prompt": rendering.adds_generation_prompt, **variables}
             text = self._text(conversation, variables)
         return Rendered(text, thinking.budget)
 

@@ -26,7 +26,7 @@ from accounts.keys.table import KeyTable
 from accounts.limits.failover import WhenAway
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.core.heap import settle_heap
+from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
 from serving.requests.live import LiveRequests
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
@@ -148,7 +148,7 @@ class Runtime:
         await self._refresh_models()
         # From here on nothing fails that a second start would have to do again.
         self.ledger.start()
-        settle_heap()
+        freeze_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and so may a store
         # of limits to answer, and a revoked key must not work meanwhile.
         self._tasks = [

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Beams, Endpoint, GenerationRequest, Handling, RawPrompts
+from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
 from serving.flow.attempt import Job, attempt
 from serving.flow.best import check_search
 from serving.flow.directory import Engine
@@ -48,13 +48,15 @@ async def test_the_engine_learns_who_shares_a_salt_but_not_the_salt(tmp_path: Pa
 
 
 def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
-    request = replace(asking(Handling(cache_salt="one")), beams=Beams(2, no_repeat_ngram_size=1))
+    request = replace(
+        asking(Handling(cache_salt="one")), beams=BeamSearch(2, no_repeat_ngram_size=1)
+    )
 
     with pytest.raises(InvalidRequest, match="Leave one of them out") as refusal:
         check_search(request)
 
     assert refusal.value.param == "cache_salt"
-    check_search(replace(request, beams=Beams(2)))
+    check_search(replace(request, beams=BeamSearch(2)))
 
 
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:

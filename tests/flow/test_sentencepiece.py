@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.core.events import Event, TextDelta
-from serving.core.logprobs import LogprobsWish, Token
+from serving.core.logprobs import LogprobsOptions, Token
 from serving.core.request import (
     Conversation,
     Endpoint,
@@ -39,7 +39,7 @@ from serving.transport.messages import TokenLogprobs
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LOGPROBS = LogprobsWish(num_top=0, num_top_of_prompt=0)
+LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
 KIND = pytest.mark.parametrize("kind", KINDS)
 TEXT = "The Paris is a"
 # Words with and without their space, spaces alone, and characters in pieces.
@@ -70,7 +70,7 @@ def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> Job:
 
 def chat(kind: str, *, continues: bool = False) -> Job:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
-    asked = Conversation(messages, rendering=Rendering(continues_last=continues))
+    asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
     ids = engine(kind).kit.tokenizer.encode_raw("a The")
     return job(kind, asked, Prompt(tuple(ids), "a The"))
 

@@ -27,11 +27,11 @@ async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
 
     assert tokenized.token_ids == (engine.kit.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
-    assert tokenized.names is None
+    assert tokenized.token_strings is None
 
 
 async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
     tokenized = await tokenize(asked, engine)
 
@@ -40,8 +40,10 @@ async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
         "",
         "two three",
     ]
-    assert tokenized.names is not None
-    assert [len(names) for names in tokenized.names] == [len(ids) for ids in tokenized.token_ids]
+    assert tokenized.token_strings is not None
+    assert [len(names) for names in tokenized.token_strings] == [
+        len(ids) for ids in tokenized.token_ids
+    ]
 
 
 @pytest.mark.parametrize("is_left", [True, False])
@@ -73,7 +75,7 @@ async def test_a_template_of_a_request_needs_trust_here_too(engine: Engine) -> N
 
 
 async def test_the_loop_turns_while_a_long_text_is_tokenized(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
     num_turns = 0
     asking = asyncio.create_task(tokenize(asked, engine))
     while not asking.done():

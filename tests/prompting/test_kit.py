@@ -246,12 +246,12 @@ def test_without_its_template_a_chat_is_the_text_of_its_messages(kit):
 
 
 def test_an_answer_is_not_opened_when_that_is_not_wanted(kit):
-    chat = a_chat(("user", "Hi"), rendering=Rendering(opens_answer=False))
+    chat = a_chat(("user", "Hi"), rendering=Rendering(adds_generation_prompt=False))
 
     assert kit.render(chat).text == "<|im_start|>user\nHi<|im_end|>\n"
 
 
-CONTINUED = Rendering(opens_answer=False, continues_last=True)
+CONTINUED = Rendering(adds_generation_prompt=False, continues_final_message=True)
 
 
 @pytest.mark.parametrize("begun", ["The answer", "The answer is ", "", "a <|im_end|> b", "\n x\n"])
