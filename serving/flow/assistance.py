@@ -30,8 +30,8 @@ def assist_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec |
     return None
 
 
-def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> AssistSpec:
-    defaults = engine.kit.defaults
+def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> SpeculationSpec:
+    defaults = engine.assets.defaults
     if asked.num_tokens is not None:
         return SpeculationSpec(num_tokens=asked.num_tokens)
     if asked.confidence_threshold is not None:

@@ -15,7 +15,7 @@ from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
 from serving.core.result import Result, ResultBuilder
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
 from serving.transport.run import EngineDisconnected

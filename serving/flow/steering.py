@@ -100,8 +100,8 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 class TokenWriter:
     """Writes tokens out, as one request wants them."""
 
-    def __init__(self, kit: ModelKit, wish: LogprobsOptions) -> None:
-        self._kit, self._tokenizer = kit, kit.tokenizer
+    def __init__(self, assets: ModelAssets, wish: LogprobsOptions) -> None:
+        self._kit, self._tokenizer = assets, assets.tokenizer
         self._shows_ids = wish.tokens_as_ids
 
     def answer(

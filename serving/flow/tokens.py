@@ -43,9 +43,9 @@ async def _token_ids(request: TokenizeRequest, engine: Engine) -> list[Sequence[
 def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, engine: Engine) -> Tokenized:
     padding, names = request.padding, None
     if padding is not None:
-        ids = [_padded(each, padding, engine.kit) for each in ids]
+        ids = [_padded(each, padding, engine.assets) for each in ids]
     if request.wants_token_strings:
-        name = engine.kit.tokenizer.token_name
+        name = engine.assets.tokenizer.token_name
         names = tuple(tuple(map(name, each)) for each in ids)
     return Tokenized(tuple(map(tuple, ids)), names, engine.max_context)
 

@@ -23,8 +23,8 @@ def test_a_prompt_that_opens_a_thought_in_the_models_own_words_begins_inside_it(
         Message(Role.ASSISTANT, (TextPart("[THINK]so"),)),
     )
     rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
-    assert kit.render(Conversation(turns, rendering=rendering)).opens_reasoning
-    assert not KIT.render(Conversation(turns, rendering=rendering)).opens_reasoning
+    assert assets.render(Conversation(turns, rendering=rendering)).opens_reasoning
+    assert not ASSETS.render(Conversation(turns, rendering=rendering)).opens_reasoning
 
 
 @pytest.mark.parametrize(

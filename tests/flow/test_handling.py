@@ -10,7 +10,7 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import check_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter

@@ -71,7 +71,7 @@ def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest
 def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
     asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
-    ids = engine(kind).kit.tokenizer.encode_raw("a The")
+    ids = engine(kind).assets.tokenizer.encode_raw("a The")
     return job(kind, asked, Prompt(tuple(ids), "a The"))
 
 

@@ -245,7 +245,7 @@ def test_without_its_template_a_chat_is_the_text_of_its_messages(assets):
     assert assets.render(chat).text == "Be brief."
 
 
-def test_an_answer_is_not_opened_when_that_is_not_wanted(kit):
+def test_an_answer_is_not_opened_when_that_is_not_wanted(assets):
     chat = a_chat(("user", "Hi"), rendering=Rendering(adds_generation_prompt=False))
 
     assert assets.render(chat).text == "<|im_start|>user\nHi<|im_end|>\n"
