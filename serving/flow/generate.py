@@ -61,17 +61,17 @@ async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]
 async def whole(prepared: PreparedRequest) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
-        builder = ResultBuilder()
+        fold = ResultBuilder()
         try:
             async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     for event in events:
-                        builder.feed(event)
+                        fold.feed(event)
                         if isinstance(event, Started):
-                            for echo in _echoes(job):
-                                builder.feed(echo)
+                            for echo in _echoes(prepared):
+                                fold.feed(echo)
             return the_best(
-                builder.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
             )
         except EngineDisconnected:
             prepared.meter.restart()

@@ -182,7 +182,7 @@ class GenerationConsumer(JsonConsumer):
     async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
-        account.name_model(engine.entry.name)
+        record.name_model(engine.entry.name)
         head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
         prepared = await prepare(

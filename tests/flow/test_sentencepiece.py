@@ -72,7 +72,7 @@ def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
     asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
     ids = engine(kind).assets.tokenizer.encode_raw("a The")
-    return job(kind, asked, Prompt(tuple(ids), "a The"))
+    return prepared(kind, asked, Prompt(tuple(ids), "a The"))
 
 
 def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
