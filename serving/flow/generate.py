@@ -25,7 +25,7 @@ from serving.transport.run import EngineDisconnected
 MAX_RERUNS: Final = 2
 
 
-async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
+async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events; an empty one means that `SILENCE_S` passed without any.
 
     Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
@@ -33,13 +33,13 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     has_started = has_content = False
     for run in range(MAX_RERUNS + 1):
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     is_start = bool(events) and isinstance(events[0], Started)
                     has_content = has_content or len(events) > is_start
                     if is_start:
                         # A run after the first starts anew, but its client has been told.
-                        begun = [] if has_started else [events[0], *_echoes(job)]
+                        begun = [] if has_started else [events[0], *_echoes(prepared)]
                         events = [*begun, *events[1:]]
                     yield events
                     has_started = has_started or is_start
@@ -48,7 +48,7 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
             if has_content or run == MAX_RERUNS:
                 error: ServingError = _lost()
             else:
-                job.meter.restart()
+                prepared.meter.restart()
                 continue
         except ServingError as failure:
             error = failure
@@ -58,23 +58,23 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
         return
 
 
-async def whole(job: PreparedRequest) -> Result:
+async def whole(prepared: PreparedRequest) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
         fold = ResultBuilder()
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     for event in events:
                         fold.feed(event)
                         if isinstance(event, Started):
-                            for echo in _echoes(job):
+                            for echo in _echoes(prepared):
                                 fold.feed(echo)
             return the_best(
-                fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
             )
         except EngineDisconnected:
-            job.meter.restart()
+            prepared.meter.restart()
     raise _lost()
 
 
@@ -82,18 +82,18 @@ def _lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
 
 
-def _echoes(job: PreparedRequest) -> list[Event]:
+def _echoes(prepared: PreparedRequest) -> list[Event]:
     """What stands before the answers of a request that wants its prompt back."""
-    prompt, n = job.request.prompt, job.request.n
+    prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
         return []
-    if isinstance(prompt, RawPrompts) and num_top_of_prompt(job.request) is not None:
+    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
         return []  # an echo with probabilities comes when they do
     if isinstance(prompt, Conversation):
         last = prompt.messages[-1] if prompt.messages else None
         is_begun = last is not None and last.role is Role.ASSISTANT
         texts = [last.text if last is not None and is_begun else ""]
     else:
-        texts = [job.engine.assets.text_of(each) for each in job.prompts]
+        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
     choices = enumerate(text for text in texts for _ in range(n))
     return [TextDelta(choice, text) for choice, text in choices if text]
