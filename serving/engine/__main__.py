@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from serving.core.heap import settle_heap
+from serving.core.heap import freeze_heap
 from serving.engine.config import EngineConfig
 
 
@@ -27,7 +27,7 @@ def main(config: EngineConfig) -> int:
     try:
         loop = EngineLoop(config, Pipeline(config))
         loop.warm_up()
-        settle_heap()
+        freeze_heap()
     except (RuntimeError, OSError) as error:
         print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=say)
         return 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from serving.core.errors import InvalidRequest
-from serving.core.logprobs import LogprobsWish
+from serving.core.logprobs import LogprobsOptions
 from serving.core.request import GenerationRequest, Grammar
 from serving.core.result import ChoiceResult, Result
 from serving.transport.messages import BeamSpec
@@ -18,7 +18,7 @@ def check_search(request: GenerationRequest) -> None:
     if request.beams is None:
         return
     sampling, stopping = request.sampling, request.stopping
-    wish: LogprobsWish = request.logprobs
+    wish: LogprobsOptions = request.logprobs
     for param, is_asked in (
         ("temperature", bool(sampling.temperature)),
         ("top_p", sampling.top_p not in (None, 1)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.core.events import Event, Finished, TokensMade
+from serving.core.events import Event, Finished, TokensGenerated
 from serving.output.choice import merged
 
 
@@ -33,12 +33,12 @@ class Pace:
 
     def release(self) -> list[Event]:
         """All that is held. Text that belongs together is one delta, and so are ids."""
-        ids = [each for each in self._held if isinstance(each, TokensMade)]
-        told = merged([], [each for each in self._held if not isinstance(each, TokensMade)])
+        ids = [each for each in self._held if isinstance(each, TokensGenerated)]
+        told = merged([], [each for each in self._held if not isinstance(each, TokensGenerated)])
         if ids:
             joined = tuple(id_ for each in ids for id_ in each.token_ids)
             text = "".join(each.text for each in ids)
-            told.insert(0, TokensMade(ids[0].choice, joined, text))
+            told.insert(0, TokensGenerated(ids[0].choice, joined, text))
         self._held = []
         self._num_tokens = 0
         self._has_told = self._has_told or bool(told)

@@ -47,7 +47,7 @@ class Prompt:
         return len(self.token_ids)
 
 
-class ModelKit:
+class ModelAssets:
     """Makes the prompts of one model. Safe to use from several threads."""
 
     def __init__(
@@ -195,7 +195,7 @@ class ModelKit:
 
     def _continues_thought(self, conversation: Conversation) -> bool:
         """Whether the message that the model goes on with is inside a thought."""
-        if not conversation.rendering.continues_last:
+        if not conversation.rendering.continues_final_message:
             return False
         last = conversation.messages[-1].text
         opening, end = self.thought_tags

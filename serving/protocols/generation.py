@@ -166,7 +166,7 @@ class GenerationBody(
             is_streamed=self.is_streamed,
             wants_progress=self.wants_progress,
             steering=self.steering(),
-            logprobs=self.logprobs_wish(),
+            logprobs=self.logprobs_options(),
             wants_token_ids=self.wants_token_ids,
             wants_prompt_text=bool(self.return_prompt_text),
             dialect=dialect,

@@ -7,9 +7,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensMade
+from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
 from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
@@ -21,7 +21,7 @@ FINISHED = Finished(0, FinishReason.STOP)
 
 
 def groups_of_tokens(sizes: list[int]) -> list[list[Event]]:
-    return [[TokensMade(0, (1,) * size), TextDelta(0, "x" * size)] for size in sizes]
+    return [[TokensGenerated(0, (1,) * size), TextDelta(0, "x" * size)] for size in sizes]
 
 
 def text_of(events: list[Event]) -> str:
@@ -43,7 +43,7 @@ def test_all_is_told_in_chunks_that_are_large_enough(sizes: list[int], interval:
     assert all(interval <= size < interval + 5 for size in chunks[1:-1])
     for events in told:
         deltas = [event for event in events if isinstance(event, TextDelta)]
-        made = [event for event in events if isinstance(event, TokensMade)]
+        made = [event for event in events if isinstance(event, TokensGenerated)]
         assert (len(deltas), len(made)) == ((1, 1) if events else (0, 0))
         assert not events or len(made[0].token_ids) == len(deltas[0].text)
 
@@ -65,10 +65,10 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
         handling=Handling(stream_interval=3),
     )
     engine = cast(Engine, ScriptedEngine(*script))
-    job = Job(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
-        async for batch in attempt(job):
+        async for batch in attempt(prepared):
             batches.append(batch)
     except Exception:
         batches.append([])

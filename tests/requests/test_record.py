@@ -14,9 +14,9 @@ from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.requests.live import LiveRequests
-from serving.requests.record import Account
+from serving.requests.record import RequestRecord
 from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 
 
@@ -30,7 +30,7 @@ class Process:
         runtime = SimpleNamespace(
             ledger=ledger, live=LiveRequests(ledger), limits=Limits(LimitSettings())
         )
-        self._account = Account(
+        self._record = RequestRecord(
             cast(Runtime, runtime),
             ANONYMOUS,
             request_id="r1",
@@ -39,8 +39,8 @@ class Process:
         )
 
     def begin(self, *, asked: str, serves: str) -> None:
-        self._account.admit(model=asked, is_streamed=False)
-        self._account.name_model(serves)
+        self._record.admit(model=asked, is_streamed=False)
+        self._record.name_model(serves)
 
     def kill(self) -> None:
         self._ledger._journal.close()

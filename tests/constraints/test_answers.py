@@ -9,8 +9,7 @@ from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.formats import answer_grammar, by_name, format_names
-
-from .builders import WEATHER
+from tests.output.builders import WEATHER
 
 FIELD = "response_format"
 PING = Tool("ping")

@@ -17,9 +17,8 @@ from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.engine.canary import Canary
 from serving.output.formats import by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec
-
-from .builders import MODEL
-from .tiny_chat import Model, asked, calls_of, straight
+from tests.output.builders import MODEL
+from tests.output.tiny_chat import Model, asked, calls_of, straight
 
 pytestmark = pytest.mark.live
 
@@ -162,7 +161,7 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
 
 @pytest.fixture(scope="module")
 def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    return Canary(MODEL, model.kit.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    return Canary(MODEL, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
 
 
 @every_family
