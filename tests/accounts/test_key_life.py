@@ -71,9 +71,9 @@ def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewK
     [
         {"scopes": []},
         {"scopes": ["everything"]},
-        {"models": [""]},
-        {"networks": ["10.0.0.1/8"]},
-        {"networks": ["the office"]},
+        {"allowed_models": [""]},
+        {"allowed_networks": ["10.0.0.1/8"]},
+        {"allowed_networks": ["the office"]},
         {"name": ""},
     ],
 )
