@@ -52,7 +52,7 @@ PLAIN: Final = by_name("plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PreparedRequest:
     """A request that can be submitted: rendered, checked, and with all values decided."""
 
     request: GenerationRequest
@@ -96,15 +96,15 @@ class Job:
 
     def text_of(self, prompt: Prompt) -> str:
         """What the model reads. What is to be filled in between has no text of its own."""
-        kit, asked = self.engine.kit, self.request.prompt
+        assets, asked = self.engine.assets, self.request.prompt
         if isinstance(asked, RawPrompts) and asked.suffix is not None:
-            return kit.tokenizer.decode(prompt.token_ids)
-        return kit.text_of(prompt)
+            return assets.tokenizer.decode(prompt.token_ids)
+        return assets.text_of(prompt)
 
     @property
     def writer(self) -> TokenWriter:
         """Describes single tokens as the request wants them."""
-        return TokenWriter(self.engine.kit, self.request.logprobs)
+        return TokenWriter(self.engine.assets, self.request.logprobs)
 
     def _parser(self, choice: int) -> Parser:
         """Raw prompts are completed as they are: nothing in their text is syntax. And where
@@ -119,9 +119,9 @@ class Job:
         return with_custom_calls(parser, tools)
 
 
-async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
+async def attempt(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
-    `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
+    `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
     if not job.submits:
         job.meter.is_accepted = True
         yield _nothing_made(job)
@@ -130,7 +130,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
     check_engine(job.request, hello)
     client = job.engine.client
     submits = [_with_ids(submit, client, job.request.n) for submit in job.submits]
-    if not hello.has_tap:
+    if not hello.has_logits_hook:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
     shares = _shares(job, submits)
@@ -157,7 +157,7 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
         run.cancel(reading.num_used)
 
 
-def _shares(job: Job, submits: Iterable[Submit]) -> Shares | None:
+def _shares(job: PreparedRequest, submits: Iterable[Submit]) -> Shares | None:
     """None: nobody counts. What a search may use is reserved as a whole."""
     if job.allowance is None or any(submit.beams is not None for submit in submits):
         return None
@@ -187,14 +187,14 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
 
 
-def _nothing_made(job: Job) -> list[Event]:
+def _nothing_made(job: PreparedRequest) -> list[Event]:
     """The answer to a request for no tokens."""
     num_choices = job.request.num_choices
     finished = [Finished(choice, FinishReason.LENGTH) for choice in range(num_choices)]
     return [_started(job), *finished, Completed(job.meter.usage, at=int(time.time()))]
 
 
-def _started(job: Job) -> Started:
+def _started(job: PreparedRequest) -> Started:
     request, prompts = job.request, job.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
@@ -205,7 +205,7 @@ def _started(job: Job) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
+    def __init__(self, job: PreparedRequest, run: Run, ids: list[int]) -> None:
         self._job = job
         self._run = run
         self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
@@ -378,7 +378,7 @@ class _Reading:
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()
-            events.append(TextDelta(choice, self._job.engine.kit.text_of(prompt), echoed))
+            events.append(TextDelta(choice, self._job.engine.assets.text_of(prompt), echoed))
         return events
 
     def _error(self, code: str, message: str) -> ServingError:

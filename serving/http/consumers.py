@@ -31,7 +31,7 @@ from serving.core.errors import (
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import Head
 from serving.core.request import Endpoint
-from serving.flow.attempt import Job
+from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
 from serving.flow.preparing import prepare
@@ -40,7 +40,7 @@ from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.protocols import parse
 from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
-from serving.requests.record import Account
+from serving.requests.record import RequestRecord
 from serving.runtime.runtime import Runtime
 
 # How long a client may be silent in the middle of its body.
@@ -162,8 +162,8 @@ class GenerationConsumer(JsonConsumer):
         finally:
             account.leave()  # changes nothing unless this task was cancelled
 
-    def _account(self, caller: Caller, body: bytes = b"") -> Account:
-        return Account(
+    def _account(self, caller: Caller, body: bytes = b"") -> RequestRecord:
+        return RequestRecord(
             self._runtime,
             caller,
             request_id=self.scope[REQUEST_ID],
@@ -179,7 +179,7 @@ class GenerationConsumer(JsonConsumer):
         tree: str = self.scope["url_route"]["kwargs"]["tree"]
         return tree
 
-    async def _run(self, account: Account, caller: Caller, exchange: Exchange) -> None:
+    async def _run(self, account: RequestRecord, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
         account.name_model(engine.entry.name)
@@ -205,7 +205,7 @@ class GenerationConsumer(JsonConsumer):
             account.succeed()
             await send_whole(self.base_send, 200, headers, body)
 
-    async def _stream(self, account: Account, encoder: Encoder, job: Job) -> None:
+    async def _stream(self, account: RequestRecord, encoder: Encoder, job: PreparedRequest) -> None:
         async with contextlib.aclosing(_told(account, stream(job))) as batches:
             async for events in batches:
                 if not self._has_started:
@@ -224,7 +224,7 @@ class GenerationConsumer(JsonConsumer):
 
 
 async def _told(
-    account: Account, batches: AsyncGenerator[list[Event], None]
+    account: RequestRecord, batches: AsyncGenerator[list[Event], None]
 ) -> AsyncGenerator[list[Event], None]:
     """The same; and when the request is ended although its client waits, a last word."""
     has_begun = False
@@ -239,7 +239,7 @@ async def _told(
         yield [Failed(account.live.ending)]
 
 
-def _settle(account: Account, event: Event) -> bool:
+def _settle(account: RequestRecord, event: Event) -> bool:
     """Whether the event is the last. Settled before it is sent: some servers tell of the
     end of a connection before the answer's task goes on."""
     match event:
@@ -252,7 +252,7 @@ def _settle(account: Account, event: Event) -> bool:
     return True
 
 
-def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
+def _parse(account: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
     """A body that cannot be understood has its row too."""
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)

@@ -47,7 +47,7 @@ class Prompt:
         return len(self.token_ids)
 
 
-class ModelKit:
+class ModelAssets:
     """Makes the prompts of one model. Safe to use from several threads."""
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.core.request import Message, Role, TextPart
-from serving.prompting.traits import TemplateTraits
+from serving.prompting.traits import TemplateCapabilities
 
 _INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
 _BETWEEN = "\n\n"
@@ -20,7 +20,7 @@ _BETWEEN = "\n\n"
 Numbered = tuple[int, Message]
 
 
-def placed(messages: Sequence[Message], traits: TemplateTraits) -> list[Numbered]:
+def placed(messages: Sequence[Message], traits: TemplateCapabilities) -> list[Numbered]:
     """The same conversation, in a form that loses no instruction in this template."""
     numbered = [(index, _known(message, traits)) for index, message in enumerate(messages)]
     if traits.has_system and (traits.has_many_systems or not _has_late_ones(messages)):
@@ -35,7 +35,7 @@ def placed(messages: Sequence[Message], traits: TemplateTraits) -> list[Numbered
     return [(index, _with_text(first, [message for _, message in instructions])), *others]
 
 
-def _known(message: Message, traits: TemplateTraits) -> Message:
+def _known(message: Message, traits: TemplateCapabilities) -> Message:
     if message.role is Role.DEVELOPER and not traits.has_developer:
         return replace(message, role=Role.SYSTEM)
     return message

@@ -16,7 +16,7 @@ from serving.core.request import Conversation, Message, Role, TextPart, Tool, To
 from serving.prompting.effort import thinking_of
 from serving.prompting.instructions import placed
 from serving.prompting.template import ChatTemplate
-from serving.prompting.traits import TemplateTraits
+from serving.prompting.traits import TemplateCapabilities
 
 # These come from the conversation; clients may set any other variable of a template.
 _RESERVED = frozenset({"messages", "tools"})
@@ -42,7 +42,7 @@ class ChatRenderer:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self.traits = TemplateTraits.of(template)
+        self.traits = TemplateCapabilities.of(template)
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for what the template refuses or cannot take."""

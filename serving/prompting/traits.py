@@ -26,7 +26,7 @@ Turn = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateTraits:
+class TemplateCapabilities:
     """The answers."""
 
     # A leading system message comes out, and so do later ones.

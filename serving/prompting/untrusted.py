@@ -25,10 +25,10 @@ from serving.prompting.render import Rendered
 TIME_LIMIT_S: Final = 5.0
 # How many may run at the same time, for all requests of this process. More would take the
 # machine from the engines.
-MAX_GUESTS: Final = 2
+MAX_UNTRUSTED_PROCESSES: Final = 2
 
 
-class GuestTask(msgspec.Struct, frozen=True):
+class UntrustedTask(msgspec.Struct, frozen=True):
     """What the process is told."""
 
     template: str
@@ -36,7 +36,7 @@ class GuestTask(msgspec.Struct, frozen=True):
     conversation: Conversation
 
 
-class GuestAnswer(msgspec.Struct, frozen=True):
+class UntrustedAnswer(msgspec.Struct, frozen=True):
     """What it answers: a text, or why there is none."""
 
     text: str = ""
@@ -46,7 +46,7 @@ class GuestAnswer(msgspec.Struct, frozen=True):
     is_unsupported: bool = False
 
 
-class GuestTemplates:
+class UntrustedTemplates:
     """Runs templates of requests, few at a time."""
 
     def __init__(self, *, time_limit_s: float = TIME_LIMIT_S) -> None:
@@ -58,9 +58,9 @@ class GuestTemplates:
         `Overloaded` while too many others run."""
         template = conversation.rendering.template
         assert template is not None
-        if self._num_running >= MAX_GUESTS:
+        if self._num_running >= MAX_UNTRUSTED_PROCESSES:
             raise Overloaded("Too many requests with templates of their own; try again shortly.")
-        task = GuestTask(template, named_tokens, conversation)
+        task = UntrustedTask(template, named_tokens, conversation)
         self._num_running += 1
         try:
             said = await self._run(msgspec.json.encode(task))
@@ -94,11 +94,11 @@ class GuestTemplates:
                 await process.wait()
 
 
-def _answer(said: bytes) -> GuestAnswer:
+def _answer(said: bytes) -> UntrustedAnswer:
     """What a process said; one that was ended before has said nothing whole."""
     try:
-        return msgspec.json.decode(said, type=GuestAnswer)
+        return msgspec.json.decode(said, type=UntrustedAnswer)
     except msgspec.DecodeError:
-        return GuestAnswer(
+        return UntrustedAnswer(
             refusal="The chat template takes too long or too much memory.", param="chat_template"
         )

@@ -15,7 +15,7 @@ from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.prompting.errors import UnusableFolder
 from serving.prompting.render import ChatRenderer
 from serving.prompting.template import ChatTemplate
-from serving.prompting.untrusted import GuestAnswer, GuestTask
+from serving.prompting.untrusted import UntrustedAnswer, UntrustedTask
 
 _MAX_MEMORY_BYTES: Final = 1 << 30
 _MAX_CPU_S: Final = 5
@@ -27,32 +27,32 @@ _PARAM: Final = "chat_template"
 def main() -> None:
     """From standard input to standard output."""
     _limit()
-    task = msgspec.json.decode(sys.stdin.buffer.read(), type=GuestTask)
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=UntrustedTask)
     sys.stdout.buffer.write(msgspec.json.encode(_answer(task)))
 
 
-def _answer(task: GuestTask) -> GuestAnswer:
+def _answer(task: UntrustedTask) -> UntrustedAnswer:
     try:
         return _rendered(task)
     except UnusableFolder as error:
-        return GuestAnswer(refusal=error.message, param=_PARAM)
+        return UntrustedAnswer(refusal=error.message, param=_PARAM)
     except InvalidRequest as error:
-        return GuestAnswer(
+        return UntrustedAnswer(
             refusal=error.message,
             param=error.param,
             is_unsupported=isinstance(error, UnsupportedParameter),
         )
     except MemoryError:
-        return GuestAnswer(refusal="The chat template takes too much memory.", param=_PARAM)
+        return UntrustedAnswer(refusal="The chat template takes too much memory.", param=_PARAM)
 
 
-def _rendered(task: GuestTask) -> GuestAnswer:
+def _rendered(task: UntrustedTask) -> UntrustedAnswer:
     renderer = ChatRenderer(ChatTemplate(task.template, task.named_tokens))
     rendered = renderer.render(task.conversation)
     if len(rendered.text) > _MAX_CHARS:
         refusal = f"The chat template makes more than {_MAX_CHARS} characters."
-        return GuestAnswer(refusal=refusal, param=_PARAM)
-    return GuestAnswer(rendered.text, rendered.thinking_budget)
+        return UntrustedAnswer(refusal=refusal, param=_PARAM)
+    return UntrustedAnswer(rendered.text, rendered.thinking_budget)
 
 
 def _limit() -> None:

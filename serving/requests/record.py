@@ -14,7 +14,7 @@ from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
-from serving.requests.capture import Recording
+from serving.requests.capture import CapturedExchange
 from serving.requests.live import LiveRequest
 from serving.requests.reservation import Quota
 from serving.runtime.runtime import Runtime
@@ -22,7 +22,7 @@ from serving.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-class Account:
+class RequestRecord:
     """`admit`, then exactly one of `succeed`, `fail` and `leave`; later ones do nothing."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Account:
         self.meter = Meter()
         self.quota = Quota(runtime.limits, caller, request_id)
         self._num_response_bytes = 0
-        self._recording = Recording(body) if caller.captures and body else None
+        self._recording = CapturedExchange(body) if caller.captures and body else None
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,

@@ -21,7 +21,7 @@ _DISK_PATIENCE_S: Final = 3 * DISK_INTERVAL_S
 _MIB: Final = 1024 * 1024
 
 
-class DatabaseWatch:
+class DatabaseHealth:
     """Whether the database answers, as whoever reads the snapshots has found: no query of its
     own. Belongs to one event loop."""
 
@@ -59,7 +59,7 @@ class Disk:
     free_bytes: int
 
 
-class DiskWatch:
+class DiskHealth:
     """How much room is left where data lives. `places` are folders by what they hold."""
 
     def __init__(

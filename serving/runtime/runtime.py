@@ -29,12 +29,12 @@ from accounts.usage.recovery import recover_orphans
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
 from serving.requests.live import LiveRequests
-from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
+from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
+from serving.transport.run import EngineDisconnected
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ class Runtime:
         # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
-        self.database = DatabaseWatch()
-        self.disk = DiskWatch(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = DatabaseHealth()
+        self.disk = DiskHealth(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -230,7 +230,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 

@@ -2,7 +2,7 @@
 
 `EngineClient` keeps the connection up for as long as it is open: it connects again within
 moments of an engine's start. A generation belongs to one connection; when that breaks,
-every `Run` on it learns so by `EngineGone`, and whoever owns the run decides what to do.
+every `Run` on it learns so by `EngineDisconnected`, and whoever owns the run decides what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, assert_never, cast
 
 import msgspec
 
-from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -31,7 +31,7 @@ from serving.transport.messages import (
     StepOutputs,
     Submit,
 )
-from serving.transport.run import EngineGone, Run, Said
+from serving.transport.run import EngineDisconnected, Run, Said
 
 # How soon a vanished engine is looked for again. It bounds how long a waiting request
 # notices nothing after the engine is back; a failed connect to a Unix socket costs 50 us.
@@ -63,8 +63,8 @@ class _Link(asyncio.Protocol):
         for run in runs:
             run.lose()
         for ping in self._pings.values():
-            _fail(ping, EngineGone())
-        _fail(self.hello, EngineGone())
+            _fail(ping, EngineDisconnected())
+        _fail(self.hello, EngineDisconnected())
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -72,12 +72,12 @@ class _Link(asyncio.Protocol):
         try:
             for frame in self._frames.feed(data):
                 self._take(self._decode(frame))
-        except (BrokenFrame, msgspec.MsgspecError):
+        except (InvalidFrame, msgspec.MsgspecError):
             self.close()
 
     def send(self, message: msgspec.Struct) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise EngineGone
+            raise EngineDisconnected
         self._transport.write(pack(message))
 
     def open_run(self, submits: Sequence[Submit]) -> Run:
@@ -91,11 +91,11 @@ class _Link(asyncio.Protocol):
 
     def forget(self, id_: int, num_used: int) -> None:
         self._runs.pop(id_, None)
-        with contextlib.suppress(EngineGone):
+        with contextlib.suppress(EngineDisconnected):
             self.send(Cancel(id_, num_used))
 
     def grant(self, grant: Grant) -> None:
-        with contextlib.suppress(EngineGone):
+        with contextlib.suppress(EngineDisconnected):
             self.send(grant)
 
     async def ping(self, nonce: int) -> EngineStats:
@@ -192,22 +192,22 @@ class EngineClient:
         return next(self._ids)
 
     def submit(self, submits: Sequence[Submit]) -> Run:
-        """Start some generations as one run. Raises `EngineGone` when none is there."""
+        """Start some generations as one run. Raises `EngineDisconnected` when none is there."""
         if self._link is None:
-            raise EngineGone
+            raise EngineDisconnected
         return self._link.open_run(submits)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """What the engine is doing. Raises `EngineGone`, or TimeoutError when it hangs."""
+        """What the engine is doing. Raises `EngineDisconnected`, or TimeoutError when it hangs."""
         if self._link is None:
-            raise EngineGone
+            raise EngineDisconnected
         async with asyncio.timeout(timeout_s):
             return await self._link.ping(self.new_id())
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(OSError, EngineGone):
+            with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
                 await self._use(link)

@@ -13,7 +13,7 @@ _LENGTH: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-class BrokenFrame(Exception):
+class InvalidFrame(Exception):
     """The peer sent something that is no frame of ours: the connection must be closed."""
 
 
@@ -31,13 +31,13 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """The frames that are now complete. Raises `BrokenFrame` for an absurd length."""
+        """The frames that are now complete. Raises `InvalidFrame` for an absurd length."""
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self._max_frame_bytes:
-                raise BrokenFrame(f"a frame of {length} bytes")
+                raise InvalidFrame(f"a frame of {length} bytes")
             end = start + _LENGTH.size + length
             if len(buffer) < end:
                 break

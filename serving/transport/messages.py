@@ -59,7 +59,7 @@ class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
     no_repeat_ngram_size: int = 0  # 0: sequences may repeat
 
 
-class AssistSpec(msgspec.Struct, frozen=True, array_like=True):
+class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
     """How far ahead tokens are proposed, by a draft model or by looking into the prompt."""
 
     num_tokens: int = 0  # 0: as long as the draft model is confident
@@ -78,7 +78,7 @@ class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
     top_p: float = 1.0
 
 
-class ThoughtBudget(msgspec.Struct, frozen=True, array_like=True):
+class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
     """After `max_tokens` tokens of thought, `closing_ids` are what comes next."""
 
     max_tokens: int
@@ -96,7 +96,7 @@ class LogitsSpec(msgspec.Struct, frozen=True, array_like=True):
     allowed_ids: tuple[int, ...] = ()  # empty: all
     # For the administrator's processors; None: they are not asked.
     processor_args: dict[str, Any] | None = None
-    budget: ThoughtBudget | None = None
+    budget: ReasoningBudget | None = None
     logprobs: LogprobsSpec | None = None
     prompt_logprobs: LogprobsSpec | None = None
 
@@ -113,7 +113,7 @@ class Submit(_Message, frozen=True):
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
     beams: BeamSpec | None = None
-    assist: AssistSpec | None = None  # None: the engine's usual
+    assist: SpeculationSpec | None = None  # None: the engine's usual
     min_new_tokens: int = 0  # before these no end token is drawn
     # The model's end tokens end nothing; neither do `stop_token_ids`, which the engine does
     # not look for then.
@@ -168,10 +168,10 @@ class Hello(_Message, frozen=True):
     max_running: int
     max_waiting: int
     # Whether a request's `logits` can be honoured, and whether its `prompt_logprobs` can.
-    has_tap: bool = False
+    has_logits_hook: bool = False
     can_score_prompts: bool = False
     has_processors: bool = False
-    can_salt: bool = False  # whether its `cache_key` can
+    supports_cache_salt: bool = False  # whether its `cache_key` can
 
 
 class Accepted(_Message, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from serving.transport.messages import Accepted, Grant, Rejected, TokenOutput
 
 
-class EngineGone(Exception):
+class EngineDisconnected(Exception):
     """The connection to the engine broke, or there is none."""
 
 
@@ -44,7 +44,7 @@ class Run:
     async def next(self, timeout_s: float | None = None) -> list[Said]:
         """All that has arrived since the last call, waiting for the first.
 
-        Returns nothing when `timeout_s` passes in silence. Raises `EngineGone`.
+        Returns nothing when `timeout_s` passes in silence. Raises `EngineDisconnected`.
         """
         if not self._inbox and not self._is_lost:
             await self._wait(timeout_s)
@@ -52,7 +52,7 @@ class Run:
             said, self._inbox = self._inbox, []
             return said
         if self._is_lost:
-            raise EngineGone
+            raise EngineDisconnected
         return []
 
     def cancel(self, num_used: Mapping[int, int]) -> None:

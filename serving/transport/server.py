@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import ToEngine
 
 _READ_BYTES: Final = 1 << 18
@@ -63,7 +63,7 @@ class Connection:
             return []
         try:
             return [self._decode(frame) for frame in self._frames.feed(received)]
-        except (BrokenFrame, msgspec.MsgspecError):
+        except (InvalidFrame, msgspec.MsgspecError):
             self.close()
             return []
 

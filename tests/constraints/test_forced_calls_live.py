@@ -161,7 +161,7 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
 
 @pytest.fixture(scope="module")
 def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    return Canary(MODEL, model.kit.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    return Canary(MODEL, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
 
 
 @every_family

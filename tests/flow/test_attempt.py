@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.prompting.assets import Prompt
@@ -60,7 +60,9 @@ class ScriptedEngine:
 
 async def events_of(engine: ScriptedEngine, *, n: int) -> list[Event]:
     request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
-    job = Job(request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n)
+    job = PreparedRequest(
+        request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
+    )
     return [event async for batch in attempt(job) for event in batch]
 
 

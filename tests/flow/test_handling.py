@@ -10,7 +10,7 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import check_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
@@ -62,7 +62,7 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
     engine = cast(Engine, ScriptedEngine())
     request = asking(Handling(cache_salt="one"))
-    job = Job(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    job = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
         await anext(attempt(job))

@@ -22,9 +22,9 @@ from serving.core.request import (
     TextPart,
     ToolCall,
 )
-from serving.flow.attempt import Job
+from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
-from tests.flow.tiny_chat import HELLO, KIT, RAW, ids_of, job_of, new_engine
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, job_of, new_engine
 
 LONG = TextPart("The capital of France is Paris. " * 60)
 TALK = Conversation(
@@ -35,7 +35,7 @@ TALK = Conversation(
     ),
     drops_oldest=True,
 )
-MAX_CONTEXT = KIT.max_context or 0
+MAX_CONTEXT = ASSETS.max_context or 0
 
 
 def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> GenerationRequest:
@@ -44,7 +44,7 @@ def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> Generat
     return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
 
 
-def text_of(job: Job) -> str:
+def text_of(job: PreparedRequest) -> str:
     return job.prompts[0].text or ""
 
 
@@ -56,7 +56,7 @@ async def test_a_long_conversation_loses_no_more_than_it_must(
 
     answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
     (prompt,) = job.prompts
-    exchange = KIT.render(Conversation(TALK.messages[1:3])).num_tokens
+    exchange = ASSETS.render(Conversation(TALK.messages[1:3])).num_tokens
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
     assert "Be brief." in text_of(job)
     assert "What is the capital of France?" in text_of(job)
@@ -67,7 +67,7 @@ async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
 
     job = await job_of(engine, replace(talk(), prompt=short))
 
-    assert job.prompts == (KIT.render(short),)
+    assert job.prompts == (ASSETS.render(short),)
 
 
 async def test_a_long_conversation_is_refused_unless_it_may_be_shortened(engine: Engine) -> None:

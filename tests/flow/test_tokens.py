@@ -25,7 +25,7 @@ async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
 async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
     tokenized = await tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
 
-    assert tokenized.token_ids == (engine.kit.render(HELLO).token_ids,)
+    assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
     assert tokenized.names is None
 
@@ -52,10 +52,10 @@ async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left:
 
     short, long = (await tokenize(asked, engine)).token_ids
 
-    one = engine.kit.ids_of_text("one")
+    one = engine.assets.ids_of_text("one")
     pads = (0,) * (4 - len(one))
     assert short == ((*pads, *one) if is_left else (*one, *pads))
-    assert long == tuple(engine.kit.ids_of_text(texts[1])[:4])
+    assert long == tuple(engine.assets.ids_of_text(texts[1])[:4])
 
 
 async def test_ids_that_the_model_lacks_have_no_text(engine: Engine) -> None:

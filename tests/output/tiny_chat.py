@@ -15,7 +15,7 @@ from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Detokenizer
 from serving.output.formats import Format, answer_grammar, by_name, detect, tool_grammar
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
 
@@ -33,14 +33,14 @@ class Model:
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
             str(MODEL), scheduler, "CPU", {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
         )
-        self.kit = ModelKit.load(MODEL)
-        self.use(detect(self.kit.template_text))
+        self.assets = ModelAssets.load(MODEL)
+        self.use(detect(self.assets.template_text))
 
     def use(self, format_: Format) -> None:
         """Read and force answers in this format from now on."""
         self.format = format_
         self._detokenizer = Detokenizer.keeping(
-            self.kit.tokenizer.raw, self.kit.tokenizer.special_texts, format_.special_texts
+            self.assets.tokenizer.raw, self.assets.tokenizer.special_texts, format_.special_texts
         )
 
     def answer(self, chat: Conversation, wanted: Grammar | None = None) -> ChoiceResult:
@@ -58,7 +58,7 @@ class Model:
 
     def events(self, chat: Conversation, wanted: Grammar | None = None) -> tuple[list[Event], bool]:
         """What each token tells, and whether the answer ended by itself."""
-        prompt = self.kit.render(chat)
+        prompt = self.assets.render(chat)
         grammar = wanted and answer_grammar(
             self.format, wanted, opens_reasoning=prompt.opens_reasoning
         )
@@ -70,7 +70,7 @@ class Model:
             opens_reasoning=prompt.opens_reasoning,
         )
         ids = self._generate(prompt.token_ids, grammar)
-        is_ended = ids[-1] in self.kit.tokenizer.eos_ids
+        is_ended = ids[-1] in self.assets.tokenizer.eos_ids
         reader = ChoiceReader(
             0,
             self._detokenizer.new_decoder(),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 from serving.prompting.render import ChatRenderer
 from serving.prompting.template import ChatTemplate
-from serving.prompting.traits import TemplateTraits
+from serving.prompting.traits import TemplateCapabilities
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "tiny-chat"
@@ -37,8 +37,8 @@ def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
     )
 
 
-def traits_of(text: str) -> TemplateTraits:
-    return TemplateTraits.of(ChatTemplate(text, {"bos_token": "<bos>"}))
+def traits_of(text: str) -> TemplateCapabilities:
+    return TemplateCapabilities.of(ChatTemplate(text, {"bos_token": "<bos>"}))
 
 
 def rendered(text: str, conversation: Conversation) -> str:
@@ -57,10 +57,10 @@ def a_folder(path: Path, **files: Any) -> Path:
     return path
 
 
-def a_coder(path: Path, markers: Sequence[str]) -> ModelKit:
+def a_coder(path: Path, markers: Sequence[str]) -> ModelAssets:
     """The reference model, with markers for filling in where it has tags for tools."""
     name_markers(a_copy_of_the_model(path, without=("openvino_tokenizer*",)), markers)
-    return ModelKit.load(path)
+    return ModelAssets.load(path)
 
 
 def name_markers(folder: Path, markers: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.core.request import Effort, Rendering
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 from serving.prompting.effort import Thinking, thinking_of
 from serving.prompting.template import ChatTemplate
 
@@ -86,10 +86,10 @@ def test_a_budget_of_the_templates_own_is_told_too():
 
 
 def test_the_reference_model_thinks_with_an_effort():
-    kit = ModelKit.load(MODEL)
+    assets = ModelAssets.load(MODEL)
 
     def prompt(effort: str):
-        return kit.render(a_chat(("user", "Hi"), rendering=Rendering(effort=Effort(effort))))
+        return assets.render(a_chat(("user", "Hi"), rendering=Rendering(effort=Effort(effort))))
 
     assert prompt("low").opens_reasoning
     assert prompt("low").thinking_budget == 1024
@@ -104,7 +104,7 @@ def test_explicit_variables_win_over_the_effort():
         rendering=Rendering(effort=Effort.NONE),
     )
 
-    assert ModelKit.load(MODEL).render(chat).opens_reasoning
+    assert ModelAssets.load(MODEL).render(chat).opens_reasoning
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_explicit_variables_win_over_the_effort():
 def test_without_a_template_all_is_left_to_the_budget(fields):
     chat = a_chat(("user", "Hi"), **{"rendering": Rendering(effort=Effort.LOW), **fields})
 
-    assert ModelKit.load(MODEL).render(chat).thinking_budget == 1024
+    assert ModelAssets.load(MODEL).render(chat).thinking_budget == 1024

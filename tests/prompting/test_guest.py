@@ -7,7 +7,7 @@ import pytest
 from serving.core.errors import InvalidRequest, Overloaded, UnsupportedParameter
 from serving.core.request import Effort, Rendering, Tool, ToolCall
 from serving.prompting.render import Rendered
-from serving.prompting.untrusted import MAX_GUESTS, GuestTemplates
+from serving.prompting.untrusted import MAX_UNTRUSTED_PROCESSES, UntrustedTemplates
 
 from . import templates
 from .builders import a_chat, a_message
@@ -27,7 +27,7 @@ GROWING = (
 async def rendered(template: str, *turns, time_limit_s: float = 60.0, **fields) -> Rendered:
     rendering = Rendering(template=template, **fields.pop("rendering", {}))
     chat = a_chat(*(turns or [("user", "Hi")]), rendering=rendering, **fields)
-    return await GuestTemplates(time_limit_s=time_limit_s).render(chat, {"bos_token": "<s>"})
+    return await UntrustedTemplates(time_limit_s=time_limit_s).render(chat, {"bos_token": "<s>"})
 
 
 async def test_it_renders_as_the_models_own_would():
@@ -121,9 +121,9 @@ async def test_it_sees_nothing_of_the_servers_environment(monkeypatch):
 
 
 async def test_only_a_few_run_at_a_time():
-    guests = GuestTemplates(time_limit_s=1.0)
+    guests = UntrustedTemplates(time_limit_s=1.0)
     chat = a_chat(("user", "Hi"), rendering=Rendering(template=ENDLESS))
-    running = [asyncio.create_task(guests.render(chat, {})) for _ in range(MAX_GUESTS)]
+    running = [asyncio.create_task(guests.render(chat, {})) for _ in range(MAX_UNTRUSTED_PROCESSES)]
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
@@ -133,11 +133,11 @@ async def test_only_a_few_run_at_a_time():
     assert all(isinstance(ending, InvalidRequest) for ending in endings)
     # Their places are free again.
     quick = a_chat(("user", "Hi"), rendering=Rendering(template="a{{ messages[0].content }}"))
-    assert (await GuestTemplates().render(quick, {})).text == "aHi"
+    assert (await UntrustedTemplates().render(quick, {})).text == "aHi"
 
 
 async def test_a_client_that_leaves_takes_its_template_with_it():
-    guests = GuestTemplates(time_limit_s=60.0)
+    guests = UntrustedTemplates(time_limit_s=60.0)
     chat = a_chat(("user", "Hi"), rendering=Rendering(template=ENDLESS))
     rendering = asyncio.create_task(guests.render(chat, {}))
     await asyncio.sleep(0.3)

@@ -1,4 +1,4 @@
-"""A model's kit: chats and bare prompts become token ids."""
+"""A model's assets: chats and bare prompts become token ids."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -9,136 +9,136 @@ from hypothesis import strategies as st
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Encoding, Rendering, Tool, ToolCall
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 
 from . import templates
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_message
 
 HI = a_chat(("user", "Hi"))
-KIT = ModelKit.load(MODEL)
+ASSETS = ModelAssets.load(MODEL)
 
 
 @pytest.fixture(scope="module")
-def kit():
-    return KIT
+def assets():
+    return ASSETS
 
 
-def test_a_chat_becomes_the_ids_of_its_rendered_text(kit):
-    prompt = kit.render(HI)
+def test_a_chat_becomes_the_ids_of_its_rendered_text(assets):
+    prompt = assets.render(HI)
 
     assert prompt.text is not None
     assert prompt.text.startswith("<|im_start|>user\nHi<|im_end|>")
-    assert list(prompt.token_ids) == kit.tokenizer.encode(prompt.text)
+    assert list(prompt.token_ids) == assets.tokenizer.encode(prompt.text)
     assert prompt.num_tokens == len(prompt.token_ids)
 
 
-def test_a_prompt_that_ends_in_an_open_thought_says_so(kit):
+def test_a_prompt_that_ends_in_an_open_thought_says_so(assets):
     thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
 
-    assert kit.render(thinking).opens_reasoning
-    assert not kit.render(HI).opens_reasoning
+    assert assets.render(thinking).opens_reasoning
+    assert not assets.render(HI).opens_reasoning
 
 
-def test_a_thought_that_a_user_opens_is_not_the_models(kit):
-    assert not kit.render(a_chat(("user", "What is <think>"))).opens_reasoning
+def test_a_thought_that_a_user_opens_is_not_the_models(assets):
+    assert not assets.render(a_chat(("user", "What is <think>"))).opens_reasoning
 
 
-def test_a_bare_text_goes_to_the_model_as_it_is(kit):
-    prompt = kit.encode_prompt("Once upon")
+def test_a_bare_text_goes_to_the_model_as_it_is(assets):
+    prompt = assets.encode_prompt("Once upon")
 
     assert prompt.text == "Once upon"
-    assert list(prompt.token_ids) == kit.tokenizer.encode_raw("Once upon")
+    assert list(prompt.token_ids) == assets.tokenizer.encode_raw("Once upon")
     assert not prompt.opens_reasoning
 
 
-def test_ids_go_to_the_model_as_they_are(kit):
-    prompt = kit.encode_prompt((5, 6, 3071))
+def test_ids_go_to_the_model_as_they_are(assets):
+    prompt = assets.encode_prompt((5, 6, 3071))
 
     assert prompt.token_ids == (5, 6, 3071)
     assert prompt.text is None
 
 
 @pytest.mark.parametrize("wrong", [-1, 3072])
-def test_ids_outside_the_vocabulary_are_refused(kit, wrong):
+def test_ids_outside_the_vocabulary_are_refused(assets, wrong):
     with pytest.raises(InvalidRequest, match=f"{wrong} is no token") as caught:
-        kit.encode_prompt([5, wrong])
+        assets.encode_prompt([5, wrong])
 
     assert caught.value.param == "prompt"
     assert caught.value.code == "invalid_value"
 
 
 @pytest.mark.parametrize("empty", ["", [], ()])
-def test_an_empty_prompt_is_refused(kit, empty):
+def test_an_empty_prompt_is_refused(assets, empty):
     with pytest.raises(InvalidRequest, match="empty") as caught:
-        kit.encode_prompt(empty)
+        assets.encode_prompt(empty)
 
     assert caught.value.param == "prompt"
 
 
-def test_half_a_surrogate_pair_is_refused(kit):
+def test_half_a_surrogate_pair_is_refused(assets):
     with pytest.raises(InvalidRequest, match="surrogate"):
-        kit.encode_prompt("a\ud83d")
+        assets.encode_prompt("a\ud83d")
     with pytest.raises(InvalidRequest, match="surrogate"):
-        kit.render(a_chat(("user", "a\ud83d")))
+        assets.render(a_chat(("user", "a\ud83d")))
 
 
-def test_prompts_can_be_made_in_threads(kit):
+def test_prompts_can_be_made_in_threads(assets):
     chats = [a_chat(("user", f"Count to {n}.")) for n in range(40)]
 
     with ThreadPoolExecutor(4) as threads:
-        prompts = list(threads.map(kit.render, chats))
+        prompts = list(threads.map(assets.render, chats))
 
-    assert prompts == [kit.render(chat) for chat in chats]
-
-
-def test_it_tells_what_the_folder_says(kit):
-    assert kit.max_context == 2048
-    assert kit.defaults.eos_token_ids == (2,)
-    assert "<tool_call>" in kit.template_text
+    assert prompts == [assets.render(chat) for chat in chats]
 
 
-def a_kit_with(tmp_path, **files: str) -> ModelKit:
+def test_it_tells_what_the_folder_says(assets):
+    assert assets.max_context == 2048
+    assert assets.defaults.eos_token_ids == (2,)
+    assert "<tool_call>" in assets.template_text
+
+
+def a_kit_with(tmp_path, **files: str) -> ModelAssets:
     path = a_copy_of_the_model(tmp_path / "m", without=("chat_template.jinja", "*tokenizer.xml"))
     for name, text in files.items():
         place = path / name.replace("__", "/")
         place.parent.mkdir(exist_ok=True)
         place.with_suffix(".jinja").write_text(text)
-    return ModelKit.load(path)
+    return ModelAssets.load(path)
 
 
 def test_without_a_chat_template_a_model_cannot_chat_but_completes(tmp_path):
-    kit = a_kit_with(tmp_path)
+    assets = a_kit_with(tmp_path)
 
     with pytest.raises(InvalidRequest, match=r"no chat template.*/completions"):
-        kit.render(HI)
+        assets.render(HI)
 
-    assert kit.template_text is None
-    assert kit.encode_prompt("Hi").token_ids
+    assert assets.template_text is None
+    assert assets.encode_prompt("Hi").token_ids
 
 
 def test_requests_with_tools_get_the_template_for_tools(tmp_path):
-    kit = a_kit_with(
+    assets = a_kit_with(
         tmp_path,
         chat_template=templates.CHATML,
         additional_chat_templates__tool_use=templates.TOOLS,
     )
 
-    assert kit.render(HI).text == "<|user|>Hi\n<|assistant|>"
-    assert kit.render(a_chat(("user", "Hi"), tools=(Tool("ping"),))).text.startswith('[{"type"')
-    assert kit.template_text == templates.TOOLS
+    assert assets.render(HI).text == "<|user|>Hi\n<|assistant|>"
+    assert assets.render(a_chat(("user", "Hi"), tools=(Tool("ping"),))).text.startswith('[{"type"')
+    assert assets.template_text == templates.TOOLS
 
 
 def test_a_template_that_makes_nothing_is_refused(tmp_path):
-    kit = a_kit_with(tmp_path, chat_template="{{ '' }}")
+    assets = a_kit_with(tmp_path, chat_template="{{ '' }}")
 
     with pytest.raises(InvalidRequest, match="empty"):
-        kit.render(HI)
+        assets.render(HI)
 
 
 # Which tokens are kept, and what is put around them
 
 
-def a_kit_with_begin_and_end(tmp_path) -> ModelKit:
+def a_kit_with_begin_and_end(tmp_path) -> ModelAssets:
     """The reference model, if its tokenizer put a token before and after every text."""
     path = a_copy_of_the_model(tmp_path / "m", without=("openvino_tokenizer*",))
     tokenizer = json.loads((path / "tokenizer.json").read_text())
@@ -156,114 +156,114 @@ def a_kit_with_begin_and_end(tmp_path) -> ModelKit:
         },
     }
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return ModelKit.load(path)
+    return ModelAssets.load(path)
 
 
 @pytest.mark.parametrize(
     ("keeps_start", "kept"), [(False, slice(-3, None)), (True, slice(None, 3))]
 )
-def test_of_too_many_tokens_one_end_is_kept(kit, keeps_start, kept):
-    whole = kit.encode_prompt("one two three four five")
+def test_of_too_many_tokens_one_end_is_kept(assets, keeps_start, kept):
+    whole = assets.encode_prompt("one two three four five")
 
-    cut = kit.encode_prompt(
+    cut = assets.encode_prompt(
         "one two three four five", Encoding(max_tokens=3, keeps_start=keeps_start)
     )
 
     assert cut.token_ids == whole.token_ids[kept]
     assert cut.text is None
-    assert kit.text_of(cut) == kit.tokenizer.decode(whole.token_ids[kept])
+    assert assets.text_of(cut) == assets.tokenizer.decode(whole.token_ids[kept])
 
 
-def test_a_prompt_that_is_short_enough_is_left_alone(kit):
-    assert kit.encode_prompt("one", Encoding(max_tokens=9)) == kit.encode_prompt("one")
+def test_a_prompt_that_is_short_enough_is_left_alone(assets):
+    assert assets.encode_prompt("one", Encoding(max_tokens=9)) == assets.encode_prompt("one")
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 7, 8)])
-def test_ids_are_cut_as_well(kit, ids):
-    assert kit.encode_prompt(ids, Encoding(max_tokens=2)).token_ids == (7, 8)
+def test_ids_are_cut_as_well(assets, ids):
+    assert assets.encode_prompt(ids, Encoding(max_tokens=2)).token_ids == (7, 8)
 
 
 def test_what_a_tokenizer_puts_around_a_text_stays_there_when_it_is_cut(tmp_path):
-    kit = a_kit_with_begin_and_end(tmp_path)
-    plain = kit.tokenizer.encode("one two three")
+    assets = a_kit_with_begin_and_end(tmp_path)
+    plain = assets.tokenizer.encode("one two three")
 
-    assert kit.encode_prompt("one two three").token_ids == (1, *plain, 2)
-    cut = kit.encode_prompt("one two three", Encoding(max_tokens=4))
+    assert assets.encode_prompt("one two three").token_ids == (1, *plain, 2)
+    cut = assets.encode_prompt("one two three", Encoding(max_tokens=4))
     assert cut.token_ids == (1, *plain[-2:], 2)
 
 
 def test_special_tokens_go_around_raw_prompts_only_unless_a_request_says_so(tmp_path):
-    kit = a_kit_with_begin_and_end(tmp_path)
-    plain = tuple(kit.tokenizer.encode("one"))
+    assets = a_kit_with_begin_and_end(tmp_path)
+    plain = tuple(assets.tokenizer.encode("one"))
     bare, chat = Encoding(adds_special_tokens=False), Encoding(adds_special_tokens=True)
 
-    assert kit.encode_prompt("one", bare).token_ids == plain
-    rendered = kit.render(HI).token_ids
-    assert kit.render(HI, chat).token_ids == (1, *rendered, 2)
+    assert assets.encode_prompt("one", bare).token_ids == plain
+    rendered = assets.render(HI).token_ids
+    assert assets.render(HI, chat).token_ids == (1, *rendered, 2)
     raw = a_chat(("user", "one"), rendering=Rendering(uses_template=False))
-    assert kit.render(raw).token_ids == (1, *plain, 2)
-    assert kit.render(raw, bare).token_ids == plain
+    assert assets.render(raw).token_ids == (1, *plain, 2)
+    assert assets.render(raw, bare).token_ids == plain
 
 
-def test_a_chat_can_be_cut(kit):
-    whole = kit.render(HI)
+def test_a_chat_can_be_cut(assets):
+    whole = assets.render(HI)
 
-    assert kit.render(HI, Encoding(max_tokens=4)).token_ids == whole.token_ids[-4:]
+    assert assets.render(HI, Encoding(max_tokens=4)).token_ids == whole.token_ids[-4:]
 
 
-def test_a_thought_that_was_cut_away_is_not_open(kit):
+def test_a_thought_that_was_cut_away_is_not_open(assets):
     thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
 
-    assert kit.render(thinking, Encoding(max_tokens=4)).opens_reasoning
-    assert not kit.render(thinking, Encoding(max_tokens=4, keeps_start=True)).opens_reasoning
+    assert assets.render(thinking, Encoding(max_tokens=4)).opens_reasoning
+    assert not assets.render(thinking, Encoding(max_tokens=4, keeps_start=True)).opens_reasoning
 
 
 # Chats without a template, and messages that are continued
 
 
-def test_token_ids_stand_for_a_chat(kit):
+def test_token_ids_stand_for_a_chat(assets):
     thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
-    ids = kit.render(thinking).token_ids
+    ids = assets.render(thinking).token_ids
 
-    prompt = kit.render(a_chat(token_ids=ids))
+    prompt = assets.render(a_chat(token_ids=ids))
 
     assert prompt.token_ids == ids
     assert prompt.opens_reasoning
-    assert kit.text_of(prompt) == kit.render(thinking).text
+    assert assets.text_of(prompt) == assets.render(thinking).text
 
 
-def test_token_ids_of_a_chat_are_checked(kit):
+def test_token_ids_of_a_chat_are_checked(assets):
     with pytest.raises(InvalidRequest, match="no token") as caught:
-        kit.render(a_chat(token_ids=(5, 3072)))
+        assets.render(a_chat(token_ids=(5, 3072)))
 
     assert caught.value.param == "prompt_token_ids"
 
 
-def test_without_its_template_a_chat_is_the_text_of_its_messages(kit):
+def test_without_its_template_a_chat_is_the_text_of_its_messages(assets):
     chat = a_chat(("system", "Be "), ("user", "brief."), rendering=Rendering(uses_template=False))
 
-    assert kit.render(chat).text == "Be brief."
+    assert assets.render(chat).text == "Be brief."
 
 
-def test_an_answer_is_not_opened_when_that_is_not_wanted(kit):
+def test_an_answer_is_not_opened_when_that_is_not_wanted(assets):
     chat = a_chat(("user", "Hi"), rendering=Rendering(adds_generation_prompt=False))
 
-    assert kit.render(chat).text == "<|im_start|>user\nHi<|im_end|>\n"
+    assert assets.render(chat).text == "<|im_start|>user\nHi<|im_end|>\n"
 
 
 CONTINUED = Rendering(adds_generation_prompt=False, continues_final_message=True)
 
 
 @pytest.mark.parametrize("begun", ["The answer", "The answer is ", "", "a <|im_end|> b", "\n x\n"])
-def test_a_message_that_is_continued_has_no_end(kit, begun):
-    prompt = kit.render(a_chat(("user", "Hi"), ("assistant", begun), rendering=CONTINUED))
+def test_a_message_that_is_continued_has_no_end(assets, begun):
+    prompt = assets.render(a_chat(("user", "Hi"), ("assistant", begun), rendering=CONTINUED))
 
     assert prompt.text == f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{begun}"
     assert not prompt.opens_reasoning
 
 
-def test_a_users_message_can_be_continued_too(kit):
-    prompt = kit.render(a_chat(("user", "How m"), rendering=CONTINUED))
+def test_a_users_message_can_be_continued_too(assets):
+    prompt = assets.render(a_chat(("user", "How m"), rendering=CONTINUED))
 
     assert prompt.text == "<|im_start|>user\nHow m"
 
@@ -271,8 +271,8 @@ def test_a_users_message_can_be_continued_too(kit):
 @pytest.mark.parametrize(
     ("begun", "is_open"), [("<think>Let me", True), ("<think>So</think>Yes", False)]
 )
-def test_a_thought_can_be_continued(kit, begun, is_open):
-    prompt = kit.render(a_chat(("user", "Hi"), ("assistant", begun), rendering=CONTINUED))
+def test_a_thought_can_be_continued(assets, begun, is_open):
+    prompt = assets.render(a_chat(("user", "Hi"), ("assistant", begun), rendering=CONTINUED))
 
     assert prompt.opens_reasoning is is_open
 
@@ -285,38 +285,40 @@ def test_a_thought_can_be_continued(kit, begun, is_open):
         a_message("system", "x"),
     ],
 )
-def test_other_messages_cannot_be_continued(kit, last):
+def test_other_messages_cannot_be_continued(assets, last):
     with pytest.raises(InvalidRequest, match="can be continued") as caught:
-        kit.render(a_chat(("user", "Hi"), last, rendering=CONTINUED))
+        assets.render(a_chat(("user", "Hi"), last, rendering=CONTINUED))
 
     assert caught.value.param == "continue_final_message"
 
 
 def test_a_template_that_hides_the_last_message_cannot_continue_it(tmp_path):
-    kit = a_kit_with(tmp_path, chat_template="{{ messages[0].content }}")
+    assets = a_kit_with(tmp_path, chat_template="{{ messages[0].content }}")
     chat = a_chat(("user", "Hi"), ("assistant", "The"), rendering=CONTINUED)
 
     with pytest.raises(UnsupportedParameter, match="cannot be continued"):
-        kit.render(chat)
+        assets.render(chat)
 
 
 DOCUMENTED = Rendering(documents=({"title": "T", "text": "Grapes are sweet."},))
 
 
 def test_documents_reach_a_template_that_takes_them(tmp_path):
-    kit = a_kit_with(
+    assets = a_kit_with(
         tmp_path,
         chat_template="{% for d in documents or [] %}[{{ d.text }}]{% endfor %}"
         "{{ messages[0].content }}",
     )
 
-    assert kit.render(a_chat(("user", "Hi"), rendering=DOCUMENTED)).text == "[Grapes are sweet.]Hi"
-    assert kit.render(HI).text == "Hi"
+    assert (
+        assets.render(a_chat(("user", "Hi"), rendering=DOCUMENTED)).text == "[Grapes are sweet.]Hi"
+    )
+    assert assets.render(HI).text == "Hi"
 
 
-def test_documents_are_refused_where_the_template_would_lose_them(kit):
+def test_documents_are_refused_where_the_template_would_lose_them(assets):
     with pytest.raises(UnsupportedParameter) as caught:
-        kit.render(a_chat(("user", "Hi"), rendering=DOCUMENTED))
+        assets.render(a_chat(("user", "Hi"), rendering=DOCUMENTED))
 
     assert caught.value.param == "documents"
 
@@ -326,32 +328,32 @@ def test_documents_are_refused_where_the_template_would_lose_them(kit):
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
 def test_a_text_comes_back_from_its_tokens(text):
-    ids = KIT.ids_of_text(text)
+    ids = ASSETS.ids_of_text(text)
 
-    assert KIT.text_of_ids(ids) == text
-    assert KIT.ids_of_text(KIT.text_of_ids(ids)) == ids
+    assert ASSETS.text_of_ids(ids) == text
+    assert ASSETS.ids_of_text(ASSETS.text_of_ids(ids)) == ids
 
 
 @given(st.text("ab <>|im_startend\n", max_size=60))
 def test_texts_of_special_tokens_come_back_too(text):
-    assert KIT.text_of_ids(KIT.ids_of_text(text)) == text
+    assert ASSETS.text_of_ids(ASSETS.ids_of_text(text)) == text
 
 
 @given(st.text(max_size=40), st.integers(1, 12), st.booleans())
 def test_a_cut_text_is_one_end_of_the_whole(text, limit, keeps_start):
     text = text.encode(errors="ignore").decode()
-    whole = list(KIT.ids_of_text(text))
+    whole = list(ASSETS.ids_of_text(text))
 
-    cut = KIT.ids_of_text(text, Encoding(max_tokens=limit, keeps_start=keeps_start))
+    cut = ASSETS.ids_of_text(text, Encoding(max_tokens=limit, keeps_start=keeps_start))
 
     assert list(cut) == (whole[:limit] if keeps_start else whole[-limit:])
 
 
-def test_it_pads_with_the_token_that_the_model_has_for_it(kit, tmp_path):
-    assert kit.pad_id == 0
+def test_it_pads_with_the_token_that_the_model_has_for_it(assets, tmp_path):
+    assert assets.pad_id == 0
     other = a_copy_of_the_model(tmp_path / "m")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         said = json.loads((other / name).read_text())
         said.pop("pad_token", None)
         (other / name).write_text(json.dumps(said))
-    assert ModelKit.load(other).pad_id == 2
+    assert ModelAssets.load(other).pad_id == 2

@@ -15,7 +15,7 @@ from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.requests.live import LiveRequests
-from serving.requests.record import Account
+from serving.requests.record import RequestRecord
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.runtime import Runtime
 
@@ -30,7 +30,7 @@ class Process:
         runtime = SimpleNamespace(
             ledger=ledger, live=LiveRequests(ledger), limits=Limits(LimitSettings())
         )
-        self._account = Account(
+        self._account = RequestRecord(
             cast(Runtime, runtime),
             ANONYMOUS,
             request_id="r1",

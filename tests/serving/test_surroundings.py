@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving.runtime.host_health import DatabaseWatch, Disk, DiskWatch
+from serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
 
 MIB = 1024 * 1024
 TERABYTES = 10**18
@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_a_database_that_failed_is_away_until_it_answers() -> None:
-    watch = DatabaseWatch()
+    watch = DatabaseHealth()
     assert not watch.is_away
 
     watch.failed()
@@ -31,7 +31,7 @@ def test_a_database_that_failed_is_away_until_it_answers() -> None:
 
 def test_a_database_that_says_nothing_for_seconds_is_away_without_having_failed() -> None:
     clock = Clock()
-    watch = DatabaseWatch(clock)
+    watch = DatabaseHealth(clock)
 
     clock.now_s += 9.9
     assert not watch.is_away
@@ -44,7 +44,7 @@ def test_a_database_that_says_nothing_for_seconds_is_away_without_having_failed(
 
 
 def test_enough_room_is_said_to_be_enough(tmp_path: Path) -> None:
-    watch = DiskWatch({"usage": tmp_path}, min_free_bytes=0)
+    watch = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
 
     watch.look()
 
@@ -55,7 +55,7 @@ def test_enough_room_is_said_to_be_enough(tmp_path: Path) -> None:
 def test_a_disk_is_told_once_with_all_that_lives_there(tmp_path: Path) -> None:
     (tmp_path / "usage").mkdir()
     places = {"usage": tmp_path / "usage", "the database": tmp_path}
-    watch = DiskWatch(places, min_free_bytes=TERABYTES)
+    watch = DiskHealth(places, min_free_bytes=TERABYTES)
 
     watch.look()
 
@@ -67,7 +67,7 @@ def test_a_disk_is_told_once_with_all_that_lives_there(tmp_path: Path) -> None:
 
 def test_another_disk_is_told_apart(tmp_path: Path) -> None:
     places = {"usage": tmp_path, "the database": Path("/proc")}
-    watch = DiskWatch(places, min_free_bytes=1)
+    watch = DiskHealth(places, min_free_bytes=1)
 
     watch.look()
 
@@ -78,7 +78,7 @@ def test_another_disk_is_told_apart(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_cannot_be_read_until_it_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "usage"
-    watch = DiskWatch({"usage": folder}, min_free_bytes=0)
+    watch = DiskHealth({"usage": folder}, min_free_bytes=0)
 
     watch.look()
     assert (watch.is_well, watch.told) == (False, "cannot be read")
@@ -90,7 +90,7 @@ def test_a_folder_that_is_gone_cannot_be_read_until_it_is_there(tmp_path: Path) 
 
 def test_a_disk_that_does_not_answer_is_told(tmp_path: Path) -> None:
     clock = Clock()
-    watch = DiskWatch({"usage": tmp_path}, min_free_bytes=0, clock=clock)
+    watch = DiskHealth({"usage": tmp_path}, min_free_bytes=0, clock=clock)
     watch.look()
 
     clock.now_s += 16.0
