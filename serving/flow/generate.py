@@ -33,13 +33,13 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     has_started = has_content = False
     for run in range(MAX_RERUNS + 1):
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     is_start = bool(events) and isinstance(events[0], Started)
                     has_content = has_content or len(events) > is_start
                     if is_start:
                         # A run after the first starts anew, but its client has been told.
-                        begun = [] if has_started else [events[0], *_echoes(job)]
+                        begun = [] if has_started else [events[0], *_echoes(prepared)]
                         events = [*begun, *events[1:]]
                     yield events
                     has_started = has_started or is_start
@@ -48,7 +48,7 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
             if has_content or run == MAX_RERUNS:
                 error: ServingError = _lost()
             else:
-                job.meter.restart()
+                prepared.meter.restart()
                 continue
         except ServingError as failure:
             error = failure
@@ -63,15 +63,15 @@ async def whole(job: PreparedRequest) -> Result:
     for _ in range(MAX_RERUNS + 1):
         fold = ResultBuilder()
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     for event in events:
                         fold.feed(event)
                         if isinstance(event, Started):
-                            for echo in _echoes(job):
+                            for echo in _echoes(prepared):
                                 fold.feed(echo)
             return the_best(
-                fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
             )
         except EngineDisconnected:
             job.meter.restart()
@@ -84,10 +84,10 @@ def _lost() -> EngineLost:
 
 def _echoes(job: PreparedRequest) -> list[Event]:
     """What stands before the answers of a request that wants its prompt back."""
-    prompt, n = job.request.prompt, job.request.n
+    prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
         return []
-    if isinstance(prompt, RawPrompts) and num_top_of_prompt(job.request) is not None:
+    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
         return []  # an echo with probabilities comes when they do
     if isinstance(prompt, Conversation):
         last = prompt.messages[-1] if prompt.messages else None

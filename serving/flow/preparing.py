@@ -1,4 +1,4 @@
-"""From a request to a job: everything that can be refused or decided before an engine is asked."""
+"""Prepares a request: what can be refused or decided before the engine receives it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from serving.core.errors import (
     UnsupportedMediaType,
 )
 from serving.core.events import Completed, Event, Failed
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.core.request import Endpoint
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
@@ -133,34 +133,34 @@ class GenerationConsumer(JsonConsumer):
 
     def _miss(self, caller: Caller, error: ServingError | None) -> None:
         """Who has a key has a row, also for what nobody read."""
-        account = self._account(caller)
-        account.admit(model="", is_streamed=False)
+        record = self._record(caller)
+        record.admit(model="", is_streamed=False)
         if error is None:
-            account.leave()
+            record.leave()
         else:
-            account.fail(error)
+            record.fail(error)
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and record exactly one usage row of it, whatever happens."""
-        account = self._account(caller, body)
+        record = self._record(caller, body)
         try:
             _check_client_request_id(self.scope)
-            exchange = _parse(account, self._endpoint, body, self._tree)
-            await self._run(account, caller, exchange)
+            exchange = _parse(record, self._endpoint, body, self._tree)
+            await self._run(record, caller, exchange)
         except asyncio.CancelledError:
-            if account.live.ending is None:
+            if record.live.ending is None:
                 raise
-            account.fail(account.live.ending)
+            record.fail(record.live.ending)
             if not self._has_started:
-                raise account.live.ending from None
+                raise record.live.ending from None
         except ServingError as error:
-            account.fail(error)
+            record.fail(error)
             raise
         except Exception:
-            account.fail(ServingError("The server failed. Try again."))  # the edge tells it
+            record.fail(ServingError("The server failed. Try again."))  # the edge tells it
             raise
         finally:
-            account.leave()  # changes nothing unless this task was cancelled
+            record.leave()  # changes nothing unless this task was cancelled
 
     def _account(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
@@ -182,27 +182,27 @@ class GenerationConsumer(JsonConsumer):
     async def _run(self, account: RequestRecord, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
-        account.name_model(engine.entry.name)
-        head = Head.new(engine.entry.name, requested_id=request.handling.answer_id)
+        record.name_model(engine.entry.name)
+        head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
-        job = await prepare(
+        prepared = await prepare(
             request,
             engine,
-            account.meter,
+            record.meter,
             token=head.token,
             deadline_s=deadline_s,
             request_id=self.scope[REQUEST_ID],
         )
-        await account.quota.reserve(job)
-        if account.quota.allowance is not None:
-            job = replace(job, allowance=account.quota.allowance)
+        await record.reservation.reserve(prepared)
+        if record.reservation.allowance is not None:
+            prepared = replace(prepared, allowance=record.reservation.allowance)
         if request.is_streamed:
-            await self._stream(account, exchange.encoder(head), job)
+            await self._stream(record, exchange.encoder(head), prepared)
         else:
-            body = exchange.body(head, await whole(job))
-            account.answered(body)
-            headers = [*JSON, *account.quota.headers]
-            account.succeed()
+            body = exchange.body(head, await whole(prepared))
+            record.answered(body)
+            headers = [*JSON, *record.reservation.headers]
+            record.succeed()
             await send_whole(self.base_send, 200, headers, body)
 
     async def _stream(self, account: RequestRecord, encoder: Encoder, job: PreparedRequest) -> None:
@@ -211,16 +211,18 @@ class GenerationConsumer(JsonConsumer):
                 if not self._has_started:
                     if not events:
                         continue  # still unknown whether the status will be 200
-                    await self.send_headers(status=200, headers=[*_STREAM, *account.quota.headers])
+                    await self.send_headers(
+                        status=200, headers=[*_STREAM, *record.reservation.headers]
+                    )
                     self._has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
                 if events and not frames:
                     continue
-                account.answered(frames)
-                is_last = bool(events) and _settle(account, events[-1])
-                account.live.sending_since = time.monotonic()
+                record.answered(frames)
+                is_last = bool(events) and _settle(record, events[-1])
+                record.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
-                account.live.sending_since = None
+                record.live.sending_since = None
 
 
 async def _told(
@@ -234,9 +236,9 @@ async def _told(
                 has_begun = has_begun or bool(events)
                 yield events
     except asyncio.CancelledError:
-        if account.live.ending is None or not has_begun:
+        if record.live.ending is None or not has_begun:
             raise
-        yield [Failed(account.live.ending)]
+        yield [Failed(record.live.ending)]
 
 
 def _settle(account: RequestRecord, event: Event) -> bool:
@@ -244,9 +246,9 @@ def _settle(account: RequestRecord, event: Event) -> bool:
     end of a connection before the answer's task goes on."""
     match event:
         case Completed():
-            account.succeed()
+            record.succeed()
         case Failed(error=error):
-            account.fail(error)
+            record.fail(error)
         case _:
             return False
     return True
@@ -257,10 +259,10 @@ def _parse(account: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
     except ServingError:
-        account.admit(model="", is_streamed=False)
+        record.admit(model="", is_streamed=False)
         raise
     request = exchange.request
-    account.admit(model=request.model or "", is_streamed=request.is_streamed)
+    record.admit(model=request.model or "", is_streamed=request.is_streamed)
     return exchange
 
 

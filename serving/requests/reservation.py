@@ -25,7 +25,7 @@ from serving.flow.meter import Meter
 from serving.runtime.limits import Limits
 
 
-class Quota:
+class Reservation:
     """Of one request. `serving.flow.allowance.Allowance`, once it is reserved."""
 
     def __init__(self, limits: Limits, caller: Caller, request_id: str) -> None:

@@ -31,8 +31,10 @@ from serving.flow.directory import LocalDirectory
 from serving.requests.live import LiveRequests
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
 from serving.transport.run import EngineDisconnected
 
@@ -140,7 +142,7 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+        await asyncio.to_thread(self.disk.check)
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
@@ -159,7 +161,7 @@ class Runtime:
             asyncio.create_task(
                 _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
             ),
-            asyncio.create_task(_repeat(self._look_at_disks, DISK_INTERVAL_S), name="disks"),
+            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
         ]
         self._is_started = True
 
@@ -209,8 +211,8 @@ class Runtime:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
-    async def _look_at_disks(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+    async def _check_disks(self) -> None:
+        await asyncio.to_thread(self.disk.check)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None

@@ -18,13 +18,13 @@ class InvalidFrame(Exception):
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """One frame, ready for the socket."""
+    """Return one frame, ready for the socket."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever pieces it arrives in."""
+    """Cuts a byte stream into frames, wherever the stream was split."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from serving.node.engine_process import EngineDied
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, EngineDisconnected
 from serving.transport.messages import (
     EngineStats,
     GrammarSpec,

@@ -68,7 +68,7 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
     job = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
-        async for batch in attempt(job):
+        async for batch in attempt(prepared):
             batches.append(batch)
     except Exception:
         batches.append([])

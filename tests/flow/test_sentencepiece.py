@@ -81,10 +81,10 @@ def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
 
 def answer(job: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
     """The text of these tokens, one by one, and what is told of them."""
-    reader = job.reader(0)
+    reader = prepared.reader(0)
     events: list[Event] = []
     for id_ in ids:
-        events += reader.feed((id_,), job.writer.answer((id_,), chances((id_,))))
+        events += reader.feed((id_,), prepared.writer.answer((id_,), chances((id_,))))
     events += reader.finish("length")
     deltas = [event for event in events if isinstance(event, TextDelta)]
     return "".join(each.text for each in deltas), [each for d in deltas for each in d.tokens]

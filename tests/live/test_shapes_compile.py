@@ -12,6 +12,7 @@ from serving.constraints.families.registry import by_name, family_names
 from serving.constraints.grammars import tool_grammar
 from serving.core.custom import custom_tool
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
+from serving.core.tools import custom_tool
 from serving.engine.canary import Canary
 from serving.transport.messages import GrammarSpec
 from tests.engine.conftest import TINY_CHAT

@@ -13,7 +13,7 @@ from accounts.limits.rules import Metric, Rule, Weights, Window
 from serving.core.errors import LimitReached
 from serving.flow.attempt import PreparedRequest
 from serving.flow.meter import Meter
-from serving.requests.reservation import Quota
+from serving.requests.reservation import Reservation
 from serving.runtime.limits import Limits, LimitSettings
 
 NUM_PROMPT_TOKENS = 10
@@ -52,8 +52,8 @@ def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Pr
     return cast(PreparedRequest, made)
 
 
-def quota_of(limits: Limits, request_id: str = "r") -> Quota:
-    return Quota(limits, ANONYMOUS, request_id)
+def quota_of(limits: Limits, request_id: str = "r") -> Reservation:
+    return Reservation(limits, ANONYMOUS, request_id)
 
 
 async def num_used(limits: Limits) -> int:

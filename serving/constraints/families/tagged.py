@@ -24,7 +24,6 @@ from serving.constraints.parameters import (
 from serving.constraints.schema.regular import plain
 from serving.constraints.shapes import json_shape
 from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.output.tagged_call import CDATA, TagSyntax

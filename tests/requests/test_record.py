@@ -17,6 +17,7 @@ from accounts.usage.recovery import recover_orphans
 from serving.requests.live import LiveRequests
 from serving.requests.record import RequestRecord
 from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 
 
@@ -39,8 +40,8 @@ class Process:
         )
 
     def begin(self, *, asked: str, serves: str) -> None:
-        self._account.admit(model=asked, is_streamed=False)
-        self._account.name_model(serves)
+        self._record.admit(model=asked, is_streamed=False)
+        self._record.name_model(serves)
 
     def kill(self) -> None:
         self._ledger._journal.close()

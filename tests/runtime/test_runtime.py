@@ -11,7 +11,7 @@ import pytest
 from django.db import DatabaseError
 
 from serving.flow.meter import Meter
-from serving.requests.live import LiveRequest
+from serving.runtime.live import LiveRequest
 from serving.runtime.runtime import Runtime, _repeat
 
 
