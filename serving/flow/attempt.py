@@ -35,7 +35,7 @@ from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
-from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
+from serving.transport.client import EngineClient, GenerationUpdate
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,

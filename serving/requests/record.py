@@ -16,7 +16,6 @@ from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
 from serving.requests.capture import CapturedExchange
 from serving.requests.live import LiveRequest
-from serving.requests.reservation import Quota
 from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

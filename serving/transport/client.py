@@ -35,7 +35,7 @@ from serving.transport.messages import (
     Submit,
     TokenOutput,
 )
-from serving.transport.run import EngineDisconnected, Run, Said
+from serving.transport.run import EngineDisconnected, Run
 
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.

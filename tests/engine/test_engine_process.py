@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+from serving.transport.run import EngineDisconnected
 
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient, EngineDisconnected
@@ -17,7 +18,6 @@ from serving.transport.messages import (
     SamplingParams,
     TokenOutput,
 )
-from serving.transport.run import EngineDisconnected
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
 pytestmark = pytest.mark.live

@@ -24,7 +24,7 @@ from serving.core.request import (
 )
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
-from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, job_of, new_engine
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine
 
 LONG = TextPart("The capital of France is Paris. " * 60)
 TALK = Conversation(

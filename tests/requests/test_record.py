@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from serving.requests.live import LiveRequests
 
 from accounts.keys.table import ANONYMOUS
 from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.requests.live import LiveRequests
 from serving.requests.record import RequestRecord
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.live import LiveRequests
