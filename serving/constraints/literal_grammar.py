@@ -21,6 +21,7 @@ from serving.constraints.parameters import FREE, Parameter, Parameters, is_held,
 from serving.constraints.schema.regular import in_json, plain
 from serving.constraints.texts import text_shape
 from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.core.tools import INPUT
 
 # A literal, a set of characters, or the name of a rule.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')

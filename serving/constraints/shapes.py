@@ -17,6 +17,7 @@ from serving.constraints.schema.regular import in_json
 from serving.constraints.texts import text_shape
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.core.tools import INPUT
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT = {"type": "object"}

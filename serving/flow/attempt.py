@@ -35,7 +35,7 @@ from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
-from serving.transport.client import EngineClient, GenerationUpdate
+from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,
@@ -118,17 +118,17 @@ class PreparedRequest:
         return with_custom_calls(parser, tools)
 
 
-async def attempt(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
+async def attempt(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
     `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
-    if not job.submits:
-        job.meter.is_accepted = True
-        yield _nothing_made(job)
+    if not prepared.submits:
+        prepared.meter.is_accepted = True
+        yield _nothing_made(prepared)
         return
-    hello = await job.engine.wait()
-    check_engine(job.request, hello)
-    client = job.engine.client
-    submits = [_with_ids(submit, client, job.request.n) for submit in job.submits]
+    hello = await prepared.engine.wait()
+    check_engine(prepared.request, hello)
+    client = prepared.engine.client
+    submits = [_with_ids(submit, client, prepared.request.n) for submit in prepared.submits]
     if not hello.has_logits_hook:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
@@ -156,7 +156,7 @@ async def attempt(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
         run.cancel(reading.num_used)
 
 
-def _shares(job: PreparedRequest, submits: Iterable[Submit]) -> Shares | None:
+def _shares(prepared: PreparedRequest, submits: Iterable[Submit]) -> Shares | None:
     """None: nobody counts. What a search may use is reserved as a whole."""
     if prepared.allowance is None or any(submit.beams is not None for submit in submits):
         return None
@@ -186,15 +186,15 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
 
 
-def _nothing_made(job: PreparedRequest) -> list[Event]:
+def _nothing_made(prepared: PreparedRequest) -> list[Event]:
     """The answer to a request for no tokens."""
     num_choices = prepared.request.num_choices
     finished = [Finished(choice, FinishReason.LENGTH) for choice in range(num_choices)]
     return [_started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
 
 
-def _started(job: PreparedRequest) -> Started:
-    request, prompts = job.request, job.prompts
+def _started(prepared: PreparedRequest) -> Started:
+    request, prompts = prepared.request, prepared.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
     texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
@@ -204,8 +204,8 @@ def _started(job: PreparedRequest) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: PreparedRequest, run: Run, ids: list[int]) -> None:
-        self._job = job
+    def __init__(self, prepared: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
+        self._job = prepared
         self._run = run
         self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
         # The samples of a prompt share it: it is counted once, and so is its cached part.

@@ -18,14 +18,14 @@ from serving.core.result import Result, ResultBuilder
 from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
-from serving.transport.run import EngineDisconnected
+from serving.transport.client import EngineDisconnected
 
 # How often a request is run again after its engine died under it. More would let one
 # request that kills engines kill them for everybody else.
 MAX_RERUNS: Final = 2
 
 
-async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
+async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events; an empty one means that `SILENCE_S` passed without any.
 
     Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
@@ -58,7 +58,7 @@ async def stream(job: PreparedRequest) -> AsyncGenerator[list[Event], None]:
         return
 
 
-async def whole(job: PreparedRequest) -> Result:
+async def whole(prepared: PreparedRequest) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
         fold = ResultBuilder()
@@ -74,7 +74,7 @@ async def whole(job: PreparedRequest) -> Result:
                 fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
             )
         except EngineDisconnected:
-            job.meter.restart()
+            prepared.meter.restart()
     raise _lost()
 
 
@@ -82,7 +82,7 @@ def _lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
 
 
-def _echoes(job: PreparedRequest) -> list[Event]:
+def _echoes(prepared: PreparedRequest) -> list[Event]:
     """What stands before the answers of a request that wants its prompt back."""
     prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
@@ -94,6 +94,6 @@ def _echoes(job: PreparedRequest) -> list[Event]:
         is_begun = last is not None and last.role is Role.ASSISTANT
         texts = [last.text if last is not None and is_begun else ""]
     else:
-        texts = [job.engine.assets.text_of(each) for each in job.prompts]
+        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
     choices = enumerate(text for text in texts for _ in range(n))
     return [TextDelta(choice, text) for choice, text in choices if text]

@@ -20,6 +20,7 @@ from django.conf import settings
 
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
+from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -29,7 +30,7 @@ from serving.core.errors import (
 )
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import AnswerIdentity
-from serving.core.request import DIALECTS, Endpoint
+from serving.core.request import Endpoint
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
@@ -161,7 +162,7 @@ class GenerationConsumer(JsonConsumer):
         finally:
             record.leave()  # changes nothing unless this task was cancelled
 
-    def _account(self, caller: Caller, body: bytes = b"") -> RequestRecord:
+    def _record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
         return RequestRecord(
             self._runtime,
             caller,
@@ -178,7 +179,7 @@ class GenerationConsumer(JsonConsumer):
         tree: str = self.scope["url_route"]["kwargs"]["tree"]
         return tree
 
-    async def _run(self, account: RequestRecord, caller: Caller, exchange: Exchange) -> None:
+    async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
         record.name_model(engine.entry.name)
@@ -204,8 +205,10 @@ class GenerationConsumer(JsonConsumer):
             record.succeed()
             await send_whole(self.base_send, 200, headers, body)
 
-    async def _stream(self, account: RequestRecord, encoder: Encoder, job: PreparedRequest) -> None:
-        async with contextlib.aclosing(_told(account, stream(job))) as batches:
+    async def _stream(
+        self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
+    ) -> None:
+        async with contextlib.aclosing(_told(record, stream(prepared))) as batches:
             async for events in batches:
                 if not self._has_started:
                     if not events:
@@ -225,7 +228,7 @@ class GenerationConsumer(JsonConsumer):
 
 
 async def _told(
-    account: RequestRecord, batches: AsyncGenerator[list[Event], None]
+    record: RequestRecord, batches: AsyncGenerator[list[Event], None]
 ) -> AsyncGenerator[list[Event], None]:
     """The same; and when the request is ended although its client waits, a last word."""
     has_begun = False
@@ -240,7 +243,7 @@ async def _told(
         yield [Failed(record.live.ending)]
 
 
-def _settle(account: RequestRecord, event: Event) -> bool:
+def _settle(record: RequestRecord, event: Event) -> bool:
     """Whether the event is the last. Settled before it is sent: some servers tell of the
     end of a connection before the answer's task goes on."""
     match event:
@@ -253,7 +256,7 @@ def _settle(account: RequestRecord, event: Event) -> bool:
     return True
 
 
-def _parse(account: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
+def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
     """A body that cannot be understood has its row too."""
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)

@@ -15,7 +15,8 @@ from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
 from serving.requests.capture import CapturedExchange
-from serving.requests.live import LiveRequest
+from serving.requests.reservation import Reservation
+from serving.runtime.live import LiveRequest
 from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,10 @@ _MIB: Final = 1024 * 1024
 
 
 class DatabaseHealth:
-    """Whether the database answers, as whoever reads the snapshots has found: no query of its
-    own. Belongs to one event loop."""
+    """Whether the database answers the reads of snapshots. It sends no query of its own.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -60,7 +62,7 @@ class Disk:
 
 
 class DiskHealth:
-    """How much room is left where data lives. `places` are folders by what they hold."""
+    """The free space where data is stored. `folders` maps what is stored to its folder."""
 
     def __init__(
         self,

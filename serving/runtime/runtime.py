@@ -28,7 +28,6 @@ from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
-from serving.requests.live import LiveRequests
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.live import LiveRequests
@@ -36,7 +35,6 @@ from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
 from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineDisconnected
 
 log = logging.getLogger(__name__)
 

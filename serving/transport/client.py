@@ -1,8 +1,8 @@
 """The gateway's end of the socket: one connection per engine, many generations on it.
 
-`EngineClient` keeps the connection up for as long as it is open: it connects again within
-moments of an engine's start. A generation belongs to one connection; when that breaks,
-every `Run` on it learns so by `EngineDisconnected`, and whoever owns the run decides what to do.
+`EngineClient` keeps the connection up while it is open, and connects again within moments of
+an engine's start. A generation belongs to one connection. When the connection breaks, every
+`OutputStream` on it raises `EngineDisconnected`, and its owner decides whether to submit again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from serving.transport.messages import (
     Submit,
     TokenOutput,
 )
-from serving.transport.run import EngineDisconnected, Run
 
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.
@@ -216,16 +215,7 @@ class _Link(asyncio.Protocol):
         self._streams.update(dict.fromkeys(ids, stream))
         for submit in submits:
             self.send(submit)
-        return run
-
-    def forget(self, id_: int, num_used: int) -> None:
-        self._runs.pop(id_, None)
-        with contextlib.suppress(EngineDisconnected):
-            self.send(Cancel(id_, num_used))
-
-    def grant(self, grant: Grant) -> None:
-        with contextlib.suppress(EngineDisconnected):
-            self.send(grant)
+        return stream
 
     async def ping(self, nonce: int) -> EngineStats:
         answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
@@ -329,14 +319,14 @@ class EngineClient:
         """Return an id that no other generation or ping of this client has."""
         return next(self._ids)
 
-    def submit(self, submits: Sequence[Submit]) -> Run:
-        """Start some generations as one run. Raises `EngineDisconnected` when none is there."""
+    def submit(self, submits: Sequence[Submit]) -> OutputStream:
+        """Start generations. Raises EngineDisconnected if no engine is connected."""
         if self._link is None:
             raise EngineDisconnected
-        return self._link.open_run(submits)
+        return self._link.submit(submits)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """What the engine is doing. Raises `EngineDisconnected`, or TimeoutError when it hangs."""
+        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if it hangs."""
         if self._link is None:
             raise EngineDisconnected
         async with asyncio.timeout(timeout_s):

@@ -14,7 +14,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class InvalidFrame(Exception):
-    """The peer sent something that is no frame of ours: the connection must be closed."""
+    """The peer does not speak this protocol. The connection must be closed."""
 
 
 def pack(message: msgspec.Struct) -> bytes:
@@ -31,7 +31,10 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """The frames that are now complete. Raises `InvalidFrame` for an absurd length."""
+        """Return the bodies of the frames that are complete now.
+
+        Raises InvalidFrame if a frame announces more than `max_frame_bytes`.
+        """
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:

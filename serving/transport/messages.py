@@ -63,7 +63,7 @@ class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How far ahead tokens are proposed, by a draft model or by looking into the prompt."""
+    """How many draft tokens a draft model or prompt lookup proposes."""
 
     num_tokens: int = 0  # 0: while the draft model is confident
     confidence_threshold: float = 0.0  # of the draft model
@@ -81,7 +81,7 @@ class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
-    """After `max_tokens` tokens of thought, `closing_ids` are what comes next."""
+    """After `max_tokens` reasoning tokens the engine forces `closing_ids`."""
 
     max_tokens: int
     is_open: bool  # whether the prompt ends inside reasoning
@@ -115,10 +115,9 @@ class Submit(_Message, frozen=True):
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
     beams: BeamSpec | None = None
-    assist: SpeculationSpec | None = None  # None: the engine's usual
-    min_new_tokens: int = 0  # before these no end token is drawn
-    # The model's end tokens end nothing; neither do `stop_token_ids`, which the engine does
-    # not look for then.
+    assist: SpeculationSpec | None = None  # None: the engine's default
+    min_new_tokens: int = 0  # no end token is sampled before this many tokens
+    # The model's end tokens do not end the output. GenAI then ignores `stop_token_ids` too.
     ignore_eos: bool = False
     priority: int = 0  # the engine admits lower numbers first
     # Derived from the request's cache_salt. Only prompts with the same key share the prefix
@@ -172,11 +171,10 @@ class Hello(_Message, frozen=True):
     vocab_size: int
     max_running: int
     max_waiting: int
-    # Whether a request's `logits` can be honoured, and whether its `prompt_logprobs` can.
-    has_logits_hook: bool = False
-    can_score_prompts: bool = False
-    has_processors: bool = False
-    supports_cache_salt: bool = False  # whether its `cache_key` can
+    has_logits_hook: bool = False  # whether `Submit.logits` is supported
+    can_score_prompts: bool = False  # whether `LogitsSpec.prompt_logprobs` is supported
+    has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
+    supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
 
 
 class Accepted(_Message, frozen=True):

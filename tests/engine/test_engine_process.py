@@ -7,7 +7,6 @@ import os
 import signal
 
 import pytest
-from serving.transport.run import EngineDisconnected
 
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient, EngineDisconnected

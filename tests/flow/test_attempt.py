@@ -60,10 +60,10 @@ class ScriptedEngine:
 
 async def events_of(engine: ScriptedEngine, *, n: int) -> list[Event]:
     request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
-    job = PreparedRequest(
+    prepared = PreparedRequest(
         request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
     )
-    return [event async for batch in attempt(job) for event in batch]
+    return [event async for batch in attempt(prepared) for event in batch]
 
 
 def said(id_: int, text: str, **fields: Any) -> TokenOutput:

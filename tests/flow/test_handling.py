@@ -62,7 +62,7 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
     engine = cast(Engine, ScriptedEngine())
     request = asking(Handling(cache_salt="one"))
-    job = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
         await anext(attempt(prepared))

@@ -65,7 +65,7 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
         handling=Handling(stream_interval=3),
     )
     engine = cast(Engine, ScriptedEngine(*script))
-    job = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
         async for batch in attempt(prepared):

@@ -24,7 +24,7 @@ from serving.core.request import (
 )
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
-from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
 
 LONG = TextPart("The capital of France is Paris. " * 60)
 TALK = Conversation(
@@ -44,8 +44,8 @@ def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> Generat
     return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
 
 
-def text_of(job: PreparedRequest) -> str:
-    return job.prompts[0].text or ""
+def text_of(prepared: PreparedRequest) -> str:
+    return prepared.prompts[0].text or ""
 
 
 @pytest.mark.parametrize("max_tokens", [1, 100, 1500, None])
@@ -55,7 +55,7 @@ async def test_a_long_conversation_loses_no_more_than_it_must(
     prepared = await prepared_of(engine, talk(max_tokens=max_tokens))
 
     answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
-    (prompt,) = job.prompts
+    (prompt,) = prepared.prompts
     exchange = ASSETS.render(Conversation(TALK.messages[1:3])).num_tokens
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
     assert "Be brief." in text_of(prepared)
@@ -67,7 +67,7 @@ async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
 
     prepared = await prepared_of(engine, replace(talk(), prompt=short))
 
-    assert job.prompts == (ASSETS.render(short),)
+    assert prepared.prompts == (ASSETS.render(short),)
 
 
 async def test_a_long_conversation_is_refused_unless_it_may_be_shortened(engine: Engine) -> None:

@@ -57,7 +57,7 @@ def engine(kind: str) -> Engine:
     return Engine(entry, ModelAssets.load(folder), EngineClient(folder / "e.sock"))
 
 
-def job(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
+def prepared(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
     endpoint = Endpoint.COMPLETIONS if isinstance(asked, RawPrompts) else Endpoint.CHAT
     request = GenerationRequest(endpoint, kind, asked, logprobs=LOGPROBS)
     return PreparedRequest(request, engine(kind), Meter(), "t", (prompt,), (), 1)
@@ -65,21 +65,21 @@ def job(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> Prepared
 
 def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest:
     asked = RawPrompts((text,), echo=True)
-    return job(kind, asked, engine(kind).assets.encode_prompt(text))
+    return prepared(kind, asked, engine(kind).assets.encode_prompt(text))
 
 
 def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
     asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
     ids = engine(kind).assets.tokenizer.encode_raw("a The")
-    return job(kind, asked, Prompt(tuple(ids), "a The"))
+    return prepared(kind, asked, Prompt(tuple(ids), "a The"))
 
 
 def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
     return [TokenLogprobs(-1.0, 1, ()) for _ in ids]
 
 
-def answer(job: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
+def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
     """The text of these tokens, one by one, and what is told of them."""
     reader = prepared.reader(0)
     events: list[Event] = []

@@ -43,12 +43,12 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
     return Engine(entry, assets, EngineClient(folder / "e.sock"))
 
 
-async def job_of(engine: Engine, request: GenerationRequest = HELLO) -> PreparedRequest:
+async def prepared_of(engine: Engine, request: GenerationRequest = HELLO) -> PreparedRequest:
     return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
 
 
-async def events_of(job: PreparedRequest) -> list[Event]:
-    return [event async for batch in stream(job) for event in batch]
+async def events_of(prepared: PreparedRequest) -> list[Event]:
+    return [event async for batch in stream(prepared) for event in batch]
 
 
 def texts_of(events: list[Event]) -> list[str]:

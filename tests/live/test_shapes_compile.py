@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from serving.core.custom import custom_tool
 
 from serving.constraints.answers import answer_grammar
 from serving.constraints.families.registry import by_name, family_names

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving.core.request import V1, V3, Dialect, RawPrompts
+from serving.core.dialect import V1, V3, Dialect
+from serving.core.request import RawPrompts
 
 from .exchanges import completion
 

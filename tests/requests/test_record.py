@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from serving.requests.live import LiveRequests
 
 from accounts.keys.table import ANONYMOUS
 from accounts.usage.entries import Settlement
@@ -31,7 +30,7 @@ class Process:
         runtime = SimpleNamespace(
             ledger=ledger, live=LiveRequests(ledger), limits=Limits(LimitSettings())
         )
-        self._account = RequestRecord(
+        self._record = RequestRecord(
             cast(Runtime, runtime),
             ANONYMOUS,
             request_id="r1",

@@ -26,6 +26,7 @@ from serving.constraints.shapes import json_shape
 from serving.constraints.texts import text_shape
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.core.tools import INPUT
 from serving.output.tagged_call import CDATA, TagSyntax
 from serving.output.typed import Kind, kind_of, options_of, types_of
 
