@@ -11,9 +11,9 @@ import re
 import pytest
 
 from serving.constraints.families.registry import by_name, family_names
-from serving.core.custom import custom_tool
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.core.result import ChoiceResult, CustomCall
+from serving.core.tools import custom_tool
 
 from .tiny_chat import Model, asked, straight
 
