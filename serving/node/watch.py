@@ -23,7 +23,7 @@ from serving.engine.config import EngineConfig, parse_options
 from serving.node.engine_process import EngineDied, EngineProcess
 from serving.prompting.errors import UnusableFolder
 from serving.prompting.folder import ModelFolder
-from serving.transport.address import engine_socket
+from serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
 
