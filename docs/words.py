@@ -33,7 +33,7 @@ _LEFT_OUT: Final = (
     "ARCHITECTURE.md",
     "docs/words_allowed.txt",
 )
-# An identifier's words: `num_made`, `TokensMade` and `tokens-made` have the word `made`.
+# An identifier's words: `num_made`, `TokensGenerated` and `tokens-made` have the word `made`.
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -97,7 +97,11 @@ def uses_in(
 def tracked_files(paths: Iterable[str]) -> Iterator[str]:
     """Yield the tracked text files below the paths, or all of them if there are none."""
     listed = subprocess.run(
-        ["git", "ls-files", "--", *paths], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--", *paths],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for path in listed.stdout.splitlines():
         is_text = Path(path).suffix in _ENDINGS
