@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.base.errors import DATABASE_AWAY, KeyRefused, NotAllowed
+from accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
 from accounts.models import Scope
 from accounts.resources.base import Conflict
 
