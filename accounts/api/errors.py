@@ -60,7 +60,7 @@ def _response(error: Exception, view: Any) -> Response | None:
             return _answer(409, str(error))
         case exceptions.ValidationError():
             return _invalid(error.detail)
-        case _ if isinstance(error, DATABASE_AWAY):
+        case _ if isinstance(error, DATABASE_UNAVAILABLE):
             log.warning("the database is unavailable: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():
