@@ -47,14 +47,14 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
         )
 
 
-class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):
+class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # type: ignore[type-arg]
     """A strict serializer of a model. `Meta.fixed` names the fields that only a new row takes."""
 
     def get_fields(self) -> Any:
         """Return the fields; fixed ones are read-only for a row that exists."""
         fields = super().get_fields()
         if self.context.get("is_change") or isinstance(self.instance, Model):
-            for name in getattr(self.Meta, "fixed", ()):  # type: ignore[attr-defined]
+            for name in getattr(self.Meta, "fixed", ()):
                 fields[name].read_only = True
         return fields
 
