@@ -20,7 +20,7 @@ from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.output.formats import Format, by_name, detect
 from serving.prompting.assets import ModelAssets
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 from serving.transport.address import engine_socket
 from serving.transport.client import EngineClient
 from serving.transport.messages import Hello
@@ -58,7 +58,7 @@ class Engine:
         self.format = _format(entry, assets)
         marks = self.format.thought_marks
         if marks is not None:
-            assets.thought_tags = marks.open, marks.close
+            assets.reasoning_tags = marks.open, marks.close
         self._chat_decoders = _detokenizer(assets, self.format.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
