@@ -19,8 +19,8 @@ from serving.constraints.json_grammar import json_grammar
 from serving.constraints.parameters import FREE, Parameter, Parameters, is_held, parameters_of
 from serving.constraints.schema.regular import in_json, plain
 from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
 from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.core.tools import INPUT
 from serving.output.formats.base import Shape
 
 # A literal, a set of characters, or the name of a rule.

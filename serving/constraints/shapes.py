@@ -14,9 +14,9 @@ from serving.constraints.json_grammar import SchemaError, Unenforceable, grammar
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, pattern_grammar
 from serving.constraints.schema.regular import in_json
 from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.core.tools import INPUT
 from serving.output.formats.base import Shape
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}

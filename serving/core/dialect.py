@@ -1,4 +1,4 @@
-"""Where the two URL trees differ: OVMS's defaults under `/v3`, OpenAI's under `/v1`."""
+"""The differences of the two URL trees: OVMS's defaults under `/v3`, OpenAI's under `/v1`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 class Dialect:
     """The points on which the documents of the two systems disagree."""
 
-    name: str
-    # Completions without `max_tokens`: this many, or None for "until the model ends".
+    name: str  # "v1" or "v3", the first part of the URL
+    # The default of `max_tokens` for completions. None: generate until the model ends.
     completions_max_tokens: int | None
-    # Whether the stop string belongs to streamed text when the client does not say.
+    # The default of `include_stop_str_in_output` for streams.
     streams_stop_text: bool
-    # `top_k` when sampling and the client does not say. None: all tokens.
+    # The default of `top_k` when sampling. None: all tokens.
     default_top_k: int | None
-    # `incomplete_details.reason` of a response cut by its token limit.
+    # `incomplete_details.reason` of a response that reached its token limit.
     length_reason: str
-    # `best_of` is the width of a search by beams, not a number of candidates to draw.
+    # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
     best_of_is_beams: bool
 
 

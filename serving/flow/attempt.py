@@ -35,7 +35,7 @@ from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,
@@ -44,7 +44,6 @@ from serving.transport.messages import (
     TokenLogprobs,
     TokenOutput,
 )
-from serving.transport.run import Run, Said
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0
@@ -205,7 +204,7 @@ def _started(prepared: PreparedRequest) -> Started:
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, prepared: PreparedRequest, run: Run, ids: list[int]) -> None:
+    def __init__(self, prepared: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
         self._job = prepared
         self._run = run
         self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
@@ -249,7 +248,7 @@ class _Reading:
         for id_ in ids:
             self._run.grant(id_, shares.num_shared[id_], is_last=shares.is_last)
 
-    def take(self, said: list[Said]) -> list[Event]:
+    def take(self, said: list[GenerationUpdate]) -> list[Event]:
         """The events that this causes.
 
         A rejection is raised at once when no text came before it, so that it can still be

@@ -18,7 +18,7 @@ from serving.core.result import Result, ResultBuilder
 from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
-from serving.transport.run import EngineDisconnected
+from serving.transport.client import EngineDisconnected
 
 # How often a request is run again after its engine died under it. More would let one
 # request that kills engines kill them for everybody else.

@@ -11,7 +11,7 @@ from serving.core.logprobs import (
     LogprobsOptions,
     Steering,
     Token,
-    TokenChance,
+    TopLogprob,
     without_leading_spaces,
 )
 from serving.core.request import GenerationRequest, RawPrompts
@@ -139,7 +139,7 @@ class TokenWriter:
     def _token(self, token_id: int, told: TokenLogprobs) -> Token:
         text, raw = self._written(token_id)
         others = tuple(
-            TokenChance(id_, *self._written(id_), logprob) for id_, logprob in told.others
+            TopLogprob(id_, *self._written(id_), logprob) for id_, logprob in told.others
         )
         return Token(token_id, text, raw, told.logprob, told.rank, others)
 

@@ -29,7 +29,7 @@ from serving.core.errors import (
     UnsupportedMediaType,
 )
 from serving.core.events import Completed, Event, Failed
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.core.request import Endpoint
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
@@ -183,7 +183,7 @@ class GenerationConsumer(JsonConsumer):
         request = exchange.request
         engine = self._engine(caller, request.model)
         record.name_model(engine.entry.name)
-        head = Head.new(engine.entry.name, requested_id=request.handling.answer_id)
+        head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
         prepared = await prepare(
             request,

@@ -12,8 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from typing import Final
 
 from serving.engine.config import EngineConfig
-from serving.transport.client import EngineClient
-from serving.transport.run import EngineDisconnected
+from serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
 

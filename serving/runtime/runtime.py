@@ -33,8 +33,8 @@ from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineDisconnected
 
 log = logging.getLogger(__name__)
 

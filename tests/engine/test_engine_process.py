@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from serving.node.engine_process import EngineDied
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, EngineDisconnected
 from serving.transport.messages import (
     EngineStats,
     GrammarSpec,
@@ -17,7 +17,6 @@ from serving.transport.messages import (
     SamplingParams,
     TokenOutput,
 )
-from serving.transport.run import EngineDisconnected
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
 pytestmark = pytest.mark.live

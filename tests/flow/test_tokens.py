@@ -27,7 +27,7 @@ async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
 
     assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
-    assert tokenized.names is None
+    assert tokenized.token_strings is None
 
 
 async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
@@ -40,8 +40,10 @@ async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
         "",
         "two three",
     ]
-    assert tokenized.names is not None
-    assert [len(names) for names in tokenized.names] == [len(ids) for ids in tokenized.token_ids]
+    assert tokenized.token_strings is not None
+    assert [len(names) for names in tokenized.token_strings] == [
+        len(ids) for ids in tokenized.token_ids
+    ]
 
 
 @pytest.mark.parametrize("is_left", [True, False])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.core.custom import custom_tool
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
+from serving.core.tools import custom_tool
 from serving.engine.canary import Canary
 from serving.output.formats import answer_grammar, by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec

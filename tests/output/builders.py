@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Usage
 from serving.core.request import Repetition, Tool
-from serving.core.result import ChoiceResult, fold
+from serving.core.result import ChoiceResult, build_result
 from serving.output.choice import ChoiceReader
 from serving.output.detokenize import Decoder
 from serving.output.formats import by_name
@@ -137,7 +137,7 @@ def a_reader(
 
 def choice_of(events: Iterable[Event]) -> ChoiceResult:
     """The one finished choice that events add up to."""
-    result = fold([*events, Completed(Usage(), at=0)])
+    result = build_result([*events, Completed(Usage(), at=0)])
     return result.choices[0]
 
 

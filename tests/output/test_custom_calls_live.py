@@ -10,9 +10,9 @@ import re
 
 import pytest
 
-from serving.core.custom import custom_tool
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.core.result import ChoiceResult, CustomCall
+from serving.core.tools import custom_tool
 from serving.output.formats import by_name, format_names
 
 from .tiny_chat import Model, asked, straight

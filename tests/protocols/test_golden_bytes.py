@@ -24,7 +24,7 @@ from serving.core.events import (
     Usage,
 )
 from serving.core.request import Endpoint
-from serving.core.result import fold
+from serving.core.result import build_result
 
 from .exchanges import (
     CUSTOM_CALL,
@@ -182,4 +182,4 @@ def test_a_stream_is_these_bytes(name: str) -> None:
 def test_a_body_is_these_bytes(name: str) -> None:
     endpoint, dialect, fields, events = BODIES[name]
 
-    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, fold(events)))
+    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, build_result(events)))

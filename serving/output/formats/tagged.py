@@ -21,9 +21,9 @@ from serving.constraints.parameters import (
 from serving.constraints.schema.regular import plain
 from serving.constraints.shapes import calls_shape, json_shape
 from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.core.tools import INPUT
 from serving.output.calls import CallsParser
 from serving.output.formats.base import Format, Shape
 from serving.output.formats.plain import PlainParser
