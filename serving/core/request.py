@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, assert_never
 
-from serving.core.dialect import V1, Dialect
 from serving.core.logprobs import NO_LOGPROBS, UNSTEERED, LogprobsOptions, Steering
+from serving.core.request import V1, Dialect
 
 
 class Endpoint(StrEnum):
