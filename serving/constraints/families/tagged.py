@@ -1,4 +1,5 @@
-"""Families whose arguments stand between tags (see `tagged_call`), and what forces their calls.
+"""Families whose arguments stand between tags (see the parser `tagged`), and what forces their
+calls.
 
 Strings are raw text there, so their rules are written anew: any text up to the closing tag,
 one of some texts, or a text of a bounded length. All other values are JSON.
@@ -10,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serving.constraints.families.base import Calls
+from serving.constraints.family import Shape
 from serving.constraints.parameters import (
     DEFINITIONS,
     FREE,
@@ -19,17 +22,13 @@ from serving.constraints.parameters import (
     parameters_of,
 )
 from serving.constraints.schema.regular import plain
-from serving.constraints.shapes import calls_shape, json_shape
+from serving.constraints.shapes import json_shape
 from serving.constraints.texts import text_shape
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.core.tools import INPUT
-from serving.output.calls import CallsParser
-from serving.output.formats.base import Format, Shape
-from serving.output.formats.plain import PlainParser
-from serving.output.parse_events import Parser
-from serving.output.tagged_call import CDATA, TaggedCall, TagSyntax
-from serving.output.typed import Kind, ParameterTypes, kind_of, options_of, types_of
+from serving.output.tagged_call import CDATA, TagSyntax
+from serving.output.typed import Kind, kind_of, options_of, types_of
 
 _NOTHING: Final[Shape] = {"type": "grammar", "grammar": 'root ::= ""'}
 _ANY_TEXT: Final[Shape] = {"type": "any_text"}
@@ -37,22 +36,9 @@ _ANY_TEXT: Final[Shape] = {"type": "any_text"}
 _MAX_LENGTH: Final = 256
 
 
-class TaggedFormat(Format):
+def tagged_calls(syntax: TagSyntax) -> Calls:
     """A family that differs from others only in its tags."""
-
-    makes_calls = True
-    syntax: TagSyntax
-
-    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
-        if not tools:
-            return PlainParser()
-        types = ParameterTypes(tools)
-        return CallsParser(self.syntax.opening, lambda tag: TaggedCall(self.syntax, types, tag))
-
-    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        tags = [call_tag(self.syntax, tool, choice) for tool in tools]
-        trigger = self.syntax.opening.text
-        return calls_shape(tags, choice, trigger=trigger, parallel=parallel)
+    return Calls(lambda tool, choice: call_tag(syntax, tool, choice), trigger=syntax.opening.text)
 
 
 def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> Shape:

@@ -8,7 +8,7 @@ between tags in them.
     </atem:invoke>
     </atem:function_calls><|eot|>
 
-The prompt ends with `<|start|>assistant`. A tag in a thought is no call.
+The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 """
 
 from __future__ import annotations
@@ -17,31 +17,21 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from serving.constraints.shapes import calls_shape
-from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.core.request import Tool
 from serving.output.calls import CallsParser
-from serving.output.formats.base import Shape
-from serving.output.formats.messages import MessagesFormat
-from serving.output.formats.tagged import call_tag
 from serving.output.lexer import Tag
-from serving.output.messages import (
-    MESSAGE,
-    START,
-    Body,
-    MessagesParser,
-    ParserBody,
-    TextBody,
-)
+from serving.output.messages import MESSAGE, START, Body, MessagesParser, ParserBody, TextBody
 from serving.output.parse_events import Parser, Reasoning, Text
+from serving.output.parsers.base import ReasoningTags
 from serving.output.tagged_call import TaggedCall, TagSyntax
 from serving.output.typed import ParameterTypes
 
 _END: Final = "<|eom|>"
 _LAST_END: Final = "<|eot|>"
 _RECIPIENT: Final = re.compile(r"\bto=((?:(?!<\|)\S)+)")
-_NEXT: Final = f"{_END}{START}assistant"
+_NEXT: Final = f"{START}assistant"
 
-_SYNTAX: Final = TagSyntax(
+SYNTAX: Final = TagSyntax(
     wrapper="<atem:function_calls>",
     after_wrapper="\n",
     call_begin='<atem:invoke name="',
@@ -56,14 +46,11 @@ _SYNTAX: Final = TagSyntax(
 )
 
 
-class Onyx(MessagesFormat):
+class Onyx:
     """The family of models that were trained on this form."""
 
-    name = "onyx"
-    special_texts = frozenset({START, MESSAGE, _END, _LAST_END})
-    thought_begin = f" to=self{MESSAGE}"
-    thought_end = _NEXT
-    answer_begin = f" to=user{MESSAGE}"
+    special_texts = frozenset((START, MESSAGE, _END, _LAST_END))
+    reasoning = ReasoningTags(Tag(f" to=self{MESSAGE}"), Tag(_END), after_close=_NEXT)
 
     def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
         types = ParameterTypes(tools)
@@ -79,19 +66,12 @@ class Onyx(MessagesFormat):
                 return TextBody(Text)
             return ParserBody(
                 CallsParser(
-                    _SYNTAX.opening,
-                    lambda tag: TaggedCall(_SYNTAX, types, tag, name_of=name_of),
+                    SYNTAX.opening,
+                    lambda tag: TaggedCall(SYNTAX, types, tag, name_of=name_of),
                 )
             )
 
         return MessagesParser(("to=",), Tag(_END, _LAST_END), new_body)
-
-    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        tags = [call_tag(_SYNTAX, tool, choice) for tool in tools]
-        if choice.mode is not ToolMode.AUTO:
-            tags = [_addressed(tool, tag) for tool, tag in zip(tools, tags, strict=True)]
-        trigger = _SYNTAX.opening.text
-        return calls_shape(tags, choice, trigger=trigger, parallel=parallel, separator=_NEXT)
 
 
 def _known_name(written: str, tools: Sequence[Tool]) -> str:
@@ -101,5 +81,4 @@ def _known_name(written: str, tools: Sequence[Tool]) -> str:
     return last if written not in names and last in names else written
 
 
-def _addressed(tool: Tool, tag: Shape) -> Shape:
-    return {**tag, "begin": f" to={tool.name}{MESSAGE}{tag['begin']}"}
+ONYX = Onyx()

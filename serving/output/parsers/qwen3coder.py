@@ -13,10 +13,10 @@ The outer tags may be missing: smaller models forget the first one.
 
 from __future__ import annotations
 
-from serving.output.formats.tagged import TaggedFormat
+from serving.output.parsers.tagged import tagged_family
 from serving.output.tagged_call import TagSyntax
 
-_SYNTAX = TagSyntax(
+SYNTAX = TagSyntax(
     wrapper="<tool_call>",
     after_wrapper="\n",
     call_begin="<function=",
@@ -31,10 +31,4 @@ _SYNTAX = TagSyntax(
     has_lines=True,
 )
 
-
-class Qwen3Coder(TaggedFormat):
-    """The family of models that were trained on this form."""
-
-    name = "qwen3coder"
-    syntax = _SYNTAX
-    special_texts = frozenset({_SYNTAX.wrapper, _SYNTAX.wrapper_end})
+QWEN3CODER = tagged_family(SYNTAX, SYNTAX.wrapper, SYNTAX.wrapper_end)

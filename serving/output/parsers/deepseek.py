@@ -16,26 +16,22 @@ Both are read, whichever is expected. The outer tags may be missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from serving.constraints.shapes import arguments_shape, wrapped_calls_shape
-from serving.core.request import Tool, ToolChoice
 from serving.output.call_reader import CallState
-from serving.output.calls import CallsParser
-from serving.output.formats.base import Format, Shape
-from serving.output.formats.plain import PlainParser
 from serving.output.headed_call import HeadedCall
 from serving.output.lexer import Lexer, Tag
-from serving.output.parse_events import Parser, Piece
+from serving.output.parse_events import Piece
+from serving.output.parsers.base import CallsFamily
 
-_CALLS_BEGIN, _CALLS_END = Tag("<｜tool▁calls▁begin｜>"), Tag("<｜tool▁calls▁end｜>")
-_CALL_BEGIN, _CALL_END = Tag("<｜tool▁call▁begin｜>"), Tag("<｜tool▁call▁end｜>")
-_OPENING = Tag(_CALLS_BEGIN.text, _CALL_BEGIN.text)
-_SEPARATOR = "<｜tool▁sep｜>"
+CALLS_BEGIN, CALLS_END = Tag("<｜tool▁calls▁begin｜>"), Tag("<｜tool▁calls▁end｜>")
+CALL_BEGIN, CALL_END = Tag("<｜tool▁call▁begin｜>"), Tag("<｜tool▁call▁end｜>")
+_OPENING = Tag(CALLS_BEGIN.text, CALL_BEGIN.text)
+SEPARATOR = "<｜tool▁sep｜>"
 _FENCE = Tag("```")
 _HEAD = re.compile(
-    rf"\s*(?:\w+{_SEPARATOR}\s*(?=[\w.-]))?(?P<name>[\w.-]+)"
-    rf"\s*(?:{_SEPARATOR}\s*)?(?:```(?:json)?\s*)?",
+    rf"\s*(?:\w+{SEPARATOR}\s*(?=[\w.-]))?(?P<name>[\w.-]+)"
+    rf"\s*(?:{SEPARATOR}\s*)?(?:```(?:json)?\s*)?",
     re.ASCII,
 )
 
@@ -51,7 +47,7 @@ class _Calls:
         self._has_calls = False
         self._call: HeadedCall | None = None
         self._step: Callable[[], list[Piece]] = self._between
-        if opening == _CALL_BEGIN.text:
+        if opening == CALL_BEGIN.text:
             self._begin_call()
 
     @property
@@ -75,13 +71,13 @@ class _Calls:
 
     def _between(self) -> list[Piece]:
         text = self._lexer.text
-        is_begun = self._lexer.take_space_and(_CALL_BEGIN)
+        is_begun = self._lexer.take_space_and(CALL_BEGIN)
         if is_begun:
             self._syntax += text[: len(text) - len(self._lexer.text)]
             self._begin_call()
         elif is_begun is False and not self._has_calls:
             self._end(CallState.BROKEN)
-        elif is_begun is False and self._lexer.take_space_and(_CALLS_END) is not None:
+        elif is_begun is False and self._lexer.take_space_and(CALLS_END) is not None:
             self._end(CallState.ENDED)
         return []
 
@@ -106,7 +102,7 @@ class _Calls:
         return []
 
     def _at_call_end(self) -> list[Piece]:
-        if self._lexer.take_space_and(_CALL_END) is not None:
+        if self._lexer.take_space_and(CALL_END) is not None:
             self._step = self._between
         return []
 
@@ -115,61 +111,10 @@ class _Calls:
         self.rest = self._lexer.take_all()
 
 
-class _DeepSeek(Format):
-    makes_calls = True
-    special_texts = frozenset(
-        {
-            _CALLS_BEGIN.text,
-            _CALL_BEGIN.text,
-            _SEPARATOR,
-            _CALL_END.text,
-            _CALLS_END.text,
-        }
-    )
-
-    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
-        return CallsParser(_OPENING, _Calls) if tools else PlainParser()
-
-
-class DeepSeekV3(_DeepSeek):
-    """DeepSeek V3 and R1."""
-
-    name = "deepseek_v3"
-
-    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        tags = [
-            _tag(tool, choice, f"function{_SEPARATOR}{tool.name}\n```json\n", "\n```")
-            for tool in tools
-        ]
-        return _shape(tags, choice, "\n", parallel=parallel)
-
-
-class DeepSeekV31(_DeepSeek):
-    """DeepSeek V3.1 and its successors."""
-
-    name = "deepseek_v31"
-
-    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        tags = [_tag(tool, choice, f"{tool.name}{_SEPARATOR}", "") for tool in tools]
-        return _shape(tags, choice, "", parallel=parallel)
-
-
-def _tag(tool: Tool, choice: ToolChoice, head: str, tail: str) -> Shape:
-    return {
-        "type": "tag",
-        "begin": _CALL_BEGIN.text + head,
-        "content": arguments_shape(tool, choice),
-        "end": tail + _CALL_END.text,
-    }
-
-
-def _shape(tags: Sequence[Shape], choice: ToolChoice, separator: str, *, parallel: bool) -> Shape:
-    return wrapped_calls_shape(
-        tags,
-        choice,
-        trigger=_CALLS_BEGIN.text,
-        parallel=parallel,
-        begin=_CALLS_BEGIN.text,
-        separator=separator,
-        end=_CALLS_END.text,
-    )
+DEEPSEEK = CallsFamily(
+    _OPENING,
+    lambda opening, _: _Calls(opening),
+    special_texts=frozenset(
+        (CALLS_BEGIN.text, CALL_BEGIN.text, SEPARATOR, CALL_END.text, CALLS_END.text)
+    ),
+)

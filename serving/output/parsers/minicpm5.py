@@ -7,10 +7,10 @@ A value that holds tags or line breaks may stand in a CDATA section.
 
 from __future__ import annotations
 
-from serving.output.formats.tagged import TaggedFormat
+from serving.output.parsers.tagged import tagged_family
 from serving.output.tagged_call import TagSyntax
 
-_SYNTAX = TagSyntax(
+SYNTAX = TagSyntax(
     call_begin='<function name="',
     name_end='">',
     key_begin='<param name="',
@@ -20,11 +20,5 @@ _SYNTAX = TagSyntax(
     has_cdata=True,
 )
 
-
-class MiniCpm5(TaggedFormat):
-    """The family of models that were trained on this form."""
-
-    name = "minicpm5"
-    syntax = _SYNTAX
-    # The model's tokens are halves of the tags.
-    special_texts = frozenset({"<function", "</function>", "<param", "</param>"})
+# The model's tokens are halves of the tags.
+MINICPM5 = tagged_family(SYNTAX, "<function", "</function>", "<param", "</param>")

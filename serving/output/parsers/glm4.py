@@ -10,10 +10,10 @@ GLM-4.7 writes the same without line breaks.
 
 from __future__ import annotations
 
-from serving.output.formats.tagged import TaggedFormat
+from serving.output.parsers.tagged import tagged_family
 from serving.output.tagged_call import TagSyntax
 
-_SYNTAX = TagSyntax(
+SYNTAX = TagSyntax(
     call_begin="<tool_call>",
     name_end="",
     after_name="\n",
@@ -26,19 +26,12 @@ _SYNTAX = TagSyntax(
     call_end="</tool_call>",
 )
 
-
-class Glm4(TaggedFormat):
-    """The family of models that were trained on this form."""
-
-    name = "glm4"
-    syntax = _SYNTAX
-    special_texts = frozenset(
-        {
-            _SYNTAX.call_begin,
-            _SYNTAX.key_begin,
-            _SYNTAX.key_end,
-            _SYNTAX.value_begin,
-            _SYNTAX.value_end,
-            _SYNTAX.call_end,
-        }
-    )
+GLM4 = tagged_family(
+    SYNTAX,
+    SYNTAX.call_begin,
+    SYNTAX.key_begin,
+    SYNTAX.key_end,
+    SYNTAX.value_begin,
+    SYNTAX.value_end,
+    SYNTAX.call_end,
+)

@@ -1,10 +1,14 @@
-"""Tool calls of Mistral's models. Older ones write all calls in one array:
+"""Tool calls of Mistral's models. Older models write all calls in one array:
 
     [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
 
-newer ones a head and arguments for each call, see `devstral`. Both are read, whichever is
-expected. Models that forget the tag, and begin with the array, are understood where the
-array calls one of the request's tools.
+Devstral and models since 2025 write a head for each call. Some write `[CALL_ID]` and an id
+between name and arguments; the id is dropped.
+
+    [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
+
+Both forms are read, whichever is expected. An array without the tag is read as calls where it
+calls one of the request's tools.
 """
 
 from __future__ import annotations
@@ -12,25 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from serving.constraints.shapes import json_array_shape
-from serving.core.request import Tool, ToolChoice
+from serving.core.request import Tool
 from serving.output.call_reader import CallReader, CallState
-from serving.output.calls import CallsParser
-from serving.output.formats.base import Format, Shape
-from serving.output.formats.plain import PlainParser
 from serving.output.headed_call import HeadedCall
 from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
-from serving.output.parse_events import Parser, Piece
+from serving.output.parse_events import Piece
+from serving.output.parsers.base import CallsFamily
 
 OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
-_CALL_ID = "[CALL_ID]"
 _BARE = "[{"
-_OPENING = Tag(OPEN, _BARE)
 _HEAD = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*)?", re.ASCII)
-
-SPECIAL_TEXTS = frozenset({OPEN, ARGS, _CALL_ID})
 
 
 class _TaggedCalls:
@@ -69,27 +66,12 @@ class _TaggedCalls:
         return self._reader.finish() if self._reader else []
 
 
-def mistral_parser(tools: Sequence[Tool]) -> Parser:
-    """Reads every form that Mistral's models write."""
-    if not tools:
-        return PlainParser()
-    names = frozenset(tool.name for tool in tools)
-
-    def new_reader(opening: str) -> CallReader:
-        return JsonCalls.untagged(_BARE, names) if opening == _BARE else _TaggedCalls(opening)
-
-    return CallsParser(_OPENING, new_reader)
+def _new_reader(opening: str, tools: Sequence[Tool]) -> CallReader:
+    if opening == _BARE:
+        return JsonCalls.untagged(_BARE, frozenset(tool.name for tool in tools))
+    return _TaggedCalls(opening)
 
 
-class Mistral(Format):
-    """The family of models that were trained on the array."""
-
-    name = "mistral"
-    makes_calls = True
-    special_texts = SPECIAL_TEXTS
-
-    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
-        return mistral_parser(tools)
-
-    def call_shape(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
-        return json_array_shape(tools, choice, parallel=parallel, trigger=OPEN, begin=f"{OPEN}[")
+MISTRAL = CallsFamily(
+    Tag(OPEN, _BARE), _new_reader, special_texts=frozenset((OPEN, ARGS, "[CALL_ID]"))
+)
