@@ -55,19 +55,11 @@ class Engine:
         self.entry = entry
         self.assets = assets
         self.client = client
-<<<<<<< HEAD
-        self.format = _format(entry, assets)
-        marks = self.format.thought_marks
-        if marks is not None:
-            assets.reasoning_tags = marks.open, marks.close
-        self._chat_decoders = _detokenizer(assets, self.format.special_texts)
-=======
         self.family = _family(entry, assets)
         tags = self.family.parser.reasoning
         if tags is not None:
-            assets.thought_tags = tags.open.text, tags.close.text
+            assets.reasoning_tags = tags.open.text, tags.close.text
         self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
->>>>>>> main
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
