@@ -21,8 +21,7 @@ from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.prompting.assets import ModelAssets
 from serving.prompting.folder import UnusableFolder
-from serving.transport.address import engine_socket
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.engine.config import EngineConfig, parse_options
 from serving.node.engine_process import EngineDied, EngineProcess
 from serving.prompting.folder import ModelFolder, UnusableFolder
-from serving.transport.address import engine_socket
+from serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)
 
