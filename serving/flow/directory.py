@@ -20,7 +20,7 @@ from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, 
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
 from serving.prompting.assets import ModelAssets
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
@@ -57,7 +57,7 @@ class Engine:
         self.family = _family(entry, assets)
         tags = self.family.parser.reasoning
         if tags is not None:
-            assets.thought_tags = tags.open.text, tags.close.text
+            assets.reasoning_tags = tags.open.text, tags.close.text
         self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())

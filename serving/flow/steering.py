@@ -188,7 +188,7 @@ def _thought_budget(
     """None where thoughts have no limit, or the model has no thoughts. Raises
     `UnsupportedParameter` for a limit that cannot be held."""
     asked, tags = request.stopping.max_reasoning_tokens, engine.family.parser.reasoning
-    limit = prompt.thinking_budget if asked is None else asked
+    limit = prompt.reasoning_budget if asked is None else asked
     if asked is None and request.beams is not None:
         return None  # beams are out of reach, and the limit of an effort is only a wish
     if limit is None or tags is None or isinstance(request.prompt, RawPrompts):

@@ -1,25 +1,24 @@
-"""What a chat template can do, found out by rendering small conversations with it.
+"""Finds out what a chat template can render, by rendering small conversations with it.
 
-Templates say nowhere what they take. So each question is asked once, when the model is
-loaded: render a conversation with an unmistakable word in the place in question, and look
-whether and how the word comes out. A template that raises has answered no.
+Templates do not declare what they accept. Each question is answered once, when the model is
+loaded: a conversation with a probe word in the tested position is rendered, and the output is
+searched for the word. A template that raises lacks the capability.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from serving.core.errors import InvalidRequest
-from serving.prompting.template import ChatTemplate
 
 _WORD = "zqword"
 _OTHER = "zqother"
 _KEY, _VALUE = "zqkey", "zqvalue"
 
-# The names under which templates look for the thoughts of earlier turns.
+# The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 Turn = Mapping[str, Any]
@@ -27,27 +26,31 @@ Turn = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TemplateCapabilities:
-    """The answers."""
+    """What one chat template can render."""
 
-    # A leading system message comes out, and so do later ones.
+    # A leading system message is rendered, and so are later ones.
     has_system: bool
     has_many_systems: bool
-    # The role `developer` is known, not merely printed.
+    # The template knows the role `developer`, and does not merely print the role's name.
     has_developer: bool
     has_tools: bool
-    # Content is a list of parts; never a string.
+    # Message content is a list of parts, never a string.
     wants_parts: bool
-    # Arguments of tool calls as objects; else as JSON text.
+    # Arguments of tool calls are objects; otherwise JSON text.
     wants_argument_objects: bool
-    # An assistant turn that only calls tools has content null; else "".
+    # An assistant turn with only tool calls has the content null; otherwise "".
     wants_null_content: bool
-    # Where the thoughts of earlier turns go; None: nowhere.
+    # The name of the reasoning in earlier turns; None: the template drops it.
     reasoning_key: str | None
 
     @classmethod
-    def of(cls, template: ChatTemplate) -> Self:
-        """Renders about twenty small conversations."""
-        probe = _Probe(template)
+    def of(cls, text: str, render: Callable[..., str]) -> Self:
+        """The capabilities of the template `text`. Renders about twenty small conversations.
+
+        `render` takes the template's variables and raises `InvalidRequest` where the template
+        does.
+        """
+        probe = _Probe(text, render)
         wants_null = probe.wants_null_content()
         return cls(
             has_system=probe.has_system(),
@@ -62,14 +65,13 @@ class TemplateCapabilities:
 
 
 class _Probe:
-    """Asks one template."""
-
-    def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
+    def __init__(self, text: str, render: Callable[..., str]) -> None:
+        self._text = text
+        self._render_template = render
         self.wants_parts = False
         if not self._shows(_WORD, self._turn("user", _WORD)):
             self.wants_parts = True
-            # Neither way is an answer too; then strings are the common case.
+            # A template that renders neither gets strings, the common case.
             self.wants_parts = self._shows(_WORD, self._turn("user", _WORD))
 
     def has_system(self) -> bool:
@@ -88,33 +90,30 @@ class _Probe:
     def has_developer(self) -> bool:
         """Templates that print any role would print this one, which the model never saw."""
         turns = self._turn("developer", _WORD), self._turn("user", "Hi")
-        return "developer" in self._template.text and self._shows(_WORD, *turns)
+        return "developer" in self._text and self._shows(_WORD, *turns)
 
     def has_tools(self) -> bool:
-        properties = {"place": {"type": "string", "description": "Where"}}
-        parameters = {"type": "object", "properties": properties, "required": ["place"]}
+        properties = {"city": {"type": "string", "description": "Where"}}
+        parameters = {"type": "object", "properties": properties, "required": ["city"]}
         function = {"name": _WORD, "description": "What it does", "parameters": parameters}
         tool = {"type": "function", "function": function}
         return _WORD in self._render([self._turn("user", "Hi")], tools=[tool])
 
     def wants_null_content(self) -> bool:
-        """Null wherever it works: some templates take "" for an answer, and print an empty
-        one beside the call. Some take anything for an answer, and print null as `None`.
-        """
-        null, empty = self._shown_call(null=True), self._shown_call(null=False)
+        """True wherever null works: some templates print an empty answer beside the call for
+        "". Templates that print null as `None` get ""."""
+        null, empty = self._rendered_call(null=True), self._rendered_call(null=False)
         return bool(null) and null.count("None") <= empty.count("None")
 
     def wants_argument_objects(self, *, null: bool) -> bool:
-        """Objects wherever they work: as quoted JSON, or taken apart by the template. What
-        Python prints for a dict, in single quotes, is not JSON.
-        """
+        """True wherever objects work: the template quotes them as JSON or reads their members.
+        A dict printed by Python, in single quotes, is not JSON."""
         text = self._render(self._call_turns({_KEY: _VALUE}, null=null))
         return _KEY in text and _VALUE in text and f"'{_KEY}'" not in text
 
     def reasoning_key(self) -> str | None:
-        """Templates often show only the thoughts since the last question, or only those
-        before a call.
-        """
+        """Many templates render reasoning only since the last question, or only before a
+        call, so both are tried."""
         question, calling, result = self._call_turns({_KEY: _VALUE}, null=False)
         answer = self._turn("assistant", "Hello")
         for key in _REASONING_KEYS:
@@ -124,14 +123,14 @@ class _Probe:
                 return key
         return None
 
-    def _shown_call(self, *, null: bool) -> str:
-        """A conversation with a call in it; "" when the call cannot be shown."""
+    def _rendered_call(self, *, null: bool) -> str:
+        """A conversation with a tool call; "" when the template cannot render the call."""
         kinds: Sequence[Any] = ({_KEY: _VALUE}, json.dumps({_KEY: _VALUE}))
         texts = (self._render(self._call_turns(kind, null=null)) for kind in kinds)
         return next((text for text in texts if _WORD in text), "")
 
     def _call_turns(self, arguments: Any, *, null: bool) -> list[Turn]:
-        # Mistral's templates insist on ids of nine letters and digits.
+        # Mistral's templates accept only ids of nine letters and digits.
         call = {
             "id": "zqcall001",
             "type": "function",
@@ -154,7 +153,7 @@ class _Probe:
         """The text; "" when the template raises."""
         variables = {"tools": None, "documents": None, **variables}
         try:
-            return self._template.render(
+            return self._render_template(
                 messages=list(turns), add_generation_prompt=True, **variables
             )
         except InvalidRequest:
