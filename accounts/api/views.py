@@ -61,7 +61,8 @@ class ResourceViewSet(ApiView, viewsets.GenericViewSet):  # type: ignore[type-ar
     def get_queryset(self) -> QuerySet[Any]:
         """Return the rows that the caller may see."""
         if self._is_schema:
-            return self.resource.model._default_manager.none()
+            none: QuerySet[Any] = self.resource.model._default_manager.none()
+            return none
         rows: QuerySet[Any] = self.resource.rows(self.access)
         return rows
 
