@@ -10,7 +10,7 @@ from vinery.cli.shape import Commands, start_django
 from vinery.env import SettingError
 from vinery.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
-# Streams that are open at SIGTERM may go on for so long.
+# How long open streams may continue after SIGTERM.
 _GRACE_S = 5
 # Longer than clients keep idle connections (5 s in httpx, 60 s in most proxies): otherwise
 # one of them sends a request on a connection that is just being closed.
@@ -75,10 +75,12 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 
 
 def _application() -> Any:
+    """Return the ASGI application, which is loaded by its name, behind the trusted proxies."""
     from django.conf import settings
+    from django.utils.module_loading import import_string
 
-    from vinery.asgi import application
     from vinery.proxies import behind
 
+    application = import_string("vinery.asgi.application")
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
