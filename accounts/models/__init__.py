@@ -32,7 +32,7 @@ from accounts.models.rollups import (
     HourRollup,
     MinuteRollup,
     Rollup,
-    UsageHorizon,
+    RetentionCutoff,
     UsageSlice,
 )
 from accounts.models.usage import RefusedRequest, UsageRecord
@@ -64,7 +64,7 @@ __all__ = [
     "Role",
     "Rollup",
     "Scope",
-    "UsageHorizon",
+    "RetentionCutoff",
     "UsageRecord",
     "UsageSlice",
     "User",
