@@ -22,12 +22,12 @@ from accounts.usage.dimensions import Slice, slice_of
 from accounts.usage.entries import Outcome
 from accounts.usage.rollups import (
     DAY_S,
-    ROLLUP_DIMENSIONS,
     HOUR_S,
     LATENCIES,
     LEVELS,
     MINUTE_S,
     OF_ROWS,
+    ROLLUP_DIMENSIONS,
     SUMS,
 )
 

@@ -31,8 +31,7 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import cutoffs
-from accounts.usage import histogram, periods
+from accounts.usage import cutoffs, histogram, periods
 from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,
@@ -48,7 +47,7 @@ from accounts.usage.filters import (
 )
 from accounts.usage.histogram import Latency, Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
-from accounts.usage.rollups import ROLLUP_DIMENSIONS, LEVELS, SUMS
+from accounts.usage.rollups import LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from accounts.models import (
 from accounts.usage import histogram
 from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.histogram import Latency, BucketCounts
+from accounts.usage.histogram import BucketCounts, Latency
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from msgspec import structs
 from accounts.limits.rules import EQUAL_WEIGHTS, Spent, Weights
 from accounts.limits.weights import read_weights
 from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs
-from accounts.usage import rollups
+from accounts.usage import cutoffs, rollups
 from accounts.usage.entries import Admission, Settlement
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from django.db.models import Count, F, Model, QuerySet, Sum
 from accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from accounts.usage import cutoffs
 from accounts.usage.dimensions import coarsest
-from accounts.usage.periods import round_up, round_down
-from accounts.usage.rollups import DAY_S, ROLLUP_DIMENSIONS, HOUR_S, LEVELS, MINUTE_S
+from accounts.usage.periods import round_down, round_up
+from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500

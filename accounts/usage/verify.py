@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs
-from accounts.usage import histogram, periods, rollups
+from accounts.usage import cutoffs, histogram, periods, rollups
 from accounts.usage.balance import num_verified_rows
 from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally

@@ -28,7 +28,9 @@ def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) 
 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
-    return list(table._default_manager.filter(slice__grain=RollupDimensions.ALL).order_by("start_s"))
+    return list(
+        table._default_manager.filter(slice__grain=RollupDimensions.ALL).order_by("start_s")
+    )
 
 
 def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
@@ -144,4 +146,7 @@ def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
     store_settlements([request("r1")])
 
     # It is in databases: another one would part the past from the future.
-    assert UsageSlice.objects.get(grain=RollupDimensions.ALL).digest == "40e0c715d4052fce4d1d88820b46f5a2"
+    assert (
+        UsageSlice.objects.get(grain=RollupDimensions.ALL).digest
+        == "40e0c715d4052fce4d1d88820b46f5a2"
+    )
