@@ -48,7 +48,7 @@ class Parameters:
 FREE: Final = Parameters(are_free=True)
 
 
-def is_enforced(tool: Tool, choice: ToolChoice) -> bool:
+def is_held(tool: Tool, choice: ToolChoice) -> bool:
     """Whether a call must fit the schema: all do but free calls of a tool that is not strict."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from serving.constraints.answers import answer_grammar, tool_grammar
+from serving.constraints.answers import answer_grammar
+from serving.constraints.grammars import tool_grammar
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.attempt import PLAIN
@@ -53,8 +54,8 @@ def _may_take_long(request: GenerationRequest) -> bool:
     if isinstance(request.prompt, RawPrompts):
         return False
     tools = request.prompt.callable_tools
-    is_enforced = not request.prompt.parallel_tool_calls or any(tool.strict for tool in tools)
-    return bool(tools) and is_enforced
+    is_held = not request.prompt.parallel_tool_calls or any(tool.strict for tool in tools)
+    return bool(tools) and is_held
 
 
 def _grammar(
