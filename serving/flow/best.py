@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from serving.core.errors import InvalidRequest
-from serving.core.logprobs import LogprobsOptions
-from serving.core.request import GenerationRequest, Grammar
+from serving.core.request import GenerationRequest, Grammar, LogprobsOptions
 from serving.core.result import ChoiceResult, Result
 from serving.transport.messages import BeamSpec
 

@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.logprobs import (
-    LogprobsOptions,
-    Steering,
-    Token,
-    TopLogprob,
-    without_leading_spaces,
-)
-from serving.core.request import GenerationRequest, RawPrompts
+from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Steering
 from serving.flow.directory import Engine
 from serving.prompting.assets import ModelAssets, Prompt
 from serving.prompting.tokenizer import Tokenizer

@@ -20,7 +20,6 @@ from django.conf import settings
 
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
-from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -30,7 +29,7 @@ from serving.core.errors import (
 )
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, Endpoint
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
@@ -38,8 +37,8 @@ from serving.flow.preparing import prepare
 from serving.http.callers import address_of, as_errors, authenticate
 from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.protocols import parse
-from serving.protocols.base import Encoder, Exchange
-from serving.protocols.sse import KEEP_ALIVE
+from serving.protocols.common.encoding import KEEP_ALIVE
+from serving.protocols.common.exchange import Encoder, Exchange
 from serving.requests.record import RequestRecord
 from serving.runtime.runtime import Runtime
 

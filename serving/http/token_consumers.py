@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from accounts.keys.table import Caller
-from serving.core.dialect import DIALECTS
+from serving.core.request import DIALECTS
 from serving.flow.rendering import off_loop
 from serving.flow.tokens import count, detokenize, tokenize
 from serving.http.consumers import JSON, JsonConsumer
 from serving.http.edge import send_whole
-from serving.protocols.responses.counting import count_body, parse_count
+from serving.protocols.responses.exchange import count_body, parse_count
 from serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3
 from serving.core.errors import InvalidRequest
 from serving.core.request import (
+    V1,
+    V3,
     Conversation,
     Effort,
     Endpoint,
@@ -24,7 +25,7 @@ from serving.core.request import (
     ToolMode,
 )
 from serving.core.result import build_result
-from serving.protocols.responses.counting import parse_count
+from serving.protocols.responses.exchange import parse_count
 
 from .exchanges import PLAIN, THOUGHTFUL, TWO_CALLS, answered, exchange, response
 from .items import conversation, said, turns
