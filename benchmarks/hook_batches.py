@@ -54,7 +54,7 @@ class Batches:
         with tempfile.TemporaryDirectory(prefix="vinery-hook-") as cache:
             config = config_of(folder, Path(cache), options)
             pipelines = [Pipeline(config, with_tap=with_tap) for with_tap in (False, True, False)]
-        if not pipelines[1].has_tap:
+        if not pipelines[1].has_logits_hook:
             raise RuntimeError(f"The model in {folder} gets no tap: there is nothing to measure.")
         self.vocab_size = pipelines[1].vocab_size
         self._batches = [Batch(pipeline, options.max_running) for pipeline in pipelines]

@@ -87,5 +87,5 @@ async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None
 # The console tells what is left of limits, and knows nothing of serving.
 read_levels_with(runtime().limits.limiter.levels)
 read_state_with(lambda: runtime().limits.state)
-ask_whether_away(lambda: runtime().database.is_away)
+ask_whether_away(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, django_application))

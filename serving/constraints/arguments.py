@@ -3,8 +3,8 @@
     city="Paris", days=3                      Python
     city:<|"|>Paris<|"|>,days:3               Gemma
 
-The values' rules are those of JSON, respelled: whatever in a grammar is itself a JSON value
-(an enum's texts, `true`) is written as the notation has it.
+The rules of a value are those of JSON. Every literal of the grammar that is itself a JSON value
+(a constant of the schema, `true`) is replaced by the value in the other notation.
 """
 
 from __future__ import annotations
@@ -15,81 +15,63 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.json_grammar import json_grammar
-from serving.constraints.parameters import FREE, Parameter, Parameters, is_held, parameters_of
-from serving.constraints.schema.regular import in_json, plain
-from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
-from serving.core.request import TextGrammar, Tool, ToolChoice
-from serving.output.formats.base import Shape
+from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.parameters import (
+    FREE,
+    Parameter,
+    Parameters,
+    is_enforced,
+    parameters_of,
+)
+from serving.constraints.rules import in_json, plain
+from serving.constraints.texts import text_tag
+from serving.core.request import Tool, ToolChoice
+from serving.core.tools import INPUT
 
 # A literal, a set of characters, or the name of a rule.
-_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')
-_IS_KEY: Final = re.compile(r'\s*":"')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A notation: of members, and of values. `key`: names that need no quotes as an argument's
-    name; with `has_bare_keys` nowhere. `rules`: what replaces the rules of these names."""
+    """A notation of arguments.
+
+    `assign` follows a name, `comma` separates arguments. `key`: the names that can be written;
+    `key_rule`: the same as a grammar rule. `value` writes a JSON value. `has_escapes`: strings
+    have the escapes of JSON. `rules` replace the JSON rules of these names.
+    """
 
     assign: str
     comma: str
     key: re.Pattern[str]
     key_rule: str
     value: Callable[[Any], str]
-    has_bare_keys: bool = False
     quote: str = '"'
-    has_escapes: bool = True  # in strings, those of JSON
+    has_escapes: bool = True
     rules: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, grammar: str) -> str:
-        """A grammar of JSON, in this notation."""
-
-        def respelled(part: re.Match[str]) -> str:
-            is_bare = self.has_bare_keys and bool(_IS_KEY.match(part.string, part.end()))
-            return self._literal(part[0], is_bare=is_bare) if part[0][0] == '"' else part[0]
-
-        lines = _PART.sub(respelled, grammar).splitlines()
+        """Return a grammar of JSON values in this notation."""
+        lines = _TOKEN.sub(lambda token: self._token(token[0]), grammar).splitlines()
         return "\n".join(self.rules.get(line.split(" ", 1)[0], line) for line in lines)
 
-    def _literal(self, literal: str, *, is_bare: bool) -> str:
+    def _token(self, token: str) -> str:
+        if not token.startswith('"'):
+            return token
         try:
-            text = json.loads(literal)
+            text = json.loads(token)
             if text == '"':
-                return _literal(self.quote)
+                return quoted(self.quote)
             value = json.loads(text)
         except ValueError:
-            return literal
-        if is_bare and isinstance(value, str) and self.key.fullmatch(value):
-            return _literal(value)
+            return token
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return literal if is_number else _literal(self.value(value))
-
-
-def arguments_grammar(tool: Tool, choice: ToolChoice, spelling: Spelling) -> Shape | None:
-    """The arguments of a call, without what stands around them.
-
-    None where a rule of the schema, or a name, cannot be written in this notation.
-    """
-    if tool.input_grammar is not None:
-        return _input(tool.input_grammar, spelling)
-    parameters = parameters_of(tool) if is_held(tool, choice) else FREE
-    if parameters is None:
-        return None
-    text = _free(spelling) if parameters.are_free else _listed(parameters, spelling)
-    return None if text is None else {"type": "grammar", "grammar": text}
-
-
-def _input(grammar: TextGrammar, spelling: Spelling) -> Shape:
-    """The only argument of a custom tool."""
-    spell, unwanted = (in_json, ()) if spelling.has_escapes else (plain, (spelling.quote,))
-    begin = f"{INPUT}{spelling.assign}{spelling.quote}"
-    return text_shape(grammar, spell, before=begin, after=spelling.quote, unwanted=unwanted)
+        return token if is_number else quoted(self.value(value))
 
 
 def python_value(value: Any) -> str:
-    """A JSON value as Python writes it, with double quotes."""
+    """Return a JSON value as Python writes it, with double quotes."""
     match value:
         case list():
             return f"[{', '.join(map(python_value, value))}]"
@@ -111,58 +93,67 @@ PYTHON_SPELLING: Final = Spelling(
 )
 
 
+def spelled_arguments_tag(
+    tool: Tool, choice: ToolChoice, spelling: Spelling
+) -> StructuralTag | None:
+    """Return a tag of a call's arguments, without the text around them.
+
+    None if the notation cannot express the tool's schema or a name. Raises `InvalidGrammar` for
+    the grammar of a custom tool, and `SchemaError` for a parameter's schema.
+    """
+    if tool.input_grammar is not None:
+        spell, excluded = (in_json, ()) if spelling.has_escapes else (plain, (spelling.quote,))
+        begin = f"{INPUT}{spelling.assign}{spelling.quote}"
+        return text_tag(
+            tool.input_grammar, spell, before=begin, after=spelling.quote, excluded=excluded
+        )
+    parameters = parameters_of(tool) if is_enforced(tool, choice) else FREE
+    if parameters is None or not all(
+        spelling.key.fullmatch(parameter.name) for parameter in parameters.listed
+    ):
+        return None
+    text = _free(spelling) if parameters.are_free else _listed(parameters, spelling)
+    return grammar_tag(f"{text}\n{spelling.of(_JSON_RULES)}")
+
+
 def _free(spelling: Spelling) -> str:
-    member = f"key {_literal(spelling.assign)} value"
-    more = f"({_literal(spelling.comma)} {member})*"
-    return f"root ::= ({member} {more})?\nkey ::= {spelling.key_rule}\n{_basics(spelling)}"
+    member = f"key {quoted(spelling.assign)} value"
+    more = f"({quoted(spelling.comma)} {member})*"
+    return f"root ::= ({member} {more})?\nkey ::= {spelling.key_rule}"
 
 
-def _listed(parameters: Parameters, spelling: Spelling) -> str | None:
-    """Rules from the last parameter to the first: each says how the arguments go on from
-    there, after another one or as their first."""
+def _listed(parameters: Parameters, spelling: Spelling) -> str:
+    """Build rules from the last parameter to the first. Each writes the rest of the arguments,
+    as the first argument or after another one."""
     rules: list[str] = []
     after = first = '""'
     for index, parameter in reversed(list(enumerate(parameters.listed))):
-        value = _value_rules(parameter, spelling, prefix=f"v{index}")
-        if value is None:
-            return None
-        member = f"{_literal(parameter.name + spelling.assign)} v{index}root"
-        is_left_out = "" if parameter.is_required else " | "
+        member = f"{quoted(parameter.name + spelling.assign)} v{index}root {after}"
+        without_first, without = (
+            ("", "") if parameter.is_required else (f" | {first}", f" | {after}")
+        )
         rules += [
-            value,
-            f"first{index} ::= {member} {after}{is_left_out and is_left_out + first}",
-            f"after{index} ::= {_literal(spelling.comma)} {member} {after}"
-            f"{is_left_out and is_left_out + after}",
+            _value_rules(parameter, spelling, prefix=f"v{index}"),
+            f"first{index} ::= {member}{without_first}",
+            f"after{index} ::= {quoted(spelling.comma)} {member}{without}",
         ]
         first, after = f"first{index}", f"after{index}"
-    return "\n".join([f"root ::= {first}", *rules, _basics(spelling)])
+    return "\n".join([f"root ::= {first}", *rules])
 
 
-def _value_rules(parameter: Parameter, spelling: Spelling, prefix: str) -> str | None:
-    """The rules of one value, under names that no other value's rules have."""
-    grammar = json_grammar(parameter.schema)
-    if grammar is None or not spelling.key.fullmatch(parameter.name):
-        return None
-    common = _BASICS.splitlines()
+def _value_rules(parameter: Parameter, spelling: Spelling, prefix: str) -> str:
+    """The rules of one value. `prefix` keeps their names apart from those of other values."""
+    common = _JSON_RULES.splitlines()
     names = {line.split(" ", 1)[0] for line in common}
 
-    def renamed(part: re.Match[str]) -> str:
-        is_own = part[0][0] not in '"[' and part[0] not in names
-        return f"{prefix}{part[0]}" if is_own else part[0]
+    def renamed(token: re.Match[str]) -> str:
+        is_own = token[0][0] not in '"[' and token[0] not in names
+        return f"{prefix}{token[0]}" if is_own else token[0]
 
-    own = "\n".join(line for line in grammar.splitlines() if line and line not in common)
-    return spelling.of(_PART.sub(renamed, own))
-
-
-def _basics(spelling: Spelling) -> str:
-    return spelling.of(_BASICS)
+    lines = json_grammar(parameter.schema).splitlines()
+    own = "\n".join(line for line in lines if line and line not in common)
+    return spelling.of(_TOKEN.sub(renamed, own))
 
 
-def _literal(text: str) -> str:
-    """A text as a literal of the grammar."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-# The rules that all grammars of JSON share: those of any value but the root.
-_BASICS: Final = "\n".join((json_grammar(True) or "").splitlines()[1:]).strip()
+# The rules of JSON: the grammar of any value, without its root.
+_JSON_RULES: Final = json_grammar(True).partition("\n")[2].strip()

@@ -170,7 +170,9 @@ class _Reader:
                 expr = self._rules.terminal(_language(tree))
                 return expr if is_lexical else seq(expr, self._gap)
             case "template_usage":
-                raise InvalidLark(f"{_text(tree.children[0])} is a template, which is not supported")
+                raise InvalidLark(
+                    f"{_text(tree.children[0])} is a template, which is not supported"
+                )
             case other:
                 raise AssertionError(f"Lark's syntax has no {other}")
 
@@ -221,7 +223,9 @@ def _regular(source: str) -> Language:
     if unknown := set(flags) - _KNOWN_FLAGS:
         raise InvalidLark(f"{source} has the flag {min(unknown)}, which is not supported")
     try:
-        return fullmatch_language(body, is_caseless="i" in flags, dot=ANY_CHARS if "s" in flags else None)
+        return fullmatch_language(
+            body, is_caseless="i" in flags, dot=ANY_CHARS if "s" in flags else None
+        )
     except (InvalidPattern, NotRegular) as error:
         raise InvalidLark(f"{source} cannot be used: {error}") from None
 

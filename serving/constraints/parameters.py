@@ -11,8 +11,10 @@ from serving.core.request import Tool, ToolChoice, ToolMode
 DEFINITIONS: Final = ("$defs", "definitions")
 # Keywords of an object's schema that a list of parameters expresses, or that have no effect.
 _KNOWN_KEYWORDS: Final = frozenset(
-    "$comment $id $schema additionalProperties default description examples properties required "
-    "title type $defs definitions".split()
+    (
+        *("$comment", "$id", "$schema", "title", "description", "default", "examples"),
+        *("type", "properties", "required", "additionalProperties", *DEFINITIONS),
+    )
 )
 
 

@@ -35,7 +35,6 @@ from serving.constraints.languages import (
     NotRegular,
     Or,
     Times,
-    TooManyStates,
     accepts_empty,
     automaton,
     complement,

@@ -16,9 +16,9 @@ from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from serving.constraints.parameters import is_enforced
 from serving.constraints.rules import in_json
 from serving.constraints.texts import text_tag
-from serving.core.tools import INPUT
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.core.tools import INPUT
 
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT: Final = {"type": "object"}

@@ -182,12 +182,12 @@ class Batch:
             self._recover(_first_line(error), result)
             return result
         self._num_failed_in_row = 0
-        if not self._pipeline.has_tap:
+        if not self._pipeline.has_logits_hook:
             self._assume_read()
         if self.tells_works:
-            result.works.extend(works_of(self._running, is_seen=self._pipeline.has_tap))
+            result.works.extend(works_of(self._running, is_seen=self._pipeline.has_logits_hook))
         self._collect(result)
-        return result if self._pipeline.can_salt else _without_abandoned(result)
+        return result if self._pipeline.supports_cache_salt else _without_abandoned(result)
 
     def _assume_read(self) -> None:
         """It cannot be seen how much was read: at least a token."""
@@ -383,7 +383,7 @@ class Batch:
     def _must_read_on(self, generation: Generation) -> bool:
         """Whether half of its prompt would do harm, once it is not there any more."""
         is_half_read = generation.first_stop is not None and not generation.is_answering
-        return is_half_read and not generation.is_echoed and not self._pipeline.can_salt
+        return is_half_read and not generation.is_echoed and not self._pipeline.supports_cache_salt
 
 
 def _reading(generation: Generation) -> Reading:

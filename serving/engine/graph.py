@@ -21,7 +21,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, ParseError, SubElement, parse
 
 MODEL_FILE: Final = "openvino_model.xml"
-TAP_TYPE: Final = "LogitsTap"
+TAP_TYPE: Final = "LogitsHook"
 # What may stand between a compressed embedding table and its use.
 _DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
 # The CPU plugin computes with 32 bits for token ids.
@@ -35,7 +35,7 @@ _Port = tuple[str, str]
 class Twin:
     """What the twin's graph can do."""
 
-    has_tap: bool
+    has_logits_hook: bool
     # The number of tokens that ids are taken modulo; 0: there is no salt.
     salt_modulus: int
 
@@ -45,7 +45,7 @@ class Twin:
         return _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
 
 
-def write_twin(folder: Path, target: Path, *, has_tap: bool = True) -> Twin:
+def write_twin(folder: Path, target: Path, *, has_logits_hook: bool = True) -> Twin:
     """Make `target` a copy of the model folder with tap and salt in its graph, or with the
     salt alone.
 
@@ -56,17 +56,17 @@ def write_twin(folder: Path, target: Path, *, has_tap: bool = True) -> Twin:
     net = _Net(_read(folder / MODEL_FILE))
     parameter = net.parameter("input_ids")
     if parameter is None:
-        return Twin(has_tap=False, salt_modulus=0)
+        return Twin(has_logits_hook=False, salt_modulus=0)
     ids, salt_modulus = _insert_salt(net, parameter, folder) or (_output(parameter), 0)
-    if not (_insert_tap(net, ids) if has_tap else salt_modulus):
-        return Twin(has_tap=False, salt_modulus=0)
+    if not (_insert_tap(net, ids) if has_logits_hook else salt_modulus):
+        return Twin(has_logits_hook=False, salt_modulus=0)
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for file in folder.iterdir():
         if file.name != MODEL_FILE:
             (target / file.name).symlink_to(file.resolve())
     ElementTree(net.root).write(target / MODEL_FILE)
-    return Twin(has_tap=has_tap, salt_modulus=salt_modulus)
+    return Twin(has_logits_hook=has_logits_hook, salt_modulus=salt_modulus)
 
 
 def _read(file: Path) -> Element:

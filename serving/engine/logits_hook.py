@@ -28,7 +28,7 @@ class View(NamedTuple):
     positions: IdArray  # (num_tokens,)
 
 
-class LogitsTap(ov.Op):  # type: ignore[misc]
+class LogitsHook(ov.Op):  # type: ignore[misc]
     """Hands the logits to `look`, and says nothing itself."""
 
     # The runtime makes instances of its own from the class, so that they can only share
@@ -37,7 +37,7 @@ class LogitsTap(ov.Op):  # type: ignore[misc]
     _TYPE: ClassVar[Any] = ov.Type.f32
     _SHAPE: ClassVar[Any] = ov.PartialShape([1])
     # Set once the model is compiled, see `clone_with_new_inputs`.
-    _settled: ClassVar[LogitsTap | None] = None
+    _settled: ClassVar[LogitsHook | None] = None
 
     def __init__(self, inputs: Any = None) -> None:
         super().__init__(self, inputs)
@@ -56,13 +56,13 @@ class LogitsTap(ov.Op):  # type: ignore[misc]
 
     def validate_and_infer_types(self) -> None:
         """One number, which nobody reads. Called in every step, too."""
-        if self is not LogitsTap._settled:
+        if self is not LogitsHook._settled:
             self.set_output_type(0, self._TYPE, self._SHAPE)
 
-    def clone_with_new_inputs(self, new_inputs: Any) -> LogitsTap:
+    def clone_with_new_inputs(self, new_inputs: Any) -> LogitsHook:
         """Called by graph passes, and then in every step to learn the output's shape. That is
         always the same, and making the clone took longer than all the rest."""
-        return LogitsTap._settled or LogitsTap(new_inputs)
+        return LogitsHook._settled or LogitsHook(new_inputs)
 
     def visit_attributes(self, _visitor: Any) -> bool:
         """There are none."""
@@ -74,8 +74,8 @@ class LogitsTap(ov.Op):  # type: ignore[misc]
 
     def evaluate(self, _outputs: Any, inputs: Any) -> bool:
         """Runs in the thread that steps."""
-        if LogitsTap.look is not None:
+        if LogitsHook.look is not None:
             logits, token_ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])
-            LogitsTap.look(View(rows, token_ids.reshape(-1), positions.reshape(-1)))
+            LogitsHook.look(View(rows, token_ids.reshape(-1), positions.reshape(-1)))
         return True

@@ -97,10 +97,10 @@ class EngineLoop:
     def warm_up(self) -> None:
         """Make one token, before anybody can ask. Raises `PipelineBroken` or RuntimeError."""
         self._make_one(_PROBE)
-        if self._pipeline.has_tap and not all(self._can_force(id_) for id_ in (0, 1)):
+        if self._pipeline.has_logits_hook and not all(self._can_force(id_) for id_ in (0, 1)):
             # What is written into the logits does not reach the sampler, as on a device that
             # keeps a copy of its own: then nothing is promised that could not be held.
-            self._pipeline.has_tap = False
+            self._pipeline.has_logits_hook = False
         if self._pipeline.num_salts and not self._can_read_salted():
             self._pipeline.forgo_salt()
 
@@ -253,7 +253,7 @@ class EngineLoop:
         """Raises ValueError for a prompt that cannot be salted, or must not be."""
         if submit.cache_key is None:
             return
-        if not self._pipeline.can_salt:
+        if not self._pipeline.supports_cache_salt:
             raise ValueError("This model's prompts cannot be kept apart in its prefix cache.")
         # The engine would write to the logits of salted ids, which have none.
         if submit.beams is not None and submit.beams.no_repeat_ngram_size:
@@ -261,7 +261,7 @@ class EngineLoop:
 
     def _watch(self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray) -> Watch:
         """Raises ValueError for what this engine cannot do, or not with these arguments."""
-        if not self._pipeline.has_tap:
+        if not self._pipeline.has_logits_hook:
             raise ValueError("The logits of this model cannot be seen or changed.")
         if spec.prompt_logprobs is not None and not self._pipeline.can_score:
             raise ValueError(
@@ -418,10 +418,10 @@ class EngineLoop:
             vocab_size=self._pipeline.vocab_size,
             max_running=options.max_running,
             max_waiting=options.max_waiting,
-            has_tap=self._pipeline.has_tap,
+            has_logits_hook=self._pipeline.has_logits_hook,
             can_score_prompts=self._pipeline.can_score,
             has_processors=bool(self._processors),
-            can_salt=self._pipeline.can_salt,
+            supports_cache_salt=self._pipeline.supports_cache_salt,
         )
 
     def _stats(self) -> EngineStats:

@@ -20,15 +20,15 @@ import openvino_genai as genai
 from serving.core.request import GrammarKind
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.engine.graph import MODEL_FILE, Twin, write_twin
-from serving.engine.logits_hook import LogitsTap, View
+from serving.engine.logits_hook import LogitsHook, View
 from serving.engine.salt import can_tell_apart, salted
 from serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
-    AssistSpec,
     BeamSpec,
     GrammarSpec,
     SamplingParams,
+    SpeculationSpec,
     Submit,
 )
 
@@ -54,7 +54,7 @@ _GRAMMAR_FIELDS: Final = {
     GrammarKind.EBNF: "grammar",
     GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
 }
-_NO_TWIN: Final = Twin(has_tap=False, salt_modulus=0)
+_NO_TWIN: Final = Twin(has_logits_hook=False, salt_modulus=0)
 
 # New tokens of one generation, and the finish when they are its last. A plain tuple: one is
 # made for every token.
@@ -126,15 +126,15 @@ class Pipeline:
         if draft == Path(config.options.draft_model):
             # It would not understand a salted prompt.
             self._twin = replace(self._twin, salt_modulus=0)
-        if self._twin.has_tap:
-            LogitsTap.begin()
+        if self._twin.has_logits_hook:
+            LogitsHook.begin()
         self._pipeline = genai.ContinuousBatchingPipeline(
             str(folder), _scheduler(config), config.device, _properties(config, self._twin, draft)
         )
         # Whether the logits of a step can be seen and changed.
-        self.has_tap = self._twin.has_tap
-        if self.has_tap:
-            LogitsTap.settle()
+        self.has_logits_hook = self._twin.has_logits_hook
+        if self.has_logits_hook:
+            LogitsHook.settle()
         defaults = self._pipeline.get_config()
         self._stop_token_ids = frozenset(defaults.stop_token_ids)
         self.vocab_size = _vocab_size(folder)
@@ -142,7 +142,7 @@ class Pipeline:
     @property
     def speculates(self) -> bool:
         """Whether tokens are proposed ahead and checked together, and that can be seen."""
-        return self._assist is not None and self.has_tap
+        return self._assist is not None and self.has_logits_hook
 
     def max_ahead(self, submit: Submit) -> int:
         """How many tokens are proposed for this at a time, at most."""
@@ -163,20 +163,20 @@ class Pipeline:
     @property
     def can_score(self) -> bool:
         """Whether a prompt can be echoed: each of its tokens is computed then, and seen."""
-        return self.has_tap and (not self._has_cache or self._twin.num_salts > 0)
+        return self.has_logits_hook and (not self._has_cache or self._twin.num_salts > 0)
 
     @property
     def num_salts(self) -> int:
         """In how many ways a token can be new to the prefix cache; 0: there is no cache, or
         no way."""
-        return self._twin.num_salts if self.has_tap and self._has_cache else 0
+        return self._twin.num_salts if self.has_logits_hook and self._has_cache else 0
 
     def forgo_salt(self) -> None:
         """Do without: it does not work here."""
         self._twin = replace(self._twin, salt_modulus=0)
 
     @property
-    def can_salt(self) -> bool:
+    def supports_cache_salt(self) -> bool:
         """Whether prompts of different cache keys share nothing."""
         return not self._has_cache or can_tell_apart(self.num_salts)
 
@@ -222,7 +222,7 @@ class Pipeline:
         """Make one token for every running generation, or read prompts. `look` sees the
         logits before the sampler does. Raises RuntimeError, after which every generation
         must be cancelled and added again."""
-        LogitsTap.look = look
+        LogitsHook.look = look
         self._pipeline.step()
 
     def _salted(self, prompt_ids: TokenArray) -> TokenArray:
@@ -279,16 +279,16 @@ def _set_sampling(config: Any, sampling: SamplingParams) -> None:
         config.top_k = sampling.top_k
 
 
-def _usual_assist(options: EngineOptions) -> AssistSpec | None:
+def _usual_assist(options: EngineOptions) -> SpeculationSpec | None:
     """GenAI has no defaults of its own here. These are those that OVMS documents."""
     if options.draft_model:
-        return AssistSpec(num_tokens=DEFAULT_ASSISTANT_TOKENS)
+        return SpeculationSpec(num_tokens=DEFAULT_ASSISTANT_TOKENS)
     if options.prompt_lookup:
-        return AssistSpec(DEFAULT_ASSISTANT_TOKENS, max_ngram_size=DEFAULT_NGRAM_SIZE)
+        return SpeculationSpec(DEFAULT_ASSISTANT_TOKENS, max_ngram_size=DEFAULT_NGRAM_SIZE)
     return None
 
 
-def _set_assist(config: Any, assist: AssistSpec) -> None:
+def _set_assist(config: Any, assist: SpeculationSpec) -> None:
     if assist.num_tokens:
         config.num_assistant_tokens = assist.num_tokens
     if assist.confidence_threshold:
@@ -318,7 +318,7 @@ def _twin(config: EngineConfig) -> tuple[Path, Twin]:
     twin_folder = config.cache_dir / "twin"
     if config.device == "CPU" and (config.folder / MODEL_FILE).exists():
         twin = write_twin(config.folder, twin_folder)
-        if twin.has_tap:
+        if twin.has_logits_hook:
             return twin_folder, twin
     return config.folder, _NO_TWIN
 
@@ -343,8 +343,8 @@ def _properties(config: EngineConfig, twin: Twin, draft: Path | None) -> dict[st
         properties["draft_model"] = genai.draft_model(str(draft), config.device, **properties)
     if config.options.prompt_lookup:
         properties["prompt_lookup"] = True
-    if twin.has_tap:
-        properties["extensions"] = [LogitsTap]
+    if twin.has_logits_hook:
+        properties["extensions"] = [LogitsHook]
     return properties | {"sampler_num_threads": num_threads} | config.options.plugin
 
 
@@ -356,7 +356,7 @@ def _draft_folder(config: EngineConfig, twin: Twin) -> Path:
     if not twin.salt_modulus:
         return folder
     target = config.cache_dir / "draft-twin"
-    return target if write_twin(folder, target, has_tap=False).salt_modulus else folder
+    return target if write_twin(folder, target, has_logits_hook=False).salt_modulus else folder
 
 
 def _vocab_size(folder: Path) -> int:
@@ -364,7 +364,7 @@ def _vocab_size(folder: Path) -> int:
     for name in (MODEL_FILE, "openvino_language_model.xml"):
         if (folder / name).exists():
             core = ov.Core()
-            core.add_extension(LogitsTap)
+            core.add_extension(LogitsHook)
             width = core.read_model(str(folder / name)).output("logits").get_partial_shape()[-1]
             return int(width.get_length()) if width.is_static else 0
     return 0

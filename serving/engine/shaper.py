@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.engine.logprobs import Row
-from serving.transport.messages import LogitsSpec, ThoughtBudget
+from serving.transport.messages import LogitsSpec, ReasoningBudget
 
 # Changes a row in place. Gets the tokens made so far.
 Processor = Callable[[Sequence[int], Row], None]
@@ -90,7 +90,7 @@ def _allow_only(row: Row, ids: npt.NDArray[np.intp]) -> None:
 class _Thought:
     """Counts the tokens of thoughts, and forces the end when there have been too many."""
 
-    def __init__(self, budget: ThoughtBudget) -> None:
+    def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
         self._longest_mark = max(len(budget.start), len(budget.end))
         self._num_seen: int

@@ -8,13 +8,13 @@ from typing import Final
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import GenerationRequest, SpeculativeDecoding
 from serving.flow.directory import Engine
-from serving.transport.messages import AssistSpec
+from serving.transport.messages import SpeculationSpec
 
 _NUM_TOKENS: Final = 5
 _NGRAM_SIZE: Final = 3
 
 
-def assist_spec(request: GenerationRequest, engine: Engine) -> AssistSpec | None:
+def assist_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec | None:
     """None for a model that makes every token by itself. Raises `UnsupportedParameter` for
     a wish that this model cannot have."""
     asked, options = request.assistance, engine.entry.options
@@ -22,23 +22,23 @@ def assist_spec(request: GenerationRequest, engine: Engine) -> AssistSpec | None
     if options.draft_model:
         return _draft_spec(asked, engine)
     if options.prompt_lookup:
-        defaults = engine.kit.defaults
-        return AssistSpec(
+        defaults = engine.assets.defaults
+        return SpeculationSpec(
             num_tokens=asked.num_tokens or defaults.num_assistant_tokens or _NUM_TOKENS,
             max_ngram_size=asked.max_ngram_size or defaults.max_ngram_size or _NGRAM_SIZE,
         )
     return None
 
 
-def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> AssistSpec:
-    defaults = engine.kit.defaults
+def _draft_spec(asked: SpeculativeDecoding, engine: Engine) -> SpeculationSpec:
+    defaults = engine.assets.defaults
     if asked.num_tokens is not None:
-        return AssistSpec(num_tokens=asked.num_tokens)
+        return SpeculationSpec(num_tokens=asked.num_tokens)
     if asked.confidence_threshold is not None:
-        return AssistSpec(confidence_threshold=asked.confidence_threshold)
+        return SpeculationSpec(confidence_threshold=asked.confidence_threshold)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
-        return AssistSpec(confidence_threshold=defaults.assistant_confidence_threshold)
-    return AssistSpec(num_tokens=defaults.num_assistant_tokens or _NUM_TOKENS)
+        return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
+    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or _NUM_TOKENS)
 
 
 def _check(request: GenerationRequest, *, drafts: bool, looks_up: bool) -> None:

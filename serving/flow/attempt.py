@@ -1,4 +1,4 @@
-"""One submission of a job to its engine, from the first word to the last token."""
+"""One submission of a prepared to its engine, from the first word to the last token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
+from serving.constraints.families.registry import by_name
 from serving.core.errors import ServingError, error_from_code
 from serving.core.events import (
     QUOTA,
@@ -32,10 +33,9 @@ from serving.flow.steering import TokenWriter, check_engine
 from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
-from serving.output.formats import by_name
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
     Accepted,
@@ -44,7 +44,6 @@ from serving.transport.messages import (
     TokenLogprobs,
     TokenOutput,
 )
-from serving.transport.run import Run, Said
 
 # A stream that has said nothing for this long gets a comment, so that no proxy drops it.
 SILENCE_S: Final = 15.0
@@ -52,7 +51,7 @@ PLAIN: Final = by_name("plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PreparedRequest:
     """A request that can be submitted: rendered, checked, and with all values decided."""
 
     request: GenerationRequest
@@ -96,55 +95,55 @@ class Job:
 
     def text_of(self, prompt: Prompt) -> str:
         """What the model reads. What is to be filled in between has no text of its own."""
-        kit, asked = self.engine.kit, self.request.prompt
+        assets, asked = self.engine.assets, self.request.prompt
         if isinstance(asked, RawPrompts) and asked.suffix is not None:
-            return kit.tokenizer.decode(prompt.token_ids)
-        return kit.text_of(prompt)
+            return assets.tokenizer.decode(prompt.token_ids)
+        return assets.text_of(prompt)
 
     @property
     def writer(self) -> TokenWriter:
         """Describes single tokens as the request wants them."""
-        return TokenWriter(self.engine.kit, self.request.logprobs)
+        return TokenWriter(self.engine.assets, self.request.logprobs)
 
     def _parser(self, choice: int) -> Parser:
         """Raw prompts are completed as they are: nothing in their text is syntax. And where
         special tokens are to be seen, so is all that a parser would take away."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PLAIN.new_parser((), opens_reasoning=False)
+            return PLAIN.parser.new_parser((), opens_reasoning=False)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        parser = self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        parser = self.engine.family.parser.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
         return with_custom_calls(parser, tools)
 
 
-async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
+async def attempt(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events, from `Started` to `Completed`; an empty one for each
-    `SILENCE_S` without any. Raises `EngineGone` or `ServingError`."""
-    if not job.submits:
-        job.meter.is_accepted = True
-        yield _nothing_made(job)
+    `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
+    if not prepared.submits:
+        prepared.meter.is_accepted = True
+        yield _nothing_made(prepared)
         return
-    hello = await job.engine.wait()
-    check_engine(job.request, hello)
-    client = job.engine.client
-    submits = [_with_ids(submit, client, job.request.n) for submit in job.submits]
-    if not hello.has_tap:
+    hello = await prepared.engine.wait()
+    check_engine(prepared.request, hello)
+    client = prepared.engine.client
+    submits = [_with_ids(submit, client, prepared.request.n) for submit in prepared.submits]
+    if not hello.has_logits_hook:
         # All that can be left is the limit of an effort, which is a wish and no promise.
         submits = [structs.replace(submit, logits=None) for submit in submits]
-    shares = _shares(job, submits)
+    shares = _shares(prepared, submits)
     if shares is not None:
         submits = [structs.replace(s, num_granted=shares.num_shared[s.id]) for s in submits]
     run = client.submit(submits)
-    reading = _Reading(job, run, [id_ for submit in submits for id_ in submit.ids])
+    reading = _Reading(prepared, run, [id_ for submit in submits for id_ in submit.ids])
     try:
         if shares is not None and shares.is_last:
             reading.grant(shares, shares.num_shared)
         told_at = time.monotonic()
         while not reading.is_complete:
             events = reading.take(await run.next(SILENCE_S))
-            if shares is not None and job.meter.num_output_tokens >= shares.look_at:
+            if shares is not None and prepared.meter.num_output_tokens >= shares.look_at:
                 await reading.extend(shares)
             now = time.monotonic()
             # Tokens that tell a client nothing, such as hidden thoughts, are silence too.
@@ -157,11 +156,11 @@ async def attempt(job: Job) -> AsyncGenerator[list[Event], None]:
         run.cancel(reading.num_used)
 
 
-def _shares(job: Job, submits: Iterable[Submit]) -> Shares | None:
+def _shares(prepared: PreparedRequest, submits: Iterable[Submit]) -> Shares | None:
     """None: nobody counts. What a search may use is reserved as a whole."""
-    if job.allowance is None or any(submit.beams is not None for submit in submits):
+    if prepared.allowance is None or any(submit.beams is not None for submit in submits):
         return None
-    return Shares(job.allowance, {submit.id: submit.max_new_tokens for submit in submits})
+    return Shares(prepared.allowance, {submit.id: submit.max_new_tokens for submit in submits})
 
 
 def _continues_text(request: GenerationRequest) -> bool:
@@ -187,30 +186,30 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
 
 
-def _nothing_made(job: Job) -> list[Event]:
+def _nothing_made(prepared: PreparedRequest) -> list[Event]:
     """The answer to a request for no tokens."""
-    num_choices = job.request.num_choices
+    num_choices = prepared.request.num_choices
     finished = [Finished(choice, FinishReason.LENGTH) for choice in range(num_choices)]
-    return [_started(job), *finished, Completed(job.meter.usage, at=int(time.time()))]
+    return [_started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
 
 
-def _started(job: Job) -> Started:
-    request, prompts = job.request, job.prompts
+def _started(prepared: PreparedRequest) -> Started:
+    request, prompts = prepared.request, prepared.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
-    texts = tuple(map(job.text_of, prompts)) if wants_texts else ()
+    texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
     return Started(request.num_choices, ids, texts)
 
 
 class _Reading:
     """Turns what the engine says of the choices of one run into events."""
 
-    def __init__(self, job: Job, run: Run, ids: list[int]) -> None:
-        self._job = job
+    def __init__(self, prepared: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
+        self._job = prepared
         self._run = run
-        self._readers = {id_: job.reader(choice) for choice, id_ in enumerate(ids)}
+        self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
         # The samples of a prompt share it: it is counted once, and so is its cached part.
-        self._counts_cached = set(ids[:: job.request.n])
+        self._counts_cached = set(ids[:: prepared.request.n])
         self._num_to_accept = len(ids)
         # What choices made before the last of them had its place: told after `Started`.
         self._early: list[Event] = []
@@ -218,13 +217,13 @@ class _Reading:
         self._proposals: dict[int, tuple[int, int]] = {}
         self._sums: dict[int, tuple[float, int]] = {}  # of log-probabilities, and how many
         self._choices = {id_: choice for choice, id_ in enumerate(ids)}
-        handling = job.request.handling
+        handling = prepared.request.handling
         # For those who ask for ids: the text of all tokens, whatever is read out of it.
-        self._raw = {id_: job.raw_decoder() for id_ in ids if job.request.wants_token_ids}
-        is_paced = job.request.is_streamed and handling.stream_interval > 1
+        self._raw = {id_: prepared.raw_decoder() for id_ in ids if prepared.request.wants_token_ids}
+        is_paced = prepared.request.is_streamed and handling.stream_interval > 1
         self._paces = {id_: Pace(handling.stream_interval) for id_ in ids} if is_paced else {}
         self._is_capped = False
-        job.meter.num_answers = len(ids)
+        prepared.meter.num_answers = len(ids)
         self.failure: ServingError | None = None
 
     @property
@@ -249,7 +248,7 @@ class _Reading:
         for id_ in ids:
             self._run.grant(id_, shares.num_shared[id_], is_last=shares.is_last)
 
-    def take(self, said: list[Said]) -> list[Event]:
+    def take(self, said: list[GenerationUpdate]) -> list[Event]:
         """The events that this causes.
 
         A rejection is raised at once when no text came before it, so that it can still be
@@ -378,7 +377,7 @@ class _Reading:
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()
-            events.append(TextDelta(choice, self._job.engine.kit.text_of(prompt), echoed))
+            events.append(TextDelta(choice, self._job.engine.assets.text_of(prompt), echoed))
         return events
 
     def _error(self, code: str, message: str) -> ServingError:

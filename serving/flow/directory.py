@@ -15,14 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from serving.constraints.families.registry import Family, by_name, detect
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
-from serving.output.formats import Format, by_name, detect
-from serving.prompting.assets import ModelKit
-from serving.prompting.errors import UnusableFolder
-from serving.transport.address import engine_socket
-from serving.transport.client import EngineClient
+from serving.prompting.assets import ModelAssets
+from serving.prompting.folder import UnusableFolder
+from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
 log = logging.getLogger(__name__)
@@ -51,17 +50,17 @@ class ModelEntry:
 class Engine:
     """A model that can be asked: its tokenizer and template, and the way to its engine."""
 
-    def __init__(self, entry: ModelEntry, kit: ModelKit, client: EngineClient) -> None:
+    def __init__(self, entry: ModelEntry, assets: ModelAssets, client: EngineClient) -> None:
         self.entry = entry
-        self.kit = kit
+        self.assets = assets
         self.client = client
-        self.format = _format(entry, kit)
-        marks = self.format.thought_marks
-        if marks is not None:
-            kit.thought_tags = marks.open, marks.close
-        self._chat_decoders = _detokenizer(kit, self.format.special_texts)
-        self._raw_decoders = _detokenizer(kit, frozenset())
-        self._whole_decoders = Detokenizer(kit.tokenizer.raw, frozenset())
+        self.family = _family(entry, assets)
+        tags = self.family.parser.reasoning
+        if tags is not None:
+            assets.reasoning_tags = tags.open.text, tags.close.text
+        self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
+        self._raw_decoders = _detokenizer(assets, frozenset())
+        self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
         self.is_failing = False  # its process dies again and again
         self.is_gone = False  # it is unloaded, or another has taken its place
@@ -69,7 +68,7 @@ class Engine:
     @property
     def max_context(self) -> int | None:
         """Tokens, prompt and output together; None when nobody knows."""
-        return self.entry.options.max_context or self.kit.max_context
+        return self.entry.options.max_context or self.assets.max_context
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
@@ -174,13 +173,13 @@ class LocalDirectory:
 
     async def _load(self, entry: ModelEntry) -> None:
         try:
-            kit = await asyncio.to_thread(ModelKit.load, entry.folder)
+            assets = await asyncio.to_thread(ModelAssets.load, entry.folder)
         except UnusableFolder as error:
             log.error("model unusable name=%s: %s", entry.name, error)
             return
         client = EngineClient(engine_socket(self._run_dir, entry.id))
         client.open()
-        self._engines[entry.name] = Engine(entry, kit, client)
+        self._engines[entry.name] = Engine(entry, assets, client)
 
     def _entry(self, name: str | None) -> ModelEntry:
         entry = self._entries.get(name) if name is not None else None
@@ -204,13 +203,13 @@ class LocalDirectory:
         )
 
 
-def _detokenizer(kit: ModelKit, kept: frozenset[str]) -> Detokenizer:
+def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
     """End tokens leave no text, special or not."""
-    tokenizer = kit.tokenizer
+    tokenizer = assets.tokenizer
     special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
     return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
 
 
-def _format(entry: ModelEntry, kit: ModelKit) -> Format:
+def _family(entry: ModelEntry, assets: ModelAssets) -> Family:
     name = entry.options.output_format
-    return by_name(name) if name else detect(kit.template_text or "")
+    return by_name(name) if name else detect(assets.template_text or "")

@@ -15,17 +15,17 @@ from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
 from serving.core.result import Result, ResultBuilder
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import the_best
 from serving.flow.steering import num_top_of_prompt
-from serving.transport.run import EngineGone
+from serving.transport.client import EngineDisconnected
 
 # How often a request is run again after its engine died under it. More would let one
 # request that kills engines kill them for everybody else.
 MAX_RERUNS: Final = 2
 
 
-async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
+async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
     """Batches of events; an empty one means that `SILENCE_S` passed without any.
 
     Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
@@ -33,22 +33,22 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
     has_started = has_content = False
     for run in range(MAX_RERUNS + 1):
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     is_start = bool(events) and isinstance(events[0], Started)
                     has_content = has_content or len(events) > is_start
                     if is_start:
                         # A run after the first starts anew, but its client has been told.
-                        begun = [] if has_started else [events[0], *_echoes(job)]
+                        begun = [] if has_started else [events[0], *_echoes(prepared)]
                         events = [*begun, *events[1:]]
                     yield events
                     has_started = has_started or is_start
             return
-        except EngineGone:
+        except EngineDisconnected:
             if has_content or run == MAX_RERUNS:
                 error: ServingError = _lost()
             else:
-                job.meter.restart()
+                prepared.meter.restart()
                 continue
         except ServingError as failure:
             error = failure
@@ -58,23 +58,23 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
         return
 
 
-async def whole(job: Job) -> Result:
+async def whole(prepared: PreparedRequest) -> Result:
     """The finished answer. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
         fold = ResultBuilder()
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared)) as batches:
                 async for events in batches:
                     for event in events:
                         fold.feed(event)
                         if isinstance(event, Started):
-                            for echo in _echoes(job):
+                            for echo in _echoes(prepared):
                                 fold.feed(echo)
             return the_best(
-                fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
             )
-        except EngineGone:
-            job.meter.restart()
+        except EngineDisconnected:
+            prepared.meter.restart()
     raise _lost()
 
 
@@ -82,18 +82,18 @@ def _lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
 
 
-def _echoes(job: Job) -> list[Event]:
+def _echoes(prepared: PreparedRequest) -> list[Event]:
     """What stands before the answers of a request that wants its prompt back."""
-    prompt, n = job.request.prompt, job.request.n
+    prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
         return []
-    if isinstance(prompt, RawPrompts) and num_top_of_prompt(job.request) is not None:
+    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
         return []  # an echo with probabilities comes when they do
     if isinstance(prompt, Conversation):
         last = prompt.messages[-1] if prompt.messages else None
         is_begun = last is not None and last.role is Role.ASSISTANT
         texts = [last.text if last is not None and is_begun else ""]
     else:
-        texts = [job.engine.kit.text_of(each) for each in job.prompts]
+        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
     choices = enumerate(text for text in texts for _ in range(n))
     return [TextDelta(choice, text) for choice, text in choices if text]

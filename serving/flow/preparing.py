@@ -1,4 +1,4 @@
-"""From a request to a job: everything that can be refused or decided before an engine is asked."""
+"""Prepares a request: what can be refused or decided before the engine receives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.core.errors import ContextTooLong, InvalidRequest
 from serving.core.ids import derive_seed
 from serving.core.request import GenerationRequest
 from serving.flow.assistance import assist_spec
-from serving.flow.attempt import Job
+from serving.flow.attempt import PreparedRequest
 from serving.flow.best import beam_spec, check_search, with_candidates
 from serving.flow.directory import Engine
 from serving.flow.form import check_form, form_grammar
@@ -35,17 +35,17 @@ async def prepare(
     token: str,
     deadline_s: float,
     request_id: str = "",
-) -> Job:
+) -> PreparedRequest:
     """Render and check. Raises `InvalidRequest`."""
     _check_limits(request, engine)
     check_form(request)
     check_search(request)
     num_returned = request.n
     request = with_candidates(request)
-    engine.kit.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
+    engine.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
     prompts = await render(request, engine)
     meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-    sampling = resolve_sampling(request, engine.kit.defaults)
+    sampling = resolve_sampling(request, engine.assets.defaults)
     stopping = request.stopping
     grammar = await form_grammar(request, engine, prompts[0])
     submits: list[Submit] = []
@@ -72,7 +72,7 @@ async def prepare(
         )
         is_search = submit.beams is not None
         submits += [submit] if is_search else [_sample(submit, at) for at in range(request.n)]
-    return Job(request, engine, meter, token, prompts, tuple(submits), num_returned)
+    return PreparedRequest(request, engine, meter, token, prompts, tuple(submits), num_returned)
 
 
 def _check_limits(request: GenerationRequest, engine: Engine) -> None:
@@ -118,7 +118,7 @@ def _usual_max_tokens(request: GenerationRequest, engine: Engine) -> int | None:
     """What a client gets that sets no limit: what the endpoint or the model's authors say,
     within the model's limit. None: as much as fits."""
     stopping, limit = request.stopping, engine.entry.options.max_tokens_limit
-    usual = stopping.default_max_tokens or engine.kit.defaults.max_new_tokens
+    usual = stopping.default_max_tokens or engine.assets.defaults.max_new_tokens
     if usual is None:
         return limit or None
     usual = max(usual, stopping.min_tokens)

@@ -19,7 +19,7 @@ from serving.core.request import (
 from serving.flow.directory import Engine
 from serving.flow.shortening import shortened
 from serving.prompting.assets import Prompt
-from serving.prompting.untrusted import GuestTemplates
+from serving.prompting.untrusted import UntrustedTemplates
 
 ResultT = TypeVar("ResultT")
 
@@ -35,20 +35,21 @@ PROMPT_FIELDS: Final = {
     Endpoint.COMPLETIONS: "prompt",
     Endpoint.RESPONSES: "input",
 }
-_GUESTS: Final = GuestTemplates()
+_GUESTS: Final = UntrustedTemplates()
 
 
 async def render(request: GenerationRequest, engine: Engine) -> tuple[Prompt, ...]:
     """The prompts as the engine is given them, one for each of the request's. Raises
     `InvalidRequest`, and `Overloaded` while too many templates of requests run."""
-    kit, prompt = engine.kit, request.prompt
+    assets, prompt = engine.assets, request.prompt
     encoding = _encoding(request, engine)
     if isinstance(prompt, RawPrompts):
         num_chars = sum(len(each) for each in prompt.prompts) + len(prompt.suffix or "")
 
         def encode_all() -> tuple[Prompt, ...]:
             return tuple(
-                kit.encode_prompt(each, encoding, suffix=prompt.suffix) for each in prompt.prompts
+                assets.encode_prompt(each, encoding, suffix=prompt.suffix)
+                for each in prompt.prompts
             )
 
         return await off_loop(encode_all, num_chars)
@@ -98,7 +99,7 @@ async def _render_conversation(
     num_chars = len(conversation.token_ids or ()) + sum(
         len(part.text) for message in conversation.messages for part in message.content
     )
-    return await off_loop(lambda: engine.kit.render(conversation, encoding), num_chars)
+    return await off_loop(lambda: engine.assets.render(conversation, encoding), num_chars)
 
 
 async def _render_by_guest(
@@ -110,10 +111,10 @@ async def _render_by_guest(
             "administrator to set the model's option trust_request_chat_template.",
             param="chat_template",
         )
-    kit = engine.kit
-    rendered = await _GUESTS.render(conversation, kit.folder.named_tokens)
+    assets = engine.assets
+    rendered = await _GUESTS.render(conversation, assets.folder.named_tokens)
     return await off_loop(
-        lambda: kit.encode_rendered(rendered, conversation, encoding), len(rendered.text)
+        lambda: assets.encode_rendered(rendered, conversation, encoding), len(rendered.text)
     )
 
 

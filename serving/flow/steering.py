@@ -11,19 +11,19 @@ from serving.core.logprobs import (
     LogprobsOptions,
     Steering,
     Token,
-    TokenChance,
+    TopLogprob,
     without_leading_spaces,
 )
 from serving.core.request import GenerationRequest, RawPrompts
 from serving.flow.directory import Engine
-from serving.prompting.assets import ModelKit, Prompt
+from serving.prompting.assets import ModelAssets, Prompt
 from serving.prompting.tokenizer import Tokenizer
 from serving.transport.messages import (
     Hello,
     LogitsSpec,
     LogprobsSpec,
+    ReasoningBudget,
     SamplingParams,
-    ThoughtBudget,
     TokenLogprobs,
 )
 
@@ -33,15 +33,15 @@ def logits_spec(
 ) -> LogitsSpec | None:
     """None for the great majority: requests that let the model be. Raises
     `InvalidRequest` for a token that the model does not have."""
-    steering, wish, kit = request.steering, request.logprobs, engine.kit
+    steering, wish, assets = request.steering, request.logprobs, engine.assets
     tells = wish.num_top is not None or wish.num_top_of_prompt is not None
     budget = _thought_budget(request, engine, prompt)
     if steering.first_field is None and not tells and budget is None:
         return None
-    _check_ids(request, kit.tokenizer.vocab_size)
+    _check_ids(request, assets.tokenizer.vocab_size)
     return LogitsSpec(
         bias=steering.bias,
-        bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, kit.tokenizer)),
+        bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, assets.tokenizer)),
         allowed_ids=steering.allowed_ids,
         processor_args=None if steering.processor_args is None else dict(steering.processor_args),
         budget=budget,
@@ -62,7 +62,7 @@ def num_top_of_prompt(request: GenerationRequest) -> int | None:
 
 def check_engine(request: GenerationRequest, hello: Hello) -> None:
     """Raises `UnsupportedParameter` for what this engine cannot do."""
-    if request.handling.cache_salt is not None and not hello.can_salt:
+    if request.handling.cache_salt is not None and not hello.supports_cache_salt:
         raise UnsupportedParameter(
             "This model's prompts cannot be kept apart in its prefix cache: its graph has no "
             "place for a salt. Leave `cache_salt` out, or ask the administrator to turn the "
@@ -77,7 +77,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
     )
     if field is None:
         return
-    if not hello.has_tap:
+    if not hello.has_logits_hook:
         raise UnsupportedParameter(
             f"`{field}` is not available for this model: the probabilities of its tokens can be "
             "neither seen nor changed on its device. Leave it out.",
@@ -100,8 +100,8 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 class TokenWriter:
     """Writes tokens out, as one request wants them."""
 
-    def __init__(self, kit: ModelKit, wish: LogprobsOptions) -> None:
-        self._kit, self._tokenizer = kit, kit.tokenizer
+    def __init__(self, assets: ModelAssets, wish: LogprobsOptions) -> None:
+        self._kit, self._tokenizer = assets, assets.tokenizer
         self._shows_ids = wish.tokens_as_ids
 
     def answer(
@@ -139,7 +139,7 @@ class TokenWriter:
     def _token(self, token_id: int, told: TokenLogprobs) -> Token:
         text, raw = self._written(token_id)
         others = tuple(
-            TokenChance(id_, *self._written(id_), logprob) for id_, logprob in told.others
+            TopLogprob(id_, *self._written(id_), logprob) for id_, logprob in told.others
         )
         return Token(token_id, text, raw, told.logprob, told.rank, others)
 
@@ -184,17 +184,17 @@ def _spellings(words: Iterable[str], tokenizer: Tokenizer) -> list[tuple[int, ..
 
 def _thought_budget(
     request: GenerationRequest, engine: Engine, prompt: Prompt
-) -> ThoughtBudget | None:
+) -> ReasoningBudget | None:
     """None where thoughts have no limit, or the model has no thoughts. Raises
     `UnsupportedParameter` for a limit that cannot be held."""
-    asked, marks = request.stopping.max_reasoning_tokens, engine.format.thought_marks
-    limit = prompt.thinking_budget if asked is None else asked
+    asked, tags = request.stopping.max_reasoning_tokens, engine.family.parser.reasoning
+    limit = prompt.reasoning_budget if asked is None else asked
     if asked is None and request.beams is not None:
         return None  # beams are out of reach, and the limit of an effort is only a wish
-    if limit is None or marks is None or isinstance(request.prompt, RawPrompts):
+    if limit is None or tags is None or isinstance(request.prompt, RawPrompts):
         return None
-    encode = engine.kit.tokenizer.encode
-    end = tuple(encode(marks.close))
+    encode = engine.assets.tokenizer.encode
+    end = tuple(encode(tags.close.text))
     if len(end) != 1:
         # Words can be cut into tokens in many ways, of which the engine would know one.
         if asked is None:
@@ -205,12 +205,12 @@ def _thought_budget(
             "`reasoning_max_tokens`.",
             param="thinking_token_budget",
         )
-    return ThoughtBudget(
+    return ReasoningBudget(
         max_tokens=limit,
-        is_open=prompt.opens_reasoning or marks.starts_open,
-        start=tuple(encode(marks.open)),
+        is_open=prompt.opens_reasoning or tags.starts_open,
+        start=tuple(encode(tags.open.text)),
         end=end,
-        closing_ids=tuple(encode(marks.closing)),
+        closing_ids=tuple(encode(tags.closing)),
     )
 
 

@@ -9,7 +9,7 @@ from serving.core.request import Conversation, Endpoint, GenerationRequest
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from serving.flow.directory import Engine
 from serving.flow.rendering import off_loop, render
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 
 
 async def tokenize(request: TokenizeRequest, engine: Engine) -> Tokenized:
@@ -20,7 +20,7 @@ async def tokenize(request: TokenizeRequest, engine: Engine) -> Tokenized:
 
 async def detokenize(token_ids: Sequence[int], engine: Engine) -> str:
     """The text of these tokens. Raises `InvalidRequest` for ids that the model lacks."""
-    return await off_loop(lambda: engine.kit.text_of_ids(token_ids), len(token_ids))
+    return await off_loop(lambda: engine.assets.text_of_ids(token_ids), len(token_ids))
 
 
 async def count(request: GenerationRequest, engine: Engine) -> int:
@@ -35,7 +35,7 @@ async def _token_ids(request: TokenizeRequest, engine: Engine) -> list[Sequence[
         return [each.token_ids for each in await render(chat, engine)]
 
     def tokenize_all() -> list[Sequence[int]]:
-        return [engine.kit.ids_of_text(text, request.encoding) for text in prompt]
+        return [engine.assets.ids_of_text(text, request.encoding) for text in prompt]
 
     return await off_loop(tokenize_all, sum(map(len, prompt)))
 
@@ -43,15 +43,15 @@ async def _token_ids(request: TokenizeRequest, engine: Engine) -> list[Sequence[
 def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, engine: Engine) -> Tokenized:
     padding, names = request.padding, None
     if padding is not None:
-        ids = [_padded(each, padding, engine.kit) for each in ids]
+        ids = [_padded(each, padding, engine.assets) for each in ids]
     if request.wants_token_strings:
-        name = engine.kit.tokenizer.token_name
+        name = engine.assets.tokenizer.token_name
         names = tuple(tuple(map(name, each)) for each in ids)
     return Tokenized(tuple(map(tuple, ids)), names, engine.max_context)
 
 
-def _padded(ids: Sequence[int], padding: Padding, kit: ModelKit) -> Sequence[int]:
-    pad_id = kit.pad_id
+def _padded(ids: Sequence[int], padding: Padding, assets: ModelAssets) -> Sequence[int]:
+    pad_id = assets.pad_id
     if pad_id is None:
         raise UnsupportedParameter(
             "The tokenizer of this model has no token to pad with.", param="pad_to_max_length"

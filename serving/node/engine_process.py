@@ -12,8 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from typing import Final
 
 from serving.engine.config import EngineConfig
-from serving.transport.client import EngineClient
-from serving.transport.run import EngineGone
+from serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class EngineProcess:
         try:
             await self._client.wait_connected(timeout_s)
             await self._client.ping(timeout_s)
-        except EngineGone:
+        except EngineDisconnected:
             return  # it is ending: its exit status says more
         except TimeoutError:
             assert self._process is not None

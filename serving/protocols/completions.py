@@ -12,7 +12,6 @@ from typing import Annotated, assert_never
 
 from pydantic import Field, PlainValidator
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.events import (
     Completed,
@@ -30,8 +29,8 @@ from serving.core.events import (
     ToolCallStarted,
     ToolInputDelta,
 )
-from serving.core.ids import Head
-from serving.core.request import Endpoint, GenerationRequest, RawPrompts, ToolCall
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, Endpoint, GenerationRequest, RawPrompts, ToolCall
 from serving.core.result import ChoiceResult, CustomCall, Item, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
@@ -165,17 +164,17 @@ class CompletionsExchange:
     fingerprint: str | None = None
     is_obfuscated: bool = False
 
-    def encoder(self, head: Head) -> Encoder:
+    def encoder(self, head: AnswerIdentity) -> Encoder:
         frames = ChunkFrames(self._members(head), includes_usage=self.includes_usage)
         encoder = CompletionsEncoder(frames, self.request)
         return obfuscated(encoder, head, is_wanted=self.is_obfuscated)
 
-    def body(self, head: Head, result: Result) -> bytes:
+    def body(self, head: AnswerIdentity, result: Result) -> bytes:
         choices = [_choice(self.request, choice, result) for choice in result.choices]
         usage = usage_object(result.usage)
         return json_bytes({**self._members(head), "choices": choices, "usage": usage})
 
-    def _members(self, head: Head) -> dict[str, object]:
+    def _members(self, head: AnswerIdentity) -> dict[str, object]:
         """Chunks and whole answers have the same object name here."""
         return {
             "id": head.id("cmpl-"),

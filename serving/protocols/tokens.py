@@ -127,7 +127,7 @@ class TokenizeExchange:
 
     def body(self, tokenized: Tokenized) -> bytes:
         """The JSON of the answer, in the shape of the system whose body was sent."""
-        ids, names = tokenized.token_ids, tokenized.names
+        ids, names = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
             return json_bytes({"tokens": ids if self.has_many else ids[0]})
         return json_bytes(

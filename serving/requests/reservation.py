@@ -20,12 +20,12 @@ from accounts.limits.wording import refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
 from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
-from serving.flow.attempt import Job
+from serving.flow.attempt import PreparedRequest
 from serving.flow.meter import Meter
 from serving.runtime.limits import Limits
 
 
-class Quota:
+class Reservation:
     """Of one request. `serving.flow.allowance.Allowance`, once it is reserved."""
 
     def __init__(self, limits: Limits, caller: Caller, request_id: str) -> None:
@@ -54,7 +54,7 @@ class Quota:
         """How full its limits are."""
         return [] if self._lease is None else lines_of(self._lease.reading)
 
-    async def reserve(self, job: Job) -> None:
+    async def reserve(self, job: PreparedRequest) -> None:
         """The prompt and the first tokens, of all limits or of none. Raises `LimitReached`,
         or `Unavailable`."""
         model = job.engine.entry.name
@@ -149,7 +149,7 @@ def _is_end(denial: Denial) -> bool:
     return denial.is_quota or denial.is_too_large
 
 
-def _is_search(job: Job) -> bool:
+def _is_search(job: PreparedRequest) -> bool:
     return any(submit.beams is not None for submit in job.submits)
 
 

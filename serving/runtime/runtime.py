@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from accounts.base.errors import DATABASE_AWAY
+from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.queue import CaptureQueue
 from accounts.keys.table import KeyTable
 from accounts.limits.failover import WhenAway
@@ -28,13 +28,13 @@ from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
-from serving.requests.live import LiveRequests
-from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
+from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ class Runtime:
         # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
-        self.database = DatabaseWatch()
-        self.disk = DiskWatch(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = DatabaseHealth()
+        self.disk = DiskHealth(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +140,7 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+        await asyncio.to_thread(self.disk.check)
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
@@ -159,7 +159,7 @@ class Runtime:
             asyncio.create_task(
                 _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
             ),
-            asyncio.create_task(_repeat(self._look_at_disks, DISK_INTERVAL_S), name="disks"),
+            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
         ]
         self._is_started = True
 
@@ -209,8 +209,8 @@ class Runtime:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
-    async def _look_at_disks(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+    async def _check_disks(self) -> None:
+        await asyncio.to_thread(self.disk.check)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
@@ -218,7 +218,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(thread or self._snapshots, _then_close, work)
-        except DATABASE_AWAY:
+        except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise
         except Error:  # it answers, if only with a complaint
@@ -230,7 +230,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 

@@ -41,29 +41,29 @@ def test_a_file_that_is_no_graph_is_refused_by_its_name(tmp_path: Path) -> None:
 def test_the_twin_links_to_the_weights_and_has_a_graph_of_its_own(tmp_path: Path) -> None:
     twin = write_twin(TINY_CHAT, tmp_path / "twin")
 
-    assert twin == Twin(has_tap=True, salt_modulus=3072)
+    assert twin == Twin(has_logits_hook=True, salt_modulus=3072)
     assert (tmp_path / "twin" / "openvino_model.bin").is_symlink()
     graph = ElementTree.parse(tmp_path / "twin" / MODEL_FILE).getroot()
-    assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsTap") == 1
+    assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
 
 
 def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
     write_twin(TINY_CHAT, tmp_path / "twin")
     write_twin(TINY_CHAT, tmp_path / "twin")
     graph = (tmp_path / "twin" / MODEL_FILE).read_text()
-    assert graph.count("LogitsTap") == 1
+    assert graph.count("LogitsHook") == 1
 
 
 @pytest.mark.parametrize("name", ["position_ids", "input_ids", "logits"])
 def test_a_graph_without_what_is_tapped_is_left_alone(name: str, tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", (f'names="{name}"', 'names="other"'))
-    assert write_twin(folder, tmp_path / "twin") == Twin(has_tap=False, salt_modulus=0)
+    assert write_twin(folder, tmp_path / "twin") == Twin(has_logits_hook=False, salt_modulus=0)
     assert not (tmp_path / "twin").exists()
 
 
 def test_a_graph_without_a_table_of_tokens_has_no_salt(tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
-    assert write_twin(folder, tmp_path / "twin") == Twin(has_tap=True, salt_modulus=0)
+    assert write_twin(folder, tmp_path / "twin") == Twin(has_logits_hook=True, salt_modulus=0)
 
 
 def with_int4_head(folder: Path, target: Path) -> Path:

@@ -182,7 +182,7 @@ def test_a_prompt_with_a_key_may_have_tokens_proposed(
     option: dict[str, object], tmp_path: Path
 ) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **option)
-    assert pipeline.can_salt
+    assert pipeline.supports_cache_salt
     for batch in emptied(pipeline):
         for sampling in (
             SamplingParams(),
@@ -200,7 +200,7 @@ def test_a_prompt_with_a_key_may_have_tokens_proposed(
 @pytest.mark.live
 def test_without_a_cache_there_is_nothing_to_keep_apart(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
-    assert pipeline.can_salt
+    assert pipeline.supports_cache_salt
     for batch in emptied(pipeline):
         each = generation("Count to 9.")
         sampling = SamplingParams(repetition_penalty=2.0)
@@ -261,8 +261,8 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(
 
     EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
 
-    assert pipeline.has_tap
-    assert (pipeline.can_score, pipeline.can_salt) == (can_read, can_read)
+    assert pipeline.has_logits_hook
+    assert (pipeline.can_score, pipeline.supports_cache_salt) == (can_read, can_read)
 
 
 def _inexact_modulo(net: Any, ids: Any, rows: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from serving.engine.processors import load_factories, make_processors
 from serving.engine.shaper import Shaper, check_ids, penalize
-from serving.transport.messages import LogitsSpec, LogprobsSpec, ThoughtBudget
+from serving.transport.messages import LogitsSpec, LogprobsSpec, ReasoningBudget
 
 OUT = -np.inf
 
@@ -50,10 +50,10 @@ def test_the_penalty_is_the_engines_own() -> None:
 
 
 THINK, END, OTHER = 7, 8, 1
-SPAN = ThoughtBudget(2, is_open=True, start=(THINK,), end=(END,), closing_ids=(END, 5))
+SPAN = ReasoningBudget(2, is_open=True, start=(THINK,), end=(END,), closing_ids=(END, 5))
 
 
-def forced(budget: ThoughtBudget, tokens: list[int]) -> int | None:
+def forced(budget: ReasoningBudget, tokens: list[int]) -> int | None:
     """The only token that may follow, if there is only one."""
     shaper = Shaper(LogitsSpec(budget=budget))
     result = np.zeros(10, np.float32)
@@ -76,25 +76,25 @@ def test_a_thought_that_ends_by_itself_is_left_alone() -> None:
 
 
 def test_a_budget_of_nothing_closes_at_once() -> None:
-    none = ThoughtBudget(0, is_open=True, start=(), end=(END,), closing_ids=(END,))
+    none = ReasoningBudget(0, is_open=True, start=(), end=(END,), closing_ids=(END,))
     assert forced(none, []) == END
     assert forced(none, [END]) is None
 
 
 def test_a_thought_that_the_model_opens_is_counted_from_there() -> None:
-    own = ThoughtBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
+    own = ReasoningBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
     assert forced(own, [OTHER] * 5) is None
     assert forced(own, [OTHER, THINK, OTHER, OTHER]) == END
 
 
 def test_a_mark_of_several_tokens_opens_a_thought() -> None:
-    own = ThoughtBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing_ids=(END,))
+    own = ReasoningBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing_ids=(END,))
     assert forced(own, [6, OTHER, OTHER]) is None
     assert forced(own, [THINK, 6, OTHER]) == END
 
 
 def test_all_thoughts_share_one_budget() -> None:
-    own = ThoughtBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
+    own = ReasoningBudget(2, is_open=False, start=(THINK,), end=(END,), closing_ids=(END,))
     assert forced(own, [THINK, OTHER, END, OTHER, THINK, OTHER]) == END
     assert forced(own, [THINK, OTHER, OTHER, END, THINK]) == END
 

@@ -19,8 +19,8 @@ from serving.transport.messages import (
     GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
+    ReasoningBudget,
     SamplingParams,
-    ThoughtBudget,
 )
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import (
@@ -92,7 +92,7 @@ def test_a_budget_ends_the_thought(batch: Batch) -> None:
     prompt = chat("What is the capital of France?", thinks=True)
     free = tokens_of(batch, prompt, max_new_tokens=200)
     assert free.index(end) > 5
-    budget = ThoughtBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
+    budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
 
     held = tokens_of(batch, prompt, LogitsSpec(budget=budget), max_new_tokens=200)
 
@@ -202,7 +202,7 @@ def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
 def test_a_broken_step_costs_no_token_its_probability(batch: Batch) -> None:
     def questions() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
-        budget = ThoughtBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
+        budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
         return [
             generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=1))),
             generation(chat("hello", thinks=True), LogitsSpec(budget=budget)),
@@ -249,7 +249,7 @@ def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
 def test_other_architectures_can_be_biased_and_scored(write: object, tmp_path: Path) -> None:
     folder = write(tmp_path / "model")  # type: ignore[operator]
     pipeline = pipeline_of(folder, tmp_path)
-    assert pipeline.has_tap
+    assert pipeline.has_logits_hook
     assert pipeline.can_score
     for batch in emptied(pipeline):
         prompt = LONG_PROMPT[:300]

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.prompting.assets import Prompt
-from serving.transport.client import Said
+from serving.transport.client import GenerationUpdate
 from serving.transport.messages import Accepted, Hello, SamplingParams, Submit, TokenOutput
 from tests.flow.fake_engine import HELLO
 
@@ -31,7 +31,7 @@ class Letters:
 class ScriptedEngine:
     """Accepts whatever it is given, and says its script: one list for each wake-up."""
 
-    def __init__(self, *script: list[Said]) -> None:
+    def __init__(self, *script: list[GenerationUpdate]) -> None:
         self._script = list(script)
         self._num_ids = 0
         self.client = self
@@ -51,7 +51,7 @@ class ScriptedEngine:
     def submit(self, submits: Sequence[Submit]) -> ScriptedEngine:
         return self
 
-    async def next(self, timeout_s: float) -> list[Said]:
+    async def next(self, timeout_s: float) -> list[GenerationUpdate]:
         return self._script.pop(0)
 
     def cancel(self, num_used: Mapping[int, int]) -> None:
@@ -60,8 +60,10 @@ class ScriptedEngine:
 
 async def events_of(engine: ScriptedEngine, *, n: int) -> list[Event]:
     request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
-    job = Job(request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n)
-    return [event async for batch in attempt(job) for event in batch]
+    prepared = PreparedRequest(
+        request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
+    )
+    return [event async for batch in attempt(prepared) for event in batch]
 
 
 def said(id_: int, text: str, **fields: Any) -> TokenOutput:

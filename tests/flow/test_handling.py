@@ -10,14 +10,14 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.best import check_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Submit
 from tests.flow.test_attempt import SUBMIT, ScriptedEngine
-from tests.flow.tiny_chat import job_of, new_engine
+from tests.flow.tiny_chat import new_engine, prepared_of
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:
@@ -27,7 +27,7 @@ def asking(handling: Handling, n: int = 1) -> GenerationRequest:
 
 async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
     """What an engine would be told whose process is not running."""
-    return (await job_of(new_engine(tmp_path), asking(handling, n))).submits
+    return (await prepared_of(new_engine(tmp_path), asking(handling, n))).submits
 
 
 async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
     engine = cast(Engine, ScriptedEngine())
     request = asking(Handling(cache_salt="one"))
-    job = Job(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
-        await anext(attempt(job))
+        await anext(attempt(prepared))
 
     assert refusal.value.param == "cache_salt"

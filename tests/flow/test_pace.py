@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
 from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
+from serving.flow.attempt import PreparedRequest, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
@@ -65,10 +65,10 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
         handling=Handling(stream_interval=3),
     )
     engine = cast(Engine, ScriptedEngine(*script))
-    job = Job(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
-        async for batch in attempt(job):
+        async for batch in attempt(prepared):
             batches.append(batch)
     except Exception:
         batches.append([])

@@ -20,7 +20,7 @@ from serving.core.events import (
     ToolInputDelta,
     Usage,
 )
-from serving.core.logprobs import Token, TokenChance
+from serving.core.logprobs import Token, TopLogprob
 
 # Letters of one to four bytes, and all that escapers and line splitters trip over.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
@@ -30,7 +30,7 @@ USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
 
-CHANCES = st.builds(TokenChance, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0))
+CHANCES = st.builds(TopLogprob, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0))
 TOKENS = st.builds(
     Token,
     st.integers(0, 9),

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import EngineLost
 from serving.core.events import (
     Event,
@@ -23,8 +22,8 @@ from serving.core.events import (
     TokensGenerated,
     Usage,
 )
-from serving.core.request import Endpoint
-from serving.core.result import fold
+from serving.core.request import V1, V3, Dialect, Endpoint
+from serving.core.result import build_result
 
 from .exchanges import (
     CUSTOM_CALL,
@@ -182,4 +181,4 @@ def test_a_stream_is_these_bytes(name: str) -> None:
 def test_a_body_is_these_bytes(name: str) -> None:
     endpoint, dialect, fields, events = BODIES[name]
 
-    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, fold(events)))
+    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, build_result(events)))

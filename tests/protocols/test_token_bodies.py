@@ -72,7 +72,7 @@ def test_the_names_of_the_tokens_come_when_they_are_wanted() -> None:
     exchange = tokenizing(prompt="a", return_token_strs=True)
 
     assert exchange.request.wants_token_strings
-    assert answer(exchange, (5,), names=(("x",),))["token_strs"] == ["x"]
+    assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
 def test_ovms_gets_nothing_but_tokens_one_list_for_each_text() -> None:

@@ -28,8 +28,10 @@ _MAX_COUNT: Final = 1_000_000
 
 # Keywords that allow every value.
 _ANNOTATIONS: Final = frozenset(
-    "$comment $defs $id $schema default definitions deprecated description examples readOnly "
-    "title writeOnly".split()
+    (
+        *("$comment", "$id", "$schema", "$defs", "definitions", "title", "description"),
+        *("default", "deprecated", "examples", "readOnly", "writeOnly"),
+    )
 )
 _KEYWORDS_BY_TYPE: Final[Mapping[str, str]] = {
     "object": (

@@ -255,9 +255,7 @@ class _Translator:
                 for count in rest
             }
             rest = {
-                count: self._rules.named(
-                    alt([expr] if is_required else [expr, rest[count]])
-                )
+                count: self._rules.named(alt([expr] if is_required else [expr, rest[count]]))
                 for count, expr in with_member.items()
             }
         return rest[0]

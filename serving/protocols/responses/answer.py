@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from serving.core.errors import ServingError
 from serving.core.events import QUOTA, Usage
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.protocols.chunks import prediction_details
 from serving.protocols.responses.items import Item
 from serving.protocols.responses.names import Names
@@ -22,7 +22,7 @@ class Answer:
     what its tools are called, `packs_thoughts` whether thoughts are also told as one opaque
     string."""
 
-    head: Head
+    head: AnswerIdentity
     echo: Mapping[str, object]
     length_reason: str
     names: Names
