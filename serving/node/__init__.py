@@ -3,6 +3,6 @@
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    from serving.node.watch import run
+    from serving.node.reconciler import run
 
     return run()

@@ -133,7 +133,7 @@ def _configure(wanted: _Wanted) -> EngineConfig:
         device=wanted.device,
         socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), wanted.id),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{wanted.id}",
-        books_dir=Path(settings.VINERY_USAGE_DIR),
+        usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
         max_context=options.max_context or folder.max_context or 0,
         options=options,
