@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from serving.constraints.family import Shape
 from serving.constraints.shapes import json_shape, regex_shape
 from serving.core.errors import InvalidGrammar
-from serving.output.formats.base import Shape
 
 # Tags nest; deeper ones are no hand's work, and readers recurse.
 _MAX_NESTING: Final = 30

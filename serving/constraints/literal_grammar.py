@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from serving.constraints.family import Shape
 from serving.constraints.json_grammar import json_grammar
 from serving.constraints.parameters import FREE, Parameter, Parameters, is_held, parameters_of
 from serving.constraints.schema.regular import in_json, plain
 from serving.constraints.texts import text_shape
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.core.tools import INPUT
-from serving.output.formats.base import Shape
 
 # A literal, a set of characters, or the name of a rule.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')

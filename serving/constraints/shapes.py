@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from serving.constraints.family import Shape
 from serving.constraints.json_grammar import SchemaError, Unenforceable, grammar_of_source
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, pattern_grammar
 from serving.constraints.schema.regular import in_json
@@ -17,7 +18,6 @@ from serving.constraints.texts import text_shape
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
-from serving.output.formats.base import Shape
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT = {"type": "object"}

@@ -9,6 +9,7 @@ from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
+from serving.constraints.families.registry import by_name
 from serving.core.errors import ServingError, error_from_code
 from serving.core.events import (
     QUOTA,
@@ -32,7 +33,6 @@ from serving.flow.steering import TokenWriter, check_engine
 from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
-from serving.output.formats import by_name
 from serving.output.parse_events import Parser
 from serving.prompting.assets import Prompt
 from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
@@ -110,11 +110,11 @@ class PreparedRequest:
         special tokens are to be seen, so is all that a parser would take away."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PLAIN.new_parser((), opens_reasoning=False)
+            return PLAIN.parser.new_parser((), opens_reasoning=False)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        parser = self.engine.format.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        parser = self.engine.family.parser.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
         return with_custom_calls(parser, tools)
 
 

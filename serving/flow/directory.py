@@ -15,12 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from serving.constraints.families.registry import Family, by_name, detect
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
-from serving.output.formats import Format, by_name, detect
 from serving.prompting.assets import ModelAssets
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
@@ -54,11 +54,11 @@ class Engine:
         self.entry = entry
         self.assets = assets
         self.client = client
-        self.format = _format(entry, assets)
-        marks = self.format.thought_marks
-        if marks is not None:
-            assets.thought_tags = marks.open, marks.close
-        self._chat_decoders = _detokenizer(assets, self.format.special_texts)
+        self.family = _family(entry, assets)
+        tags = self.family.parser.reasoning
+        if tags is not None:
+            assets.reasoning_tags = tags.open.text, tags.close.text
+        self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
@@ -210,6 +210,6 @@ def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
     return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
 
 
-def _format(entry: ModelEntry, assets: ModelAssets) -> Format:
+def _family(entry: ModelEntry, assets: ModelAssets) -> Family:
     name = entry.options.output_format
     return by_name(name) if name else detect(assets.template_text or "")

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 
+from serving.constraints.answers import answer_grammar
+from serving.constraints.grammars import tool_grammar
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.attempt import PLAIN
 from serving.flow.directory import Engine
-from serving.output.formats import answer_grammar, tool_grammar
 from serving.prompting.assets import Prompt
 
 
@@ -64,17 +65,17 @@ def _grammar(
     wanted, prompt = request.grammar, request.prompt
     if isinstance(prompt, RawPrompts):
         # Raw prompts are completed as they are: no family's thoughts or marks are expected.
-        return wanted and answer_grammar(PLAIN, wanted, opens_reasoning=False)
+        return wanted and answer_grammar(PLAIN.grammar, wanted, opens_reasoning=False)
     if wanted is not None and not request.must_call:
         return answer_grammar(
-            engine.format,
+            engine.family.grammar,
             wanted,
             opens_reasoning=opens_reasoning,
             tools=prompt.callable_tools if prompt.tool_choice.mode is ToolMode.AUTO else (),
             parallel=prompt.parallel_tool_calls,
         )
     return tool_grammar(
-        engine.format,
+        engine.family.grammar,
         prompt.tools,
         prompt.tool_choice,
         parallel=prompt.parallel_tool_calls,

@@ -187,14 +187,14 @@ def _thought_budget(
 ) -> ReasoningBudget | None:
     """None where thoughts have no limit, or the model has no thoughts. Raises
     `UnsupportedParameter` for a limit that cannot be held."""
-    asked, marks = request.stopping.max_reasoning_tokens, engine.format.thought_marks
-    limit = prompt.thinking_budget if asked is None else asked
+    asked, tags = request.stopping.max_reasoning_tokens, engine.family.parser.reasoning
+    limit = prompt.reasoning_budget if asked is None else asked
     if asked is None and request.beams is not None:
         return None  # beams are out of reach, and the limit of an effort is only a wish
-    if limit is None or marks is None or isinstance(request.prompt, RawPrompts):
+    if limit is None or tags is None or isinstance(request.prompt, RawPrompts):
         return None
     encode = engine.assets.tokenizer.encode
-    end = tuple(encode(marks.close))
+    end = tuple(encode(tags.close.text))
     if len(end) != 1:
         # Words can be cut into tokens in many ways, of which the engine would know one.
         if asked is None:
@@ -207,10 +207,10 @@ def _thought_budget(
         )
     return ReasoningBudget(
         max_tokens=limit,
-        is_open=prompt.opens_reasoning or marks.starts_open,
-        start=tuple(encode(marks.open)),
+        is_open=prompt.opens_reasoning or tags.starts_open,
+        start=tuple(encode(tags.open.text)),
         end=end,
-        closing_ids=tuple(encode(marks.closing)),
+        closing_ids=tuple(encode(tags.closing)),
     )
 
 

@@ -20,7 +20,6 @@ from django.conf import settings
 
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
-from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -30,7 +29,7 @@ from serving.core.errors import (
 )
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, Endpoint
 from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accounts.keys.table import Caller
-from serving.core.dialect import DIALECTS
+from serving.core.request import DIALECTS
 from serving.flow.rendering import off_loop
 from serving.flow.tokens import count, detokenize, tokenize
 from serving.http.consumers import JSON, JsonConsumer

@@ -21,8 +21,7 @@ from django.db import DatabaseError, close_old_connections
 from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.engine.config import EngineConfig, parse_options
 from serving.node.engine_process import EngineDied, EngineProcess
-from serving.prompting.errors import UnusableFolder
-from serving.prompting.folder import ModelFolder
+from serving.prompting.folder import ModelFolder, UnusableFolder
 from serving.transport.client import engine_socket
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from serving.core.dialect import Dialect
 from serving.core.events import Event
 from serving.core.ids import AnswerIdentity
-from serving.core.request import GenerationRequest
+from serving.core.request import Dialect, GenerationRequest
 from serving.core.result import Result
 
 

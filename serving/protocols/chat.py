@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Field, Tag
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.events import (
     Completed,
@@ -27,7 +26,7 @@ from serving.core.events import (
 )
 from serving.core.ids import AnswerIdentity
 from serving.core.logprobs import Token
-from serving.core.request import Conversation, Endpoint, GenerationRequest, Message
+from serving.core.request import Conversation, Dialect, Endpoint, GenerationRequest, Message
 from serving.core.result import ChoiceResult, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder

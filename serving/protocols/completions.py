@@ -12,7 +12,6 @@ from typing import Annotated, assert_never
 
 from pydantic import Field, PlainValidator
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.events import (
     Completed,
@@ -31,7 +30,7 @@ from serving.core.events import (
     ToolInputDelta,
 )
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Endpoint, GenerationRequest, RawPrompts, ToolCall
+from serving.core.request import Dialect, Endpoint, GenerationRequest, RawPrompts, ToolCall
 from serving.core.result import ChoiceResult, CustomCall, Item, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import InvalidRequest
 from serving.core.request import (
     ALL_THAT_FIT,
+    V1,
+    V3,
     Conversation,
+    Dialect,
     Encoding,
     Endpoint,
     GenerationRequest,

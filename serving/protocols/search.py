@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest
-from serving.core.request import BeamSearch
+from serving.core.request import BeamSearch, Dialect
 from serving.protocols.fields import NumSamples
 from serving.protocols.reading import Wire
 

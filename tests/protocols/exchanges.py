@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from serving.core.dialect import V1, Dialect
 from serving.core.events import (
     Completed,
     Event,
@@ -21,7 +20,7 @@ from serving.core.events import (
     Usage,
 )
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Endpoint, GenerationRequest
+from serving.core.request import V1, Dialect, Endpoint, GenerationRequest
 from serving.core.result import build_result
 from serving.protocols import Exchange, parse
 

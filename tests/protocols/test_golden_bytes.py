@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import EngineLost
 from serving.core.events import (
     Event,
@@ -23,7 +22,7 @@ from serving.core.events import (
     TokensGenerated,
     Usage,
 )
-from serving.core.request import Endpoint
+from serving.core.request import V1, V3, Dialect, Endpoint
 from serving.core.result import build_result
 
 from .exchanges import (

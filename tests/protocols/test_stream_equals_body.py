@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.dialect import DIALECTS
 from serving.core.errors import EngineLost
 from serving.core.events import (
     Event,
@@ -18,7 +17,7 @@ from serving.core.events import (
     ToolArgsDelta,
     ToolCallStarted,
 )
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, Endpoint
 from serving.core.result import build_result
 
 from .clients import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.core.dialect import Dialect
 from serving.core.events import FinishReason
 from serving.core.ids import AnswerIdentity
-from serving.core.request import Endpoint, GenerationRequest
+from serving.core.request import Dialect, Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.base import Encoder
 from serving.protocols.obfuscation import obfuscated
