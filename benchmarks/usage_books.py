@@ -27,7 +27,7 @@ from accounts.models import (
     UsageRecord,
 )
 from accounts.usage import histogram
-from accounts.usage.dimensions import Grain, Slice
+from accounts.usage.dimensions import RollupDimensions, Slice
 from accounts.usage.entries import Outcome
 from accounts.usage.rollups import GRAINS, SUMS, ids_of
 
@@ -82,7 +82,7 @@ def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows
         cursor.execute("ANALYZE")
 
 
-def _slice_ids(slices: Sequence[Slice], grain: Grain) -> Integers:
+def _slice_ids(slices: Sequence[Slice], grain: RollupDimensions) -> Integers:
     """Of the grain's slices that these are parts of."""
     coarse = [each.at(grain) for each in slices]
     ids = ids_of(set(coarse))
@@ -104,7 +104,7 @@ def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
                 for (outcome, status), share in zip(_OUTCOMES, _SHARES, strict=True):
                     slices.append(
                         Slice(
-                            grain=Grain.ALL.value,
+                            grain=RollupDimensions.ALL.value,
                             key_id=key,
                             key_name=f"key {key}",
                             user_id=user,
@@ -151,7 +151,7 @@ def _places(requests: Requests) -> Integers:
     """For each request, one row: where its four latencies are counted."""
     columns = []
     for latency, durations_ms in zip(histogram.Latency, requests.latencies_ms, strict=True):
-        columns.append(histogram.places_of(latency, durations_ms))
+        columns.append(histogram.bucket_indexes_of(latency, durations_ms))
     return np.stack(columns, axis=1)
 
 

@@ -75,7 +75,7 @@ class _Slices:
         return np.array([known.setdefault(each, len(known)) for each in digests], dtype=np.int64)
 
 
-def num_balanced(day_s: int) -> int | None:
+def num_verified_rows(day_s: int) -> int | None:
     """How many rows one day in UTC has; None when roll-ups are not what they add up to."""
     slices, num_rows, of_day = _Slices(), 0, []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
@@ -134,7 +134,7 @@ class _Rows:
             values.append(self._values)
             for latency, durations_ms in zip(LATENCIES, self._latencies, strict=True):
                 known = ~np.isnan(durations_ms)
-                in_place = histogram.places_of(latency, durations_ms[known])
+                in_place = histogram.bucket_indexes_of(latency, durations_ms[known])
                 places.append((group[known], in_place))
         return _sums(
             np.concatenate(units),

@@ -19,7 +19,7 @@ from accounts.models import UsageRecord, UsageSlice
 from accounts.usage.entries import Outcome
 
 
-class Grain(StrEnum):
+class RollupDimensions(StrEnum):
     """From the one with the fewest rows to the one that has everything."""
 
     PROJECT = "project"
@@ -37,13 +37,13 @@ class Grain(StrEnum):
 
 
 _COLUMNS = {
-    Grain.PROJECT: frozenset({"project_id", "organization_id"}),
-    Grain.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
-    Grain.ENDPOINT: frozenset({"organization_id", "endpoint"}),
-    Grain.MODEL: frozenset({"organization_id", "model"}),
-    Grain.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
-    Grain.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
-    Grain.ALL: frozenset(
+    RollupDimensions.PROJECT: frozenset({"project_id", "organization_id"}),
+    RollupDimensions.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
+    RollupDimensions.ENDPOINT: frozenset({"organization_id", "endpoint"}),
+    RollupDimensions.MODEL: frozenset({"organization_id", "model"}),
+    RollupDimensions.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
+    RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
+    RollupDimensions.ALL: frozenset(
         {
             "key_id",
             "user_id",
@@ -84,9 +84,9 @@ class Slice(NamedTuple):
         """A row, not yet saved."""
         return UsageSlice(digest=self.digest, **self._asdict())
 
-    def at(self, grain: Grain) -> Slice:
+    def at(self, grain: RollupDimensions) -> Slice:
         """The slice of a coarser grain that this one is a part of."""
-        if grain is Grain.ALL:
+        if grain is RollupDimensions.ALL:
             return self
         kept = _COLUMNS[grain]
         has_key, has_project = "key_id" in kept, "project_id" in kept
@@ -108,7 +108,7 @@ class Slice(NamedTuple):
         )
 
 
-def coarsest(grains: Iterable[Grain], columns: Collection[str]) -> Grain:
+def coarsest(grains: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
     """The one with the fewest rows of those that have all of these columns."""
     return next(grain for grain in grains if grain.columns.issuperset(columns))
 
@@ -121,7 +121,7 @@ def slice_of(row: UsageRecord) -> Slice:
     """
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     return Slice(
-        grain=str(Grain.ALL),
+        grain=str(RollupDimensions.ALL),
         key_id=row.key_id,
         key_name=row.key_name,
         user_id=row.user_id,

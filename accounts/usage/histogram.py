@@ -56,7 +56,7 @@ class Percentiles:
     p99: float
 
 
-def place_of(latency: Latency, duration_ms: float) -> int:
+def bucket_index_of(latency: Latency, duration_ms: float) -> int:
     """Where a duration is counted. Bucket b holds those in (S*G**(b-1), S*G**b]."""
     if not duration_ms > _SMALLEST_MS:  # NaN too
         bucket = 0
@@ -66,8 +66,10 @@ def place_of(latency: Latency, duration_ms: float) -> int:
     return latency * NUM_BUCKETS + bucket
 
 
-def places_of(latency: Latency, durations_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The same as `place_of` for many at once."""
+def bucket_indexes_of(
+    latency: Latency, durations_ms: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """The same as `bucket_index_of` for many at once."""
     ratios = np.clip(durations_ms, _SMALLEST_MS, 1e12) / _SMALLEST_MS
     buckets = np.ceil(np.log(ratios) / _LOG_GROWTH - 1e-9).astype(np.int64)
     return latency * NUM_BUCKETS + np.clip(buckets, 0, NUM_BUCKETS - 1)

@@ -33,7 +33,7 @@ from django.db.models.functions import Cast
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
 from accounts.usage import cutoffs as horizons
 from accounts.usage import histogram, periods
-from accounts.usage.dimensions import Grain, coarsest
+from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,
     EVERYTHING,
@@ -218,7 +218,9 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     if dimension.name_column is None:
         return {value: "" if value is None else str(value) for value in values}
     column = dimension.column
-    slices = UsageSlice.objects.filter(grain=Grain.KEY, **{f"{column}__in": values - {None}})
+    slices = UsageSlice.objects.filter(
+        grain=RollupDimensions.KEY, **{f"{column}__in": values - {None}}
+    )
     latest = slices.values(column).annotate(latest=Max("id")).values("latest")
     pairs = UsageSlice.objects.filter(id__in=latest).values_list(column, dimension.name_column)
     return dict(pairs)

@@ -2,7 +2,7 @@
 
 So at any moment the roll-ups equal the rows, however late a row comes and whatever dies: a
 job that follows the rows with a watermark would have to know about rows that commit out of
-order. The price is that batches are stored one after the other (`one_at_a_time`), which makes
+order. The price is that batches are stored one after the other (`take_usage_lock`), which makes
 them larger, not fewer, when there are many writers.
 """
 
@@ -25,7 +25,7 @@ from accounts.models import (
     UsageSlice,
 )
 from accounts.usage import histogram
-from accounts.usage.dimensions import Grain, Slice, slice_of
+from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
 from accounts.usage.histogram import Latency, Places
 
@@ -34,10 +34,10 @@ T = TypeVar("T")
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
 # Few requests share a minute, so coarser grains would not be shorter there.
-GRAINS: dict[int, tuple[Grain, ...]] = {
-    MINUTE_S: (Grain.ALL,),
-    HOUR_S: tuple(Grain),
-    DAY_S: tuple(Grain),
+GRAINS: dict[int, tuple[RollupDimensions, ...]] = {
+    MINUTE_S: (RollupDimensions.ALL,),
+    HOUR_S: tuple(RollupDimensions),
+    DAY_S: tuple(RollupDimensions),
 }
 SUMS = (
     "num_requests",
@@ -97,7 +97,7 @@ class Tally:
         for latency, column in LATENCIES.items():
             duration_ms = getattr(row, column)
             if duration_ms is not None:
-                self.places[histogram.place_of(latency, duration_ms)] += 1
+                self.places[histogram.bucket_index_of(latency, duration_ms)] += 1
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> Tally:
@@ -114,7 +114,7 @@ Unit = tuple[int, Slice]  # when it starts, and whose it is
 Tallies = Mapping[Unit, Tally]
 
 
-def one_at_a_time() -> None:
+def take_usage_lock() -> None:
     """Let no other transaction add to the books until this one ends.
 
     SQLite has one writer anyway.
@@ -125,7 +125,7 @@ def one_at_a_time() -> None:
 
 
 def add_rows(rows: Iterable[UsageRecord]) -> None:
-    """Add new rows to all roll-ups, in a transaction that is `one_at_a_time`."""
+    """Add new rows to all roll-ups, in a transaction that is `take_usage_lock`."""
     levels = tallies_of(rows)
     slice_ids = ids_of({each for tallies in levels.values() for _, each in tallies})
     for unit_s, tallies in levels.items():

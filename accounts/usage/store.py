@@ -42,7 +42,7 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
     if not settlements:
         return
     with transaction.atomic():
-        rollups.one_at_a_time()
+        rollups.take_usage_lock()
         rows = _new(map(_record, _weighed(settlements)))
         _insert(rows)
         rollups.add_rows(rows)

@@ -13,8 +13,8 @@ from django.db import transaction
 from accounts.models import Rollup, UsageRecord
 from accounts.usage import cutoffs as horizons
 from accounts.usage import histogram, periods, rollups
-from accounts.usage.balance import num_balanced
-from accounts.usage.dimensions import Grain
+from accounts.usage.balance import num_verified_rows
+from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
 
 _UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -61,13 +61,13 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
         first = periods.floor(_seconds(since), DAY_S)
     for day_s in range(first, _seconds(until), DAY_S):
         with transaction.atomic():
-            rollups.one_at_a_time()
+            rollups.take_usage_lock()
             yield _check_day(day_s, repair=repair)
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
     is_whole = all(day_s >= _seconds(horizons.kept_since(model)) for model in LEVELS.values())
-    num_rows = num_balanced(day_s) if is_whole else None
+    num_rows = num_verified_rows(day_s) if is_whole else None
     if num_rows is None:
         return _compare_day(day_s, repair=repair)
     return Checked(_moment(day_s), num_rows, ())
@@ -97,7 +97,11 @@ def _rows(hour_s: int) -> Iterator[UsageRecord]:
 
 def _num_requests(tallies: Tallies) -> int:
     return int(
-        sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == Grain.ALL)
+        sum(
+            tally.sums[0]
+            for (_, each), tally in tallies.items()
+            if each.grain == RollupDimensions.ALL
+        )
     )
 
 
