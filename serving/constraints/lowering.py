@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from serving.constraints.family import Shape
-from serving.constraints.schema.ebnf import quoted, text_of
-from serving.constraints.schema.pattern import pattern_grammar
-from serving.constraints.schema.regular import (
+from serving.constraints.rules import (
     ANYTHING,
     Regular,
     as_rules,
@@ -23,6 +21,8 @@ from serving.constraints.schema.regular import (
     literal,
     plain,
 )
+from serving.constraints.schema.ebnf import quoted, text_of
+from serving.constraints.schema.pattern import pattern_grammar
 
 # Strings, sets and comments of a grammar hold no names.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')

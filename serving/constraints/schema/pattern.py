@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from serving.constraints.schema.ebnf import Intervals, Ref, text_of
-from serving.constraints.schema.regular import (
+from serving.constraints.rules import (
     ANYTHING,
     EMPTY,
     Chars,
@@ -26,6 +25,7 @@ from serving.constraints.schema.regular import (
     times,
     union,
 )
+from serving.constraints.schema.ebnf import Intervals, Ref, text_of
 
 # Longer ones are no hand's work, and their automata are slow to build.
 _MAX_CHARS: Final = 2000

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from serving.constraints.schema.ebnf import Expr, Ref, Text
-from serving.constraints.schema.pattern import IrregularPattern
-from serving.constraints.schema.regular import (
+from serving.constraints.rules import (
     ANYTHING,
     Regular,
     Spelling,
@@ -20,6 +18,8 @@ from serving.constraints.schema.regular import (
     either,
     literal,
 )
+from serving.constraints.schema.ebnf import Expr, Ref, Text
+from serving.constraints.schema.pattern import IrregularPattern
 
 # Real grammars stay far below.
 _MAX_RULES: Final = 5000
