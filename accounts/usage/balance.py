@@ -20,7 +20,16 @@ from accounts.models import UsageRecord, UsageSlice
 from accounts.usage import histogram
 from accounts.usage.dimensions import Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LATENCIES, LEVELS, MINUTE_S, OF_ROWS, SUMS
+from accounts.usage.rollups import (
+    DAY_S,
+    HOUR_S,
+    LATENCIES,
+    LEVELS,
+    MINUTE_S,
+    OF_ROWS,
+    ROLLUP_DIMENSIONS,
+    SUMS,
+)
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
@@ -127,8 +136,8 @@ class _Rows:
         """What they add to the roll-ups of units of this length, in all grains."""
         starts = self._start_s // unit_s * unit_s
         units, values, places = [], [], []
-        for grain in GRAINS[unit_s]:
-            numbers = self._slices.numbers(each.at(grain).digest for each in self._finest)
+        for dimensions in ROLLUP_DIMENSIONS[unit_s]:
+            numbers = self._slices.numbers(each.at(dimensions).digest for each in self._finest)
             group = starts * _MAX_SLICES + numbers[self._about]
             units.append(group)
             values.append(self._values)

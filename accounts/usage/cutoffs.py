@@ -1,4 +1,4 @@
-"""Since when each table of usage is whole, and so what may be read from which."""
+"""Retention cutoffs: the time since which each usage table is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def kept_since(table: type[models.Model]) -> datetime:
-    """Rows from then on are there; `EVER` when none was deleted yet."""
+    """Return the time from which all rows exist; `EVER` if none was deleted yet."""
     name = table._meta.model_name
     known = RetentionCutoff.objects.filter(table=name).values_list("kept_since", flat=True)
     return known.first() or EVER

@@ -42,7 +42,7 @@ class Latency(IntEnum):
 
 
 # How many requests fell in each place, which is a latency and its bucket.
-Places = Counter[int]
+BucketCounts = Counter[int]
 Counts = npt.NDArray[np.int64]  # of all places: len(Latency) rows, NUM_BUCKETS columns
 
 
@@ -86,9 +86,9 @@ def encode(places: Mapping[int, int]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def decode(*encoded: bytes) -> Places:
+def decode(*encoded: bytes) -> BucketCounts:
     """The counts of several histograms together."""
-    places: Places = Counter()
+    places: BucketCounts = Counter()
     for word in np.frombuffer(b"".join(encoded), dtype=_WORD).tolist():
         places[word >> _COUNT_BITS] += word & _MAX_COUNT
     return places

@@ -27,7 +27,7 @@ from accounts.models import (
 from accounts.usage import histogram
 from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.histogram import Latency, Places
+from accounts.usage.histogram import BucketCounts, Latency
 
 T = TypeVar("T")
 
@@ -76,13 +76,13 @@ class Tally:
     """What is added up of the requests of one slice in one unit."""
 
     sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
-    places: Places = field(default_factory=Counter)
+    places: BucketCounts = field(default_factory=Counter)
     _encoded: bytes | None = None
 
     @property
     def histograms(self) -> bytes:
         """The places as they are stored. Ask when nothing will be counted any more: a tally
-        that stands alone in its hour is the hour's, the day's and that of every grain."""
+        that stands alone in its hour is the hour's, the day's and that of every dimensions."""
         if self._encoded is None:
             self._encoded = histogram.encode(self.places)
         return self._encoded
@@ -145,9 +145,9 @@ def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
             ((start_s // unit_s * unit_s, each), tally) for (start_s, each), tally in fine.items()
         )
         levels[unit_s] = _together(
-            ((start_s, each.at(grain)), tally)
+            ((start_s, each.at(dimensions)), tally)
             for (start_s, each), tally in fine.items()
-            for grain in GRAINS[unit_s]
+            for dimensions in ROLLUP_DIMENSIONS[unit_s]
         )
     return levels
 

@@ -17,7 +17,7 @@ samples = st.lists(st.tuples(st.sampled_from(Latency), st.floats(0, 1e9)), max_s
 
 
 def encoded(measured: list[tuple[Latency, float]]) -> bytes:
-    places = histogram.Places()
+    places = histogram.BucketCounts()
     for latency, duration_ms in measured:
         places[histogram.bucket_index_of(latency, duration_ms)] += 1
     return histogram.encode(places)
@@ -61,7 +61,7 @@ def test_many_at_once_are_counted_as_one_by_one(durations: list[float], latency:
 
 
 def test_counts_larger_than_a_word_holds_are_kept() -> None:
-    places = histogram.Places({7: 10_000_000_000, 1023: 1})
+    places = histogram.BucketCounts({7: 10_000_000_000, 1023: 1})
 
     assert histogram.decode(histogram.encode(places)) == places
 

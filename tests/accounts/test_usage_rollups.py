@@ -89,7 +89,7 @@ def test_every_grain_has_every_request() -> None:
 
     for grain in RollupDimensions:
         for table in (HourRollup, DayRollup):
-            of_grain = table.objects.filter(slice__grain=grain)
+            of_grain = table.objects.filter(slice__grain=dimensions)
             assert sum(row.num_requests for row in of_grain) == 3
             assert sum(row.num_errors for row in of_grain) == 1
     models = UsageSlice.objects.filter(grain=RollupDimensions.MODEL).values_list("model", flat=True)

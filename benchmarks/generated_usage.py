@@ -29,7 +29,7 @@ from accounts.models import (
 from accounts.usage import histogram
 from accounts.usage.dimensions import RollupDimensions, Slice
 from accounts.usage.entries import Outcome
-from accounts.usage.rollups import GRAINS, SUMS, ids_of
+from accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, ids_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class Requests:
     latencies_ms: tuple[npt.NDArray[np.float64], ...]  # in the order of `Latency`
 
 
-def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
+def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
     """Fill an empty database, without rows of single requests unless they are wanted."""
     slices, weights = _slices()
     requests = _draw(num_requests, weights, until, days)
@@ -72,7 +72,7 @@ def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows
     ):
         by_grain = [
             _rollups(requests, places, _slice_ids(slices, grain), is_error, unit_s, since_s)
-            for grain in GRAINS[unit_s]
+            for grain in ROLLUP_DIMENSIONS[unit_s]
         ]
         # In the order of time, as they would have been written.
         _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_grain, key=itemgetter(0)))
