@@ -19,12 +19,12 @@ def kept_since(table: type[models.Model]) -> datetime:
 
 
 def all_kept_since() -> dict[str | None, datetime]:
-    """The same of all tables that lost a row, by their names as models: one query for many."""
+    """Return the cutoffs of all tables with deleted rows, by model name, in one query."""
     return dict(RetentionCutoff.objects.values_list("table", "kept_since"))
 
 
 def advance_cutoff(table: type[models.Model], moment: datetime) -> None:
-    """Say that rows from before `moment` may be deleted. It never moves back."""
+    """Record that rows from before `moment` may be deleted. A cutoff never moves back."""
     name = table._meta.model_name
     assert name is not None
     if moment > kept_since(table):

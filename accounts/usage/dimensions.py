@@ -21,7 +21,7 @@ from accounts.usage.entries import Outcome
 
 
 class RollupDimensions(StrEnum):
-    """From the one with the fewest rows to the one that has everything."""
+    """A set of columns that a roll-up keeps apart, in order of the number of rows."""
 
     PROJECT = "project"
     OUTCOME = "outcome"
@@ -85,9 +85,9 @@ class Slice(NamedTuple):
         """Return an unsaved row."""
         return UsageSlice(digest=self.digest, **self._asdict())
 
-    def at(self, grain: RollupDimensions) -> Slice:
-        """The slice of a coarser grain that this one is a part of."""
-        if grain is RollupDimensions.ALL:
+    def at(self, dimensions: RollupDimensions) -> Slice:
+        """Return the slice with only these dimensions, which contains this one."""
+        if dimensions is RollupDimensions.ALL:
             return self
         kept = _COLUMNS[dimensions]
         has_key, has_project = "key_id" in kept, "project_id" in kept
@@ -109,9 +109,12 @@ class Slice(NamedTuple):
         )
 
 
-def coarsest(grains: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
-    """The one with the fewest rows of those that have all of these columns."""
-    return next(grain for grain in grains if grain.columns.issuperset(columns))
+def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
+    """Return the choice with the fewest rows that has all of these columns.
+
+    Raises StopIteration if none has them; `RollupDimensions.ALL` always does.
+    """
+    return next(dimensions for dimensions in choices if dimensions.columns.issuperset(columns))
 
 
 def slice_of(row: UsageRecord) -> Slice:

@@ -31,8 +31,7 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import cutoffs as horizons
-from accounts.usage import histogram, periods
+from accounts.usage import cutoffs, histogram, periods
 from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,

@@ -42,7 +42,7 @@ def delete_old(
 
 
 def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
-    horizons.advance_cutoff(table, moment)
+    cutoffs.advance_cutoff(table, moment)
     return delete_in_batches(_before(table, moment), batch_size)
 
 

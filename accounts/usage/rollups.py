@@ -34,7 +34,7 @@ T = TypeVar("T")
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
 # Few requests share a minute, so coarser grains would not be shorter there.
-GRAINS: dict[int, tuple[RollupDimensions, ...]] = {
+ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     MINUTE_S: (RollupDimensions.ALL,),
     HOUR_S: tuple(RollupDimensions),
     DAY_S: tuple(RollupDimensions),

@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs as horizons
-from accounts.usage import histogram, periods, rollups
+from accounts.usage import cutoffs, histogram, periods, rollups
 from accounts.usage.balance import num_verified_rows
 from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
@@ -66,7 +65,7 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
-    is_whole = all(day_s >= _seconds(horizons.kept_since(model)) for model in LEVELS.values())
+    is_whole = all(day_s >= _seconds(cutoffs.kept_since(model)) for model in LEVELS.values())
     num_rows = num_verified_rows(day_s) if is_whole else None
     if num_rows is None:
         return _compare_day(day_s, repair=repair)

@@ -16,7 +16,7 @@ from serving.constraints.client_tags import tag_shape
 from serving.constraints.family import GrammarFamily, Shape
 from serving.constraints.lowering import lowered
 from serving.constraints.schema.ebnf import choice_grammar
-from serving.constraints.tags import json_tag, regex_shape
+from serving.constraints.shapes import json_tag, regex_shape
 from serving.core.errors import InvalidGrammar
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 

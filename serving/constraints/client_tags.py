@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serving.constraints.family import Shape
-from serving.constraints.tags import json_tag, regex_shape
+from serving.constraints.shapes import json_tag, regex_shape
 from serving.core.errors import InvalidGrammar
 
 # Tags nest; deeper ones are no hand's work, and readers recurse.

@@ -27,7 +27,6 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final
 
-from serving.constraints.rules import Regular, TooManyStates
 from serving.constraints.schema import formats, regular
 from serving.constraints.schema.ebnf import (
     EMPTY,
@@ -52,6 +51,7 @@ from serving.constraints.schema.json_rules import (
     some_of,
 )
 from serving.constraints.schema.numerals import Bound, integers, numbers
+from serving.constraints.schema.regular import Regular, TooManyStates
 from serving.constraints.schema.values import fits_here, member_places
 from serving.constraints.schema.vocabulary import (
     Place,

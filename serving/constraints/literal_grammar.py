@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from serving.constraints.family import Shape
-from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.json_grammar import json_grammar
 from serving.constraints.parameters import FREE, Parameter, Parameters, is_held, parameters_of
-from serving.constraints.rules import in_json, plain
+from serving.constraints.schema.regular import in_json, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.core.tools import INPUT

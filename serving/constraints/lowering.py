@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from serving.constraints.family import Shape
-from serving.constraints.rules import (
+from serving.constraints.schema.ebnf import quoted, text_of
+from serving.constraints.schema.pattern import pattern_grammar
+from serving.constraints.schema.regular import (
     ANYTHING,
     Regular,
     as_rules,
@@ -21,8 +23,6 @@ from serving.constraints.rules import (
     literal,
     plain,
 )
-from serving.constraints.schema.ebnf import quoted, text_of
-from serving.constraints.schema.pattern import pattern_grammar
 
 # Strings, sets and comments of a grammar hold no names.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.constraints.family import Shape
-from serving.constraints.json_schema.grammar import SchemaError, Unenforceable, grammar_of_source
-from serving.constraints.rules import in_json
+from serving.constraints.json_grammar import SchemaError, Unenforceable, grammar_of_source
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, pattern_grammar
+from serving.constraints.schema.regular import in_json
 from serving.constraints.texts import text_tag
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode

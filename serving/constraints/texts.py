@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Final, assert_never
 
 from serving.constraints.family import Shape
-from serving.constraints.rules import Spelling
 from serving.constraints.schema.ebnf import Text, seq, text_of
 from serving.constraints.schema.json_rules import basics
 from serving.constraints.schema.lark import BadLark, lark_rules
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, fully
+from serving.constraints.schema.regular import Spelling
 from serving.constraints.schema.terminals import Terminals
 from serving.core.errors import InvalidGrammar
 from serving.core.request import TextGrammar, TextSyntax

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from serving.constraints.answers import answer_grammar, tool_grammar
+from serving.constraints.answers import answer_grammar
+from serving.constraints.grammars import tool_grammar
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.attempt import PLAIN

@@ -87,7 +87,7 @@ def test_every_grain_has_every_request() -> None:
     store_settlements([request("r1"), request("r2", model="other", key_id=4)])
     store_settlements([request("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)])
 
-    for grain in RollupDimensions:
+    for dimensions in RollupDimensions:
         for table in (HourRollup, DayRollup):
             of_grain = table.objects.filter(slice__grain=dimensions)
             assert sum(row.num_requests for row in of_grain) == 3

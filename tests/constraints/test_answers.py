@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from serving.constraints.json_schema.grammar import json_grammar
 
 from serving.constraints.answers import answer_grammar
 from serving.constraints.families.registry import by_name, family_names
+from serving.constraints.json_grammar import json_grammar
 from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode

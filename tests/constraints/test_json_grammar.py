@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.constraints.json_schema.grammar import (
+
+from serving.constraints.json_grammar import (
     SchemaError,
     Unenforceable,
     grammar_of_source,

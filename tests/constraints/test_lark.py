@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
-from serving.constraints.rules import plain
 
 from serving.constraints.schema.lark import BadLark, lark_rules
 from serving.constraints.schema.pattern import IrregularPattern
+from serving.constraints.schema.regular import plain
 from serving.constraints.schema.terminals import Terminals
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from serving.constraints.rules import TooManyStates, both, but_not, matches
 
 from serving.constraints.schema import ebnf, regular
 from serving.constraints.schema.formats import PATTERNS, SHORT
@@ -20,6 +19,7 @@ from serving.constraints.schema.pattern import (
     fully,
     pattern_grammar,
 )
+from serving.constraints.schema.regular import TooManyStates, both, but_not, matches
 
 atoms = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\d", r"\.", "c"])
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving.constraints.json_schema.grammar import SchemaError, Unenforceable, json_grammar
 from tokenizers import Tokenizer
 
+from serving.constraints.json_grammar import SchemaError, Unenforceable, json_grammar
 from tests.engine.conftest import TINY_CHAT
 
 pytestmark = pytest.mark.live

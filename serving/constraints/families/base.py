@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from serving.constraints.family import GrammarFamily, Shape
-from serving.constraints.tags import calls_shape, wrapped_calls_shape
+from serving.constraints.shapes import calls_shape, wrapped_calls_shape
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.base import ReasoningTags
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving.constraints.families.base import Calls
 from serving.constraints.family import Shape
-from serving.constraints.tags import arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.deepseek import CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, SEPARATOR
 

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any, Final
 
-from serving.constraints.arguments import Spelling, spelled_arguments_tag
 from serving.constraints.families.base import AfterReasoning, Calls
 from serving.constraints.family import Shape
-from serving.constraints.tags import arguments_tag
+from serving.constraints.literal_grammar import Spelling, spelled_arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from serving.constraints.families.base import Messages
 from serving.constraints.family import Shape
-from serving.constraints.tags import arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.messages import MESSAGE
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO

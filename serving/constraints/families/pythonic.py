@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
 from serving.constraints.families.base import Calls
 from serving.constraints.family import Shape
-from serving.constraints.tags import arguments_tag
+from serving.constraints.literal_grammar import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.pythonic import ListTags, bare_opening
 

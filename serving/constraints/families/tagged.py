@@ -21,8 +21,8 @@ from serving.constraints.parameters import (
     is_held,
     parameters_of,
 )
-from serving.constraints.rules import plain
-from serving.constraints.tags import json_tag
+from serving.constraints.schema.regular import plain
+from serving.constraints.shapes import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice

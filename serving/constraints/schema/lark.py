@@ -16,9 +16,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.constraints.rules import ANY_CHARS, Chars, Regular, cat
 from serving.constraints.schema.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, caseless, fully
+from serving.constraints.schema.regular import ANY_CHARS, Chars, Regular, cat
 from serving.constraints.schema.terminals import Terminals
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Final
 
-from serving.constraints.rules import (
+from serving.constraints.schema.regular import (
     NOTHING,
     Chars,
     Multiple,

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from serving.constraints.rules import (
+from serving.constraints.schema.ebnf import Intervals, Ref, text_of
+from serving.constraints.schema.regular import (
     ANYTHING,
     EMPTY,
     Chars,
@@ -25,7 +26,6 @@ from serving.constraints.rules import (
     times,
     union,
 )
-from serving.constraints.schema.ebnf import Intervals, Ref, text_of
 
 # Longer ones are no hand's work, and their automata are slow to build.
 _MAX_CHARS: Final = 2000

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from serving.constraints.rules import (
+from serving.constraints.schema.ebnf import Expr, Ref, Text
+from serving.constraints.schema.pattern import IrregularPattern
+from serving.constraints.schema.regular import (
     ANYTHING,
     Regular,
     Spelling,
@@ -18,8 +20,6 @@ from serving.constraints.rules import (
     either,
     literal,
 )
-from serving.constraints.schema.ebnf import Expr, Ref, Text
-from serving.constraints.schema.pattern import IrregularPattern
 
 # Real grammars stay far below.
 _MAX_RULES: Final = 5000

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from serving.constraints.rules import TooManyStates, matches
 from serving.constraints.schema.pattern import IrregularPattern, found_in
+from serving.constraints.schema.regular import TooManyStates, matches
 from serving.constraints.schema.vocabulary import Place
 
 Resolve = Callable[[Place], Place]

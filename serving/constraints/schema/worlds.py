@@ -11,10 +11,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from serving.constraints.rules import Regular
 from serving.constraints.schema import regular
 from serving.constraints.schema.numerals import END, Bound
 from serving.constraints.schema.pattern import IrregularPattern, found_in, fully
+from serving.constraints.schema.regular import Regular
 from serving.constraints.schema.values import equal, item_place
 from serving.constraints.schema.vocabulary import NOTES, TYPES, Place, SchemaError
 
