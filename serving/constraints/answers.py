@@ -16,7 +16,7 @@ from serving.constraints.client_tags import tag_shape
 from serving.constraints.family import GrammarFamily, Shape
 from serving.constraints.lowering import lowered
 from serving.constraints.schema.ebnf import choice_grammar
-from serving.constraints.shapes import json_shape, regex_shape
+from serving.constraints.shapes import json_tag, regex_shape
 from serving.core.errors import InvalidGrammar
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
@@ -56,7 +56,7 @@ def _shape(grammar: Grammar) -> Shape:
     param = grammar.param or "response_format"
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return json_shape(
+            return json_tag(
                 _json(grammar),
                 param=param,
                 is_strict=grammar.is_strict,

@@ -19,7 +19,7 @@ from serving.core.request import TextGrammar, TextSyntax
 _NAMES: Final = {TextSyntax.REGEX: "a regular expression", TextSyntax.LARK: "a Lark grammar"}
 
 
-def text_shape(
+def text_tag(
     grammar: TextGrammar,
     spell: Spelling,
     *,

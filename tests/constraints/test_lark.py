@@ -12,7 +12,7 @@ from serving.constraints.schema.lark import BadLark, lark_rules
 from serving.constraints.schema.pattern import IrregularPattern
 from serving.constraints.schema.regular import plain
 from serving.constraints.schema.terminals import Terminals
-from serving.constraints.texts import text_shape
+from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 
 from .lark_texts import a_text, fits
@@ -177,7 +177,7 @@ def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
     doubling = "".join(f"a{at}: a{at + 1} a{at + 1}\n" for at in range(60))
     grammar = TextGrammar(TextSyntax.LARK, f'start: a0\n{doubling}a60: "y"\n', "tools[0]")
 
-    shape = text_shape(grammar, plain)
+    shape = text_tag(grammar, plain)
 
     assert len(shape["grammar"]) < 2000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving.constraints.families.base import Calls
 from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_shape
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.deepseek import CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, SEPARATOR
 
@@ -21,7 +21,7 @@ def _call(tool: Tool, choice: ToolChoice, head: str, tail: str) -> Shape:
     return {
         "type": "tag",
         "begin": CALL_BEGIN.text + head,
-        "content": arguments_shape(tool, choice),
+        "content": arguments_tag(tool, choice),
         "end": tail + CALL_END.text,
     }
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from serving.constraints.families.base import AfterReasoning, Calls
 from serving.constraints.family import Shape
-from serving.constraints.literal_grammar import Spelling, arguments_grammar
-from serving.constraints.shapes import arguments_shape
+from serving.constraints.literal_grammar import Spelling, spelled_arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
@@ -47,12 +47,12 @@ _SPELLING: Final = Spelling(
 def _call(tool: Tool, choice: ToolChoice) -> Shape:
     """A call. Arguments that cannot be forced in Gemma's notation are JSON, which its parser
     reads as well."""
-    arguments = arguments_grammar(tool, choice, _SPELLING)
+    arguments = spelled_arguments_tag(tool, choice, _SPELLING)
     begin, end = ("{", "}") if arguments else ("", "")
     return {
         "type": "tag",
         "begin": f"{OPEN.text}call:{tool.name}{begin}",
-        "content": arguments or arguments_shape(tool, choice),
+        "content": arguments or arguments_tag(tool, choice),
         "end": f"{end}{CLOSE.text}",
     }
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from serving.constraints.families.base import Messages
 from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_shape
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.messages import MESSAGE
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
@@ -30,7 +30,7 @@ def _forced_call(tool: Tool, choice: ToolChoice) -> Shape:
     return {
         "type": "tag",
         "begin": f"{CHANNEL}commentary {TO}{tool.name}{_HEAD_ENDS[0]}",
-        "content": arguments_shape(tool, choice),
+        "content": arguments_tag(tool, choice),
         "end": CALL,
     }
 
@@ -42,7 +42,7 @@ def _free_call(tool: Tool, choice: ToolChoice) -> Shape:
     return {
         "type": "tag",
         "begin": f"{TO}{tool.name}",
-        "content": {"type": "sequence", "elements": [head_end, arguments_shape(tool, choice)]},
+        "content": {"type": "sequence", "elements": [head_end, arguments_tag(tool, choice)]},
         "end": CALL,
     }
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from serving.constraints.families.base import Calls
 from serving.constraints.family import Shape
-from serving.constraints.literal_grammar import PYTHON_SPELLING, arguments_grammar
-from serving.constraints.shapes import arguments_shape
+from serving.constraints.literal_grammar import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.shapes import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.pythonic import ListTags, bare_opening
 
@@ -35,12 +35,12 @@ def pythonic_calls(tags: ListTags) -> Calls:
 def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> Shape:
     """A call. What Python's grammar cannot say of the arguments JSON's can: in a dictionary
     after two stars."""
-    arguments = arguments_grammar(tool, choice, PYTHON_SPELLING)
+    arguments = spelled_arguments_tag(tool, choice, PYTHON_SPELLING)
     stars = "" if arguments else "**"
     return {
         "type": "tag",
         "begin": f"{before}{tool.name}({stars}",
-        "content": arguments or arguments_shape(tool, choice),
+        "content": arguments or arguments_tag(tool, choice),
         "end": ")",
     }
 

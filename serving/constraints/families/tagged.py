@@ -22,8 +22,8 @@ from serving.constraints.parameters import (
     parameters_of,
 )
 from serving.constraints.schema.regular import plain
-from serving.constraints.shapes import json_shape
-from serving.constraints.texts import text_shape
+from serving.constraints.shapes import json_tag
+from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.core.tools import INPUT
@@ -83,7 +83,7 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
 def _input(syntax: TagSyntax, grammar: TextGrammar) -> Shape:
     """The only argument of a custom tool."""
     unwanted = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
-    return _argument_tag(syntax, INPUT, text_shape(grammar, plain, unwanted=unwanted))
+    return _argument_tag(syntax, INPUT, text_tag(grammar, plain, unwanted=unwanted))
 
 
 def _argument(syntax: TagSyntax, parameter: Parameter) -> Shape:
@@ -107,7 +107,7 @@ def _value(schema: Any) -> Shape:
     schema that says no more than that: it can only be a string then."""
     document = schema if isinstance(schema, Mapping) else {}
     if kind_of(types_of(schema, document)) is Kind.JSON:
-        return json_shape(schema)
+        return json_tag(schema)
     shapes = [_option(each, document) for each in options_of(schema, document)]
     return _ANY_TEXT if _ANY_TEXT in shapes else _one(shapes)
 
@@ -116,7 +116,7 @@ def _option(schema: Any, document: Mapping[str, Any]) -> Shape:
     kind = kind_of(types_of(schema, document))
     if kind is Kind.JSON:
         definitions = {word: document[word] for word in DEFINITIONS if word in document}
-        return json_shape({**definitions, **schema})
+        return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
         return _texts([each if isinstance(each, str) else json.dumps(each) for each in values])

@@ -1,4 +1,4 @@
-"""Whose limit it is, in words: names for the scopes of limits, with one query for each table."""
+"""The names of limit owners: what a scope such as `key:12` means to people."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from django.db.models import Model
 from accounts.models import ApiKey, LimitScope, Organization, Project, User
 from accounts.services.access import Access
 
-# By the kind of a limit's scope, as its forms list them.
 OWNERS: Final[Mapping[str, Any]] = {
     LimitScope.ORGANIZATION.value: Organization,
     LimitScope.PROJECT.value: Project,
     LimitScope.USER.value: User,
     LimitScope.KEY.value: ApiKey,
 }
+"""The table of the owners of limits, by the kind of a limit's scope."""
 _KINDS: Final = {"organization": "the organisation"}
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
-    """By scope, such as `key:12`. What is gone, or may not be seen, keeps its number."""
+    """Return a phrase for each scope, such as `key:12`. An owner that was removed, or that the
+    caller may not see, is named by its id. One query for each table."""
     wanted = set(scopes)
     ids: defaultdict[str, set[int]] = defaultdict(set)
     for scope in wanted:
@@ -34,11 +35,12 @@ def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
         names |= {
             f"{kind}:{pk}": name for pk, name in names_of(access, OWNERS[kind], found).items()
         }
-    return {scope: _words(scope, names.get(scope)) for scope in wanted}
+    return {scope: _phrase(scope, names.get(scope)) for scope in wanted}
 
 
 def names_of(access: Access, table: type[Model], ids: Collection[int]) -> dict[int, str]:
-    """What rows that may be seen are called, by id. Several keys may have one name."""
+    """Return the names of the rows that the caller may see, by id. Several keys may share a
+    name, so a key's name includes its hint, owner and project."""
     rows = access.rows(table).filter(pk__in=ids)
     if table is ApiKey:
         rows = rows.select_related("owner", "project")
@@ -51,7 +53,7 @@ def _name(row: Any) -> str:
     return getattr(row, "name", "") or str(row)
 
 
-def _words(scope: str, name: str | None) -> str:
+def _phrase(scope: str, name: str | None) -> str:
     kind, _, owner = scope.partition(":")
     if not owner:
         return "the whole platform"
