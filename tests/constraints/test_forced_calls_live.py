@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openvino_genai
 import pytest
 
 from serving.constraints.answers import tool_grammar
@@ -164,7 +165,10 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
 
 @pytest.fixture(scope="module")
 def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    return Canary(MODEL, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(MODEL))
+    return Canary(
+        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
+    )
 
 
 @every_family

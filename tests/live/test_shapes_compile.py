@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import openvino_genai
 import pytest
 
 from serving.constraints.answers import answer_grammar, tool_grammar
@@ -42,7 +43,8 @@ CUSTOM = [
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
     vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
-    return Canary(TINY_CHAT, vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(TINY_CHAT))
+    return Canary(tokenizer, vocab_size, Path(tmp_path_factory.mktemp("canary")))
 
 
 @pytest.mark.parametrize("name", family_names())

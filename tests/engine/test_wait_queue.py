@@ -1,4 +1,4 @@
-"""Who is admitted next, by any sequence of arrivals, admissions and departures."""
+"""The order of admission, by any sequence of arrivals, admissions and cancellations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from serving.engine.generation import Generation
-from serving.engine.queue import Queue
+from serving.engine.generation import Generation, WaitQueue
 from serving.transport.messages import SamplingParams, Submit
 
 SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=1, deadline_s=1.0)
@@ -23,22 +22,25 @@ def waiting(priority: int) -> Generation:
     st.lists(
         st.integers(0, 3)
         | st.just("pop")
-        | st.tuples(st.just("leave"), st.integers(0))
+        | st.tuples(st.just("cancel"), st.integers(0))
         | st.tuples(st.just("back"), st.integers(0, 3))
     )
 )
-def test_the_lowest_number_goes_first_and_among_equals_the_first_to_come(steps: list[Any]) -> None:
-    queue, expected = Queue(), []  # the latter in order of arrival, whoever was put back first
+def test_the_lowest_priority_number_is_first_and_among_equals_the_first_to_arrive(
+    steps: list[Any],
+) -> None:
+    queue = WaitQueue()
+    expected: list[Generation] = []  # the latter in order of admission among equals
     for step in steps:
         match step:
             case "pop" if expected:
                 first = min(expected, key=lambda each: each.submit.priority)
                 assert queue.pop() is first
                 expected.remove(first)
-            case "leave", at if expected:
-                gone = expected.pop(at % len(expected))
-                queue.discard(gone)
-                queue.discard(gone)  # nothing happens: it is no longer there
+            case "cancel", index if expected:
+                cancelled = expected.pop(index % len(expected))
+                queue.discard(cancelled)
+                queue.discard(cancelled)  # does nothing
             case "back", priority:
                 expected.insert(0, waiting(priority))
                 queue.put_back(expected[0])

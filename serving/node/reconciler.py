@@ -1,7 +1,7 @@
-"""Compares which models should be loaded with which engines run, and closes the gap.
+"""Reconciles the engines that run with the models that should be loaded.
 
-One task for each wanted model starts its engine, watches it, and starts it again when it
-dies. A change of folder, device or options ends the task and begins a new one.
+One task for each model starts its engine, watches it, and restarts it when it dies. A change of
+folder, device or options ends the task and starts a new one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from serving.transport.client import engine_socket
 log = logging.getLogger(__name__)
 
 _POLL_INTERVAL_S: Final = 0.3
-# An engine that dies soon after its start is started again ever more slowly.
+# The delay before a restart doubles while the engine dies soon after its start.
 _FIRST_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 15.0
 _STABLE_AFTER_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """All of a row that an engine depends on: two equal values need no restart."""
+class _ModelSpec:
+    """The fields of a served model that its engine depends on: equal specs need no restart."""
 
     id: int
     name: str
     folder: str
     device: str
-    options: str  # canonical, because a value must be comparable
+    options: str  # canonical JSON, so that equal options compare equal
 
 
 def run() -> int:
@@ -55,25 +55,25 @@ async def _watch() -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await asyncio.to_thread(_forget_old_states)
-    keepers: dict[_Wanted, asyncio.Task[None]] = {}
+    await asyncio.to_thread(_reset_states)
+    keepers: dict[_ModelSpec, asyncio.Task[None]] = {}
     while not stop.is_set():
         try:
-            wanted = await asyncio.to_thread(_read_wanted)
+            specs = await asyncio.to_thread(_read_specs)
         except DatabaseError as error:
-            log.warning("database away, engines stay as they are: %s", error)
+            log.warning("database unavailable, engines left unchanged error=%s", error)
         else:
-            await _close_gap(keepers, wanted)
+            await _reconcile(keepers, specs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_POLL_INTERVAL_S):
                 await stop.wait()
     await _cancel(list(keepers.values()))
 
 
-async def _close_gap(keepers: dict[_Wanted, asyncio.Task[None]], wanted: set[_Wanted]) -> None:
-    surplus = [each for each in keepers if each not in wanted]
+async def _reconcile(keepers: dict[_ModelSpec, asyncio.Task[None]], specs: set[_ModelSpec]) -> None:
+    surplus = [each for each in keepers if each not in specs]
     await _cancel([keepers.pop(each) for each in surplus])
-    for each in wanted - keepers.keys():
+    for each in specs - keepers.keys():
         keepers[each] = asyncio.create_task(_keep_alive(each), name=f"engine {each.name}")
 
 
@@ -83,37 +83,37 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep_alive(wanted: _Wanted) -> None:
-    """Never returns; cancelled when the model is not wanted any more."""
+async def _keep_alive(spec: _ModelSpec) -> None:
+    """Run the model's engine until the task is cancelled."""
     backoff_s, num_restarts = _FIRST_BACKOFF_S, 0
     loop = asyncio.get_running_loop()
     try:
         while True:
             started_at = loop.time()
-            reason = await _run_once(wanted, num_restarts)
-            log.error("engine died model=%s: %s", wanted.name, reason)
+            reason = await _run_once(spec, num_restarts)
+            log.error("engine died model=%s reason=%s", spec.name, reason)
             if loop.time() - started_at > _STABLE_AFTER_S:
                 backoff_s = _FIRST_BACKOFF_S
-            await _report(wanted, EngineState.FAILED, num_restarts, error=reason)
+            await _report(spec, EngineState.FAILED, num_restarts, error=reason)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
             num_restarts += 1
     finally:
-        await asyncio.shield(_report(wanted, EngineState.UNLOADED, num_restarts))
+        await asyncio.shield(_report(spec, EngineState.UNLOADED, num_restarts))
 
 
-async def _run_once(wanted: _Wanted, num_restarts: int) -> str:
-    """Run one engine process to its end; why it ended."""
+async def _run_once(spec: _ModelSpec, num_restarts: int) -> str:
+    """Run one engine process to its end. Returns why it ended."""
     try:
-        config = await asyncio.to_thread(_configure, wanted)
+        config = await asyncio.to_thread(_new_config, spec)
     except (UnusableFolder, ValueError, OSError) as error:
         return str(error)
     engine = EngineProcess(config)
     try:
-        await _report(wanted, EngineState.LOADING, num_restarts)
+        await _report(spec, EngineState.LOADING, num_restarts)
         await engine.start()
-        log.info("engine ready model=%s pid=%s", wanted.name, engine.pid)
-        await _report(wanted, EngineState.READY, num_restarts, pid=engine.pid)
+        log.info("engine ready model=%s pid=%s", spec.name, engine.pid)
+        await _report(spec, EngineState.READY, num_restarts, pid=engine.pid)
         await engine.watch()
     except EngineDied as died:
         return str(died)
@@ -122,52 +122,57 @@ async def _run_once(wanted: _Wanted, num_restarts: int) -> str:
     raise AssertionError("watch returns only by raising")
 
 
-def _configure(wanted: _Wanted) -> EngineConfig:
-    """Raises `UnusableFolder`, ValueError or OSError with a sentence for the admin."""
-    folder = ModelFolder.read(Path(wanted.folder))
-    options = parse_options(json.loads(wanted.options))
+def _new_config(spec: _ModelSpec) -> EngineConfig:
+    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
+    folder = ModelFolder.read(Path(spec.folder))
+    options = parse_options(json.loads(spec.options))
     return EngineConfig(
-        name=wanted.name,
-        folder=Path(wanted.folder),
-        device=wanted.device,
-        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), wanted.id),
-        cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{wanted.id}",
-        books_dir=Path(settings.VINERY_USAGE_DIR),
+        name=spec.name,
+        folder=Path(spec.folder),
+        device=spec.device,
+        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.id),
+        cache_dir=Path(settings.VINERY_CACHE_DIR) / f"model-{spec.id}",
+        usage_dir=Path(settings.VINERY_USAGE_DIR),
         sysfs=settings.VINERY_SYSFS,
         max_context=options.max_context or folder.max_context or 0,
         options=options,
     )
 
 
-def _read_wanted() -> set[_Wanted]:
-    rows = ServedModel.objects.filter(is_loaded=True)
-    wanted = {
-        _Wanted(row.pk, row.name, row.folder, row.device, json.dumps(row.options, sort_keys=True))
-        for row in rows
+def _read_specs() -> set[_ModelSpec]:
+    specs = {
+        _ModelSpec(
+            model.pk,
+            model.name,
+            model.folder,
+            model.device,
+            json.dumps(model.options, sort_keys=True),
+        )
+        for model in ServedModel.objects.filter(is_loaded=True)
     }
     close_old_connections()
-    return wanted
+    return specs
 
 
 async def _report(
-    wanted: _Wanted,
+    spec: _ModelSpec,
     state: EngineState,
     num_restarts: int,
     *,
     error: str = "",
     pid: int | None = None,
 ) -> None:
-    """Tell the administrators; a database that is away must not end an engine.
+    """Write the state for administrators. A database that is unavailable must not end an engine.
 
-    The error stays visible while the engine loads again, until it is ready.
+    The last error stays visible until the engine is ready again.
     """
     values: dict[str, object] = {"state": state, "num_restarts": num_restarts, "pid": pid}
     if error or state is EngineState.READY:
         values["last_error"] = error
     try:
-        await asyncio.to_thread(_write_status, wanted.id, values)
+        await asyncio.to_thread(_write_status, spec.id, values)
     except DatabaseError as failure:
-        log.warning("could not report model=%s state=%s: %s", wanted.name, state, failure)
+        log.warning("state not written model=%s state=%s error=%s", spec.name, state, failure)
 
 
 def _write_status(model_id: int, values: dict[str, object]) -> None:
@@ -176,7 +181,7 @@ def _write_status(model_id: int, values: dict[str, object]) -> None:
     close_old_connections()
 
 
-def _forget_old_states() -> None:
-    """No engine outlives its node, so what the last node saw is over."""
+def _reset_states() -> None:
+    """No engine outlives its node, so the last node's states are obsolete."""
     EngineStatus.objects.update(state=EngineState.UNLOADED, pid=None)
     close_old_connections()

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from serving.engine.batch import Batch, PipelineBroken
 from serving.engine.generation import Generation
+from serving.engine.logits_handler import LogitsHandler
 from serving.engine.pipeline import Pipeline
-from serving.engine.watch import Watch
 from serving.transport.messages import (
     BeamSpec,
     GrammarSpec,
@@ -129,8 +129,8 @@ def test_log_probabilities_are_of_the_raw_distribution(batch: Batch) -> None:
 
 
 def scores(generation: Generation) -> list[float]:
-    assert generation.watch is not None
-    return [each.logprob for each in generation.watch.prompt_logprobs]
+    assert generation.logits is not None
+    return [each.logprob for each in generation.logits.prompt_logprobs]
 
 
 SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
@@ -236,7 +236,7 @@ def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
         raise ValueError("a mistake of the administrator's")
 
     guilty, neighbour = generation("hello", LogitsSpec()), generation("Count to 15.")
-    guilty.watch = Watch(guilty.submit, guilty.prompt_ids, [fails])
+    guilty.logits = LogitsHandler(guilty.submit, guilty.prompt_ids, [fails])
     alone = tokens_of(batch, "Count to 15.")
 
     broken = run(batch, guilty, neighbour)
@@ -250,7 +250,7 @@ def test_other_architectures_can_be_biased_and_scored(write: object, tmp_path: P
     folder = write(tmp_path / "model")  # type: ignore[operator]
     pipeline = pipeline_of(folder, tmp_path)
     assert pipeline.has_logits_hook
-    assert pipeline.can_score
+    assert pipeline.can_score_prompts
     for batch in emptied(pipeline):
         prompt = LONG_PROMPT[:300]
         assert tokens_of(batch, prompt, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3) == [
@@ -289,7 +289,7 @@ def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object)
 def test_beams_tell_their_best_answers_at_the_end(batch: Batch) -> None:
     search = searched("What is the capital of France?")
     assert run(batch, search) == []
-    best, second, third = search.tokens, *(other.tokens for other in search.others)
+    best, second, third = search.tokens, *(other.tokens for other in search.other_beams)
     assert TOKENIZER.decode(best).strip() == "The capital of France is Paris."
     assert len({tuple(best), tuple(second), tuple(third)}) == 3
 
@@ -307,7 +307,7 @@ def test_a_biased_neighbour_of_beams_gets_its_own_rows(batch: Batch) -> None:
     assert biased.tokens == [77] * 15
     assert other.tokens == [78] * 15
     assert search.tokens == alone.tokens
-    assert [len(each.tokens) for each in (late, *late.others)] == [5, 5, 5]
+    assert [len(each.tokens) for each in (late, *late.other_beams)] == [5, 5, 5]
 
 
 def test_a_step_that_breaks_under_beams_ends_the_process(tmp_path: Path) -> None:

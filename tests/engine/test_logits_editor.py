@@ -5,42 +5,47 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serving.engine.processors import load_factories, make_processors
-from serving.engine.shaper import Shaper, check_ids, penalize
+from serving.engine.logits_handler import (
+    LogitsEditor,
+    check_ids,
+    load_factories,
+    new_processors,
+    penalize,
+)
 from serving.transport.messages import LogitsSpec, LogprobsSpec, ReasoningBudget
 
 OUT = -np.inf
 
 
-def shaped(shaper: Shaper, tokens: list[int], row: list[float]) -> list[float]:
+def shaped(shaper: LogitsEditor, tokens: list[int], row: list[float]) -> list[float]:
     values = np.array(row, np.float32)
-    shaper.shape(values, tokens)
+    shaper.edit(values, tokens)
     return [float(value) for value in values]
 
 
 def test_bias_is_added() -> None:
-    shaper = Shaper(LogitsSpec(bias=((1, 2.5), (2, -100.0))))
+    shaper = LogitsEditor(LogitsSpec(bias=((1, 2.5), (2, -100.0))))
     assert shaped(shaper, [], [0, 0, 0]) == [0, 2.5, -100]
 
 
 def test_a_word_of_one_token_never_comes() -> None:
-    assert shaped(Shaper(LogitsSpec(bad_words=((2,),))), [], [0, 0, 9]) == [0, 0, OUT]
+    assert shaped(LogitsEditor(LogitsSpec(bad_words=((2,),))), [], [0, 0, 9]) == [0, 0, OUT]
 
 
 def test_a_longer_word_is_not_completed() -> None:
-    shaper = Shaper(LogitsSpec(bad_words=((0, 1, 2),)))
+    shaper = LogitsEditor(LogitsSpec(bad_words=((0, 1, 2),)))
     assert shaped(shaper, [], [0, 0, 9]) == [0, 0, 9]
     assert shaped(shaper, [1, 0], [0, 0, 9]) == [0, 0, 9]
     assert shaped(shaper, [2, 0, 1], [0, 0, 9]) == [0, 0, OUT]
 
 
 def test_only_allowed_tokens_keep_their_values() -> None:
-    assert shaped(Shaper(LogitsSpec(allowed_ids=(0, 2))), [], [1, 5, 3]) == [1, OUT, 3]
+    assert shaped(LogitsEditor(LogitsSpec(allowed_ids=(0, 2))), [], [1, 5, 3]) == [1, OUT, 3]
 
 
 def test_a_forbidden_word_stays_forbidden_among_the_allowed() -> None:
     spec = LogitsSpec(allowed_ids=(0, 2), bad_words=((2,),))
-    assert shaped(Shaper(spec), [], [1, 5, 3]) == [1, OUT, OUT]
+    assert shaped(LogitsEditor(spec), [], [1, 5, 3]) == [1, OUT, OUT]
 
 
 def test_the_penalty_is_the_engines_own() -> None:
@@ -55,11 +60,11 @@ SPAN = ReasoningBudget(2, is_open=True, start=(THINK,), end=(END,), closing_ids=
 
 def forced(budget: ReasoningBudget, tokens: list[int]) -> int | None:
     """The only token that may follow, if there is only one."""
-    shaper = Shaper(LogitsSpec(budget=budget))
+    shaper = LogitsEditor(LogitsSpec(budget=budget))
     result = np.zeros(10, np.float32)
     for end in range(len(tokens) + 1):
         result = np.zeros(10, np.float32)
-        shaper.shape(result, tokens[:end])
+        shaper.edit(result, tokens[:end])
     possible = np.flatnonzero(np.isfinite(result))
     return int(possible[0]) if len(possible) == 1 else None
 
@@ -100,7 +105,7 @@ def test_all_thoughts_share_one_budget() -> None:
 
 
 def test_tokens_that_come_again_are_counted_anew() -> None:
-    shaper = Shaper(LogitsSpec(budget=SPAN))
+    shaper = LogitsEditor(LogitsSpec(budget=SPAN))
     shaped(shaper, [OTHER, OTHER], [0.0] * 10)
     assert shaped(shaper, [OTHER], [0.0] * 10) == [0.0] * 10
 
@@ -135,22 +140,24 @@ def never(_args: dict[str, object]) -> object:
     raise KeyError("strength")
 
 
-HERE = "tests.engine.test_shaper"
+HERE = "tests.engine.test_logits_editor"
 
 
 def test_an_administrators_processor_gets_the_row() -> None:
-    processors = make_processors(load_factories([f"{HERE}:only_even"]), {"parity": "even"})
-    assert shaped(Shaper(LogitsSpec(), processors=processors), [], [1, 1, 1]) == [1, OUT, 1]
+    processors = new_processors(load_factories([f"{HERE}:only_even"]), {"parity": "even"})
+    assert shaped(LogitsEditor(LogitsSpec(), processors), [], [1, 1, 1]) == [1, OUT, 1]
 
 
 def test_arguments_that_concern_no_processor_are_refused() -> None:
     with pytest.raises(ValueError, match="No logits processor of this model takes these"):
-        make_processors(load_factories([f"{HERE}:only_even"]), {"parity": "odd"})
+        new_processors(load_factories([f"{HERE}:only_even"]), {"parity": "odd"})
 
 
 def test_a_processor_that_refuses_its_arguments_is_quoted() -> None:
-    with pytest.raises(ValueError, match="test_shaper:never refused its arguments: 'strength'"):
-        make_processors(load_factories([f"{HERE}:never"]), {})
+    with pytest.raises(
+        ValueError, match="test_logits_editor:never refused its arguments: 'strength'"
+    ):
+        new_processors(load_factories([f"{HERE}:never"]), {})
 
 
 @pytest.mark.parametrize("path", ["no.such.module:f", f"{HERE}:nothing", f"{HERE}", f"{HERE}:HERE"])

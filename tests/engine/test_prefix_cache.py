@@ -12,69 +12,69 @@ from msgspec import structs
 from serving.engine.batch import Batch, PipelineBroken
 from serving.engine.generation import Generation
 from serving.engine.pipeline import Pipeline
-from serving.engine.sharing import BLOCK, Reading, SharedBlocks, TokenIds, is_exposed
+from serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of
 
 
-def ids(*numbers: int) -> TokenIds:
+def ids(*numbers: int) -> TokenArray:
     return np.array(numbers, np.int64)
 
 
-def unread(*numbers: int) -> Reading:
-    return Reading(ids(*numbers), first_stop=None)
+def unread(*numbers: int) -> Prefill:
+    return Prefill(ids(*numbers), first_chunk_end=None)
 
 
 def test_prompts_with_the_same_beginning_are_read_side_by_side() -> None:
-    blocks = SharedBlocks()
-    blocks.note_end(ids(1, 2, 9))
-    assert blocks.may_read(ids(1, 2, 3), [unread(1, 2, 4), unread(7)])
+    blocks = PrefixBlocks()
+    blocks.note_added(ids(1, 2, 9))
+    assert blocks.can_prefill(ids(1, 2, 3), [unread(1, 2, 4), unread(7)])
 
 
 def test_those_that_go_on_from_an_earlier_prompt_are_not() -> None:
-    blocks = SharedBlocks()
-    blocks.note_end(ids(1, 2))
-    assert not blocks.may_read(ids(1, 2, 3), [unread(1, 2, 4)])
-    assert not blocks.may_read(ids(1, 2, 3), [unread(1, 2)])
-    assert blocks.may_read(ids(1, 2, 3), [])
-    assert blocks.may_read(ids(1, 5), [unread(1, 2, 4)])
+    blocks = PrefixBlocks()
+    blocks.note_added(ids(1, 2))
+    assert not blocks.can_prefill(ids(1, 2, 3), [unread(1, 2, 4)])
+    assert not blocks.can_prefill(ids(1, 2, 3), [unread(1, 2)])
+    assert blocks.can_prefill(ids(1, 2, 3), [])
+    assert blocks.can_prefill(ids(1, 5), [unread(1, 2, 4)])
 
 
 def test_equal_prompts_write_the_same_and_may_share() -> None:
-    blocks = SharedBlocks()
-    blocks.note_end(ids(1, 2))
-    assert blocks.may_read(ids(1, 2, 3), [unread(1, 2, 3)])
+    blocks = PrefixBlocks()
+    blocks.note_added(ids(1, 2))
+    assert blocks.can_prefill(ids(1, 2, 3), [unread(1, 2, 3)])
 
 
 def test_those_that_part_where_a_block_ends_share_no_half_block() -> None:
-    blocks = SharedBlocks()
+    blocks = PrefixBlocks()
     shared = list(range(BLOCK))
-    blocks.note_end(ids(0, 1))
-    assert blocks.may_read(ids(*shared, 3), [unread(*shared, 4)])
-    assert not blocks.may_read(ids(*shared, 3, 3), [unread(*shared, 3, 4)])
+    blocks.note_added(ids(0, 1))
+    assert blocks.can_prefill(ids(*shared, 3), [unread(*shared, 4)])
+    assert not blocks.can_prefill(ids(*shared, 3, 3), [unread(*shared, 3, 4)])
 
 
 def test_a_half_read_prompt_keeps_out_those_that_begin_with_all_that_was_read() -> None:
-    blocks = SharedBlocks()
-    half_read = Reading(ids(1, 2, 4, 5), first_stop=3)
-    assert not blocks.may_read(ids(1, 2, 4, 9), [half_read])
-    assert blocks.may_read(ids(1, 2, 9, 9), [half_read])
+    blocks = PrefixBlocks()
+    half_read = Prefill(ids(1, 2, 4, 5), first_chunk_end=3)
+    assert not blocks.can_prefill(ids(1, 2, 4, 9), [half_read])
+    assert blocks.can_prefill(ids(1, 2, 9, 9), [half_read])
 
 
 def test_a_prompt_that_was_given_up_may_have_ended_anywhere_behind_its_first_stop() -> None:
-    blocks = SharedBlocks()
-    assert blocks.may_read(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
-    blocks.note_cut(Reading(ids(1, 2, 3, 9, 9), first_stop=3))
-    assert not blocks.may_read(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
-    assert blocks.may_read(ids(1, 2, 4), [unread(1, 2, 5)])
+    blocks = PrefixBlocks()
+    assert blocks.can_prefill(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
+    blocks.note_abandoned(Prefill(ids(1, 2, 3, 9, 9), first_chunk_end=3))
+    assert not blocks.can_prefill(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
+    assert blocks.can_prefill(ids(1, 2, 4), [unread(1, 2, 5)])
 
 
 def test_a_prompt_that_was_given_up_unread_has_left_nothing() -> None:
-    blocks = SharedBlocks()
-    blocks.note_cut(unread(1, 2, 3))
-    assert blocks.may_read(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
+    blocks = PrefixBlocks()
+    blocks.note_abandoned(unread(1, 2, 3))
+    assert blocks.can_prefill(ids(1, 2, 3, 4), [unread(1, 2, 3, 5)])
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_a_prompt_that_ends_with_a_block_is_exposed_for_a_token_more(
     assert is_exposed(num_prompt_tokens, num_made) is is_open
 
 
-def half_read(*numbers: int, num_read: int, key: bytes | None = None) -> Reading:
-    return Reading(ids(*numbers), first_stop=1, num_read=num_read, key=key)
+def half_read(*numbers: int, num_prefilled: int, key: bytes | None = None) -> Prefill:
+    return Prefill(ids(*numbers), first_chunk_end=1, num_prefilled=num_prefilled, key=key)
 
 
 def test_a_prompt_that_meets_a_half_read_block_goes_by_another_key() -> None:
-    blocks = SharedBlocks()
+    blocks = PrefixBlocks()
     given_up = range(2 * BLOCK)
-    blocks.note_cut(half_read(*given_up, num_read=5))
+    blocks.note_abandoned(half_read(*given_up, num_prefilled=5))
     assert blocks.key_for(ids(*given_up[:BLOCK]), None) is not None
     assert blocks.key_for(ids(*given_up[:BLOCK], 7, 7), None) is not None
     assert blocks.key_for(ids(*given_up[: BLOCK - 1]), None) is None
@@ -104,23 +104,23 @@ def test_a_prompt_that_meets_a_half_read_block_goes_by_another_key() -> None:
 
 
 def test_one_that_is_given_up_under_the_other_key_makes_a_third() -> None:
-    blocks = SharedBlocks()
+    blocks = PrefixBlocks()
     keys = [None]
-    for num_read in (5, 5, BLOCK, 5):
-        blocks.note_cut(half_read(*range(2 * BLOCK), num_read=num_read))
+    for num_prefilled in (5, 5, BLOCK, 5):
+        blocks.note_abandoned(half_read(*range(2 * BLOCK), num_prefilled=num_prefilled))
         keys.append(blocks.key_for(ids(*range(2 * BLOCK)), None))
     assert len(set(keys)) == 5
 
 
 def test_what_was_read_to_its_end_is_no_half_read_block() -> None:
-    blocks = SharedBlocks()
-    blocks.note_cut(half_read(1, 2, 3, num_read=3))
+    blocks = PrefixBlocks()
+    blocks.note_abandoned(half_read(1, 2, 3, num_prefilled=3))
     assert blocks.key_for(ids(1, 2, 3, 4), None) is None
 
 
 def test_a_prompt_with_a_key_spoils_nothing_for_those_of_another() -> None:
-    blocks = SharedBlocks()
-    blocks.note_cut(half_read(1, 2, 3, num_read=1, key=b"alice's secret"))
+    blocks = PrefixBlocks()
+    blocks.note_abandoned(half_read(1, 2, 3, num_prefilled=1, key=b"alice's secret"))
     assert blocks.key_for(ids(1, 2, 3), None) is None
     assert blocks.key_for(ids(1, 2, 3), b"bob's secret") == b"bob's secret"
     assert blocks.key_for(ids(1, 2, 3), b"alice's secret") != b"alice's secret"
@@ -159,9 +159,9 @@ def run(batch: Batch, *generations: Generation) -> None:
     """As the loop does it: each joins as soon as it may."""
     waiting = list(generations)
     while waiting or batch.has_work:
-        while waiting and batch.has_room and batch.may_join(waiting[0]):
+        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
-        for made in batch.step().made:
+        for made in batch.step().generated:
             made.generation.tokens += made.token_ids
 
 
@@ -209,7 +209,7 @@ def test_one_whose_prompt_ends_with_a_block_keeps_it_when_another_joins_after_it
     )
     assert batch.add(first) is None
     while not first.tokens:
-        for made in batch.step().made:
+        for made in batch.step().generated:
             made.generation.tokens += made.token_ids
 
     run(batch, second)
@@ -224,7 +224,7 @@ def test_prompts_that_go_on_from_nothing_are_read_in_one_step(batch: Batch) -> N
     for each in several:
         assert batch.may_join(each)
         batch.add(each)
-    made = batch.step().made
+    made = batch.step().generated
     assert len(made) == len(several)
     for each in several:
         batch.remove(each)
@@ -253,7 +253,7 @@ def test_a_prompt_given_up_half_read_spoils_no_later_one(slow_batch: Batch, numb
 @pytest.mark.live
 def test_where_prompts_cannot_be_told_apart_they_are_read_to_their_end(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
-    pipeline.forgo_salt()
+    pipeline.disable_salts()
     batch = Batch(pipeline, capacity=16)
     given_up, not_begun = (generation(LONG_QUESTION, 8) for _ in range(2))
     batch.add(given_up)
@@ -263,22 +263,22 @@ def test_where_prompts_cannot_be_told_apart_they_are_read_to_their_end(tmp_path:
     batch.remove(not_begun)
     assert len(batch) == 1
     while batch.has_work:
-        assert batch.step().made == []
+        assert batch.step().generated == []
     assert answers(batch, CAPITAL_OF_FRANCE, max_new_tokens=9) == [
         "The capital of France is Paris."
     ]
 
 
 @pytest.mark.live
-def test_a_failed_step_in_the_middle_of_such_a_prompt_needs_a_new_pipeline(tmp_path: Path) -> None:
+def test_a_failed_step_in_the_middle_of_such_a_prompt_needs_a_new_process(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
-    pipeline.forgo_salt()
+    pipeline.disable_salts()
     batch = Batch(pipeline, capacity=16)
     bad = generation("Hi", 8)
     bad.submit = structs.replace(bad.submit, grammar=GrammarSpec("json_schema", '{"type": 7}'))
     batch.add(bad)
     batch.add(generation(LONG_QUESTION, 8))
-    with pytest.raises(PipelineBroken, match="half-read"):
+    with pytest.raises(PipelineBroken, match="half-prefilled"):
         batch.step()
 
 

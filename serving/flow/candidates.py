@@ -1,4 +1,4 @@
-"""The best of several answers: candidates that are drawn, and searches by beams."""
+"""Requests for the best of several answers: sampled candidates and beam search."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from dataclasses import replace
 from itertools import groupby
 
 from serving.core.errors import InvalidRequest
-from serving.core.logprobs import LogprobsOptions
-from serving.core.request import GenerationRequest, Grammar
+from serving.core.request import GenerationRequest
 from serving.core.result import ChoiceResult, Result
 from serving.transport.messages import BeamSpec
 
 
-def check_search(request: GenerationRequest) -> None:
-    """Raises `InvalidRequest` for wishes that the engine's search by beams cannot honour: it
-    draws nothing, and neither grammars nor changed logits reach its candidates."""
+def check_beam_search(request: GenerationRequest) -> None:
+    """Raises `InvalidRequest` for parameters that the engine's beam search ignores: it samples
+    nothing, and neither grammars nor changed logits affect its candidates."""
     if request.beams is None:
         return
-    sampling, stopping = request.sampling, request.stopping
-    wish: LogprobsOptions = request.logprobs
-    for param, is_asked in (
+    sampling, stopping, logprobs = request.sampling, request.stopping, request.logprobs
+    grammar_param = None if request.grammar is None else request.grammar.param
+    for param, is_set in (
         ("temperature", bool(sampling.temperature)),
         ("top_p", sampling.top_p not in (None, 1)),
         ("top_k", sampling.top_k not in (None, 0, -1)),
@@ -27,31 +26,30 @@ def check_search(request: GenerationRequest) -> None:
         ("presence_penalty", bool(sampling.presence_penalty)),
         ("frequency_penalty", bool(sampling.frequency_penalty)),
         ("repetition_penalty", sampling.repetition_penalty not in (None, 1)),
-        (_form_field(request.grammar), request.grammar is not None),
+        (grammar_param, request.grammar is not None),
         ("tool_choice", request.must_call),
-        ("logprobs", wish.num_top is not None),
-        ("prompt_logprobs", wish.num_top_of_prompt is not None),
+        ("logprobs", logprobs.num_top is not None),
+        ("prompt_logprobs", logprobs.num_top_of_prompt is not None),
         (request.steering.first_field, request.steering.first_field is not None),
         ("thinking_token_budget", stopping.max_reasoning_tokens is not None),
     ):
-        if is_asked:
+        if is_set:
             raise InvalidRequest(
-                f"`{param}` cannot go with a search by beams, which draws no tokens and whose "
-                "candidates the engine keeps to itself. Leave it out, or search without "
+                f"`{param}` cannot go with beam search, which does not sample and does not let "
+                "the server change its candidates. Leave it out, or leave out "
                 "`use_beam_search` and, under /v3, `best_of`.",
                 param=param,
             )
     if request.beams.no_repeat_ngram_size and request.handling.cache_salt is not None:
         raise InvalidRequest(
-            "`cache_salt` cannot go with `no_repeat_ngram_size`: the engine looks for what "
-            "repeats in the ids of the prompt's tokens, which the salt changes. Leave one of "
-            "them out.",
+            "`cache_salt` cannot go with `no_repeat_ngram_size`: the engine finds repetitions by "
+            "the ids of the prompt's tokens, which the salt changes. Leave one of them out.",
             param="cache_salt",
         )
 
 
 def beam_spec(request: GenerationRequest) -> BeamSpec | None:
-    """What the engine is told of the search, if there is one."""
+    """The engine's parameters of the beam search; None for a request without one."""
     beams = request.beams
     if beams is None:
         return None
@@ -66,18 +64,16 @@ def beam_spec(request: GenerationRequest) -> BeamSpec | None:
 
 
 def with_candidates(request: GenerationRequest) -> GenerationRequest:
-    """The request for all candidates, with the probabilities that decide among them."""
+    """The request for all candidates, with the log-probabilities that rank them."""
     if request.num_candidates is None:
         return request
-    wish = request.logprobs
-    return replace(
-        request, n=request.num_candidates, logprobs=replace(wish, num_top=wish.num_top or 0)
-    )
+    logprobs = replace(request.logprobs, num_top=request.logprobs.num_top or 0)
+    return replace(request, n=request.num_candidates, logprobs=logprobs)
 
 
-def the_best(result: Result, *, num_candidates: int, num_returned: int) -> Result:
-    """Of the `num_candidates` choices of each prompt those whose tokens were the likeliest on
-    average, the best first, as if they had been all."""
+def best_choices(result: Result, *, num_candidates: int, num_returned: int) -> Result:
+    """The result with the `num_returned` likeliest of each prompt's `num_candidates` choices,
+    the best first. Choices are ranked by the mean log-probability of their tokens."""
     if num_returned == num_candidates:
         return result
     chosen: list[ChoiceResult] = []
@@ -89,8 +85,3 @@ def the_best(result: Result, *, num_candidates: int, num_returned: int) -> Resul
 
 def _rating(choice: ChoiceResult) -> float:
     return float("-inf") if choice.mean_logprob is None else choice.mean_logprob
-
-
-def _form_field(grammar: Grammar | None) -> str | None:
-    """What the client calls the form of its answer."""
-    return None if grammar is None else grammar.param

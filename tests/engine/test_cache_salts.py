@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from serving.engine.batch import Batch
+from serving.engine.graph import GraphFeatures
 from serving.engine.loop import EngineLoop
 from serving.engine.pipeline import Pipeline
-from serving.engine.salt import can_tell_apart, salted
+from serving.engine.prefix_cache import salt_prompt
 from serving.transport.messages import (
     BeamSpec,
     GrammarSpec,
@@ -26,7 +27,7 @@ from serving.transport.messages import (
 )
 from tests.engine.conftest import TINY_CHAT, StartEngine
 from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
-from tests.engine.test_watch import LONG_PROMPT, scores, searched
+from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
 
 TINY_DRAFT = TINY_CHAT.parent / "tiny-draft"
 VOCAB_SIZES = st.integers(2, 300_000)
@@ -45,7 +46,7 @@ def test_a_salted_prompt_means_the_same_to_the_model(
     ids = data.draw(st.lists(st.integers(0, vocab_size - 1), min_size=1, max_size=50))
     prompt_ids = np.array(ids, np.int64)
 
-    changed = salted(prompt_ids, key, vocab_size, salts_in(vocab_size))
+    changed = salt_prompt(prompt_ids, key, vocab_size, salts_in(vocab_size))
 
     assert (changed % vocab_size).tolist() == ids == prompt_ids.tolist()
     assert changed.max() <= MAX_ID
@@ -54,7 +55,7 @@ def test_a_salted_prompt_means_the_same_to_the_model(
 @given(VOCAB_SIZES)
 def test_the_first_tokens_have_room_for_64_bits(vocab_size: int) -> None:
     num_salts = salts_in(vocab_size)
-    changed = salted(np.zeros(500, np.int64), ALICE, vocab_size, num_salts)
+    changed = salt_prompt(np.zeros(500, np.int64), ALICE, vocab_size, num_salts)
     num_changed = int((changed != 0).sum())
 
     assert num_salts**num_changed >= 2**64 > num_salts ** (num_changed - 1)
@@ -64,13 +65,21 @@ def test_the_first_tokens_have_room_for_64_bits(vocab_size: int) -> None:
 
 def test_two_keys_do_not_agree_in_any_of_their_numbers() -> None:
     num_salts = salts_in(3072)
-    first, second = (salted(np.zeros(4, np.int64), key, 3072, num_salts) for key in (ALICE, BOB))
+    first, second = (
+        salt_prompt(np.zeros(4, np.int64), key, 3072, num_salts) for key in (ALICE, BOB)
+    )
 
     assert (first != second).all()
 
 
-def test_one_salt_is_none() -> None:
-    assert [can_tell_apart(number) for number in (0, 1, 2)] == [False, False, True]
+@pytest.mark.parametrize(("modulus", "supports"), [(0, False), (MAX_ID // 2, False), (9, True)])
+def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._has_cache = pipeline.has_logits_hook = True
+    pipeline._graph = GraphFeatures(has_logits_hook=True, salt_modulus=modulus)
+
+    assert pipeline.num_salts == (MAX_ID // modulus - 1 if modulus else 0)
+    assert pipeline.supports_cache_salt == supports
 
 
 @pytest.fixture(scope="module")
@@ -220,11 +229,13 @@ def test_a_search_by_beams_may_have_a_key(batch: Batch) -> None:
     assert run(batch, keyed) == []
 
     assert keyed.tokens == plain.tokens
-    assert [other.tokens for other in keyed.others] == [other.tokens for other in plain.others]
+    assert [other.tokens for other in keyed.other_beams] == [
+        other.tokens for other in plain.other_beams
+    ]
 
 
 @pytest.mark.live
-async def test_the_ids_of_a_salted_prompt_are_not_looked_up_for_what_repeats(
+async def test_no_repeat_ngram_size_is_refused_with_a_cache_key(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine() as gateway:
@@ -232,7 +243,7 @@ async def test_the_ids_of_a_salted_prompt_are_not_looked_up_for_what_repeats(
         (refused,) = await gateway.ask(gateway.submit([77], beams=beams, cache_key=ALICE))
 
     assert refused.rejection is not None
-    assert "cannot be found in a salted prompt" in refused.rejection.message
+    assert "does not work with a cache_salt" in refused.rejection.message
 
 
 @pytest.mark.live
@@ -262,7 +273,7 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(
     EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
 
     assert pipeline.has_logits_hook
-    assert (pipeline.can_score, pipeline.supports_cache_salt) == (can_read, can_read)
+    assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (can_read, can_read)
 
 
 def _inexact_modulo(net: Any, ids: Any, rows: Any) -> Any:

@@ -27,9 +27,9 @@ from accounts.models import (
     UsageRecord,
 )
 from accounts.usage import histogram
-from accounts.usage.dimensions import Grain, Slice
+from accounts.usage.dimensions import RollupDimensions, Slice
 from accounts.usage.entries import Outcome
-from accounts.usage.rollups import GRAINS, SUMS, ids_of
+from accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, ids_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class Requests:
     latencies_ms: tuple[npt.NDArray[np.float64], ...]  # in the order of `Latency`
 
 
-def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
+def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
     """Fill an empty database, without rows of single requests unless they are wanted."""
     slices, weights = _slices()
     requests = _draw(num_requests, weights, until, days)
@@ -72,7 +72,7 @@ def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows
     ):
         by_grain = [
             _rollups(requests, places, _slice_ids(slices, grain), is_error, unit_s, since_s)
-            for grain in GRAINS[unit_s]
+            for grain in ROLLUP_DIMENSIONS[unit_s]
         ]
         # In the order of time, as they would have been written.
         _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_grain, key=itemgetter(0)))
@@ -82,7 +82,7 @@ def write_books(num_requests: int, until: datetime, days: int = 30, *, with_rows
         cursor.execute("ANALYZE")
 
 
-def _slice_ids(slices: Sequence[Slice], grain: Grain) -> Integers:
+def _slice_ids(slices: Sequence[Slice], grain: RollupDimensions) -> Integers:
     """Of the grain's slices that these are parts of."""
     coarse = [each.at(grain) for each in slices]
     ids = ids_of(set(coarse))
@@ -104,7 +104,7 @@ def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
                 for (outcome, status), share in zip(_OUTCOMES, _SHARES, strict=True):
                     slices.append(
                         Slice(
-                            grain=Grain.ALL.value,
+                            grain=RollupDimensions.ALL.value,
                             key_id=key,
                             key_name=f"key {key}",
                             user_id=user,
@@ -151,7 +151,7 @@ def _places(requests: Requests) -> Integers:
     """For each request, one row: where its four latencies are counted."""
     columns = []
     for latency, durations_ms in zip(histogram.Latency, requests.latencies_ms, strict=True):
-        columns.append(histogram.places_of(latency, durations_ms))
+        columns.append(histogram.bucket_indexes_of(latency, durations_ms))
     return np.stack(columns, axis=1)
 
 

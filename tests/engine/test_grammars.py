@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from serving.engine import grammars
-from serving.engine.compiling import SharedCompiler
-from serving.engine.grammars import GrammarChecks
+from serving.engine.grammars import GrammarChecks, SharedCompiler
 from serving.transport.messages import GrammarSpec, Pong
 from serving.transport.server import SocketServer
 
@@ -94,9 +93,9 @@ def test_nobody_is_told_before_the_pipeline_knows_the_grammar(server: SocketServ
     heard: list[str | None] = []
     refused: list[str | None] = []
 
-    checks.ask(GOOD, heard.append)
-    checks.ask(GOOD, heard.append)
-    checks.ask(BAD, refused.append)
+    checks.check(GOOD, heard.append)
+    checks.check(GOOD, heard.append)
+    checks.check(BAD, refused.append)
     wait_for(server, refused, 1)
 
     assert heard == []
@@ -104,7 +103,7 @@ def test_nobody_is_told_before_the_pipeline_knows_the_grammar(server: SocketServ
     assert grammar == GOOD
     answer(None)
     assert heard == [None, None]
-    checks.ask(GOOD, heard.append)
+    checks.check(GOOD, heard.append)
     assert heard == [None, None, None]
     assert len(compiler.asked) == 1
     checks.close()
@@ -134,9 +133,9 @@ def test_a_checker_that_has_grown_large_is_replaced_and_nobody_notices(
     heard: list[str | None] = []
     refused: list[str | None] = []
     for number in range(120):
-        checks.ask(of_name(number), lambda refusal: note(refusal, heard))
+        checks.check(of_name(number), lambda refusal: note(refusal, heard))
         if number % 50 == 0:
-            checks.ask(GrammarSpec("ebnf", f"root ::= ({number}"), refused.append)
+            checks.check(GrammarSpec("ebnf", f"root ::= ({number}"), refused.append)
     wait_for(server, heard, 120)
     wait_for(server, refused, 3)
     checks.close()

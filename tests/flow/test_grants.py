@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Shares
+from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenGrants
 
 
 @dataclass
@@ -51,18 +51,18 @@ class Writing:
 
     def __init__(self, purse: Purse, wanted: list[int]) -> None:
         self.purse = purse
-        self.shares = Shares(purse, dict(enumerate(wanted)))
+        self.grants = TokenGrants(purse, dict(enumerate(wanted)))
         self.answers = {
-            id_: Answer(wanted[id_], num) for id_, num in self.shares.num_shared.items()
+            id_: Answer(wanted[id_], num) for id_, num in self.grants.num_granted.items()
         }
         self.open = set(self.answers)
-        self.tell(self.open if self.shares.is_last else ())
+        self.tell(self.open if self.grants.is_last else ())
 
     def tell(self, ids: object) -> None:
         assert isinstance(ids, set | list | tuple)
         for id_ in ids:
-            self.answers[id_].num_granted = self.shares.num_shared[id_]
-            self.answers[id_].is_last = self.shares.is_last
+            self.answers[id_].num_granted = self.grants.num_granted[id_]
+            self.answers[id_].is_last = self.grants.is_last
 
     def write(self, id_: int, num_tokens: int) -> None:
         answer = self.answers[id_]
@@ -81,9 +81,9 @@ class Writing:
             if self.answers[id_].has_ended:
                 self.open.discard(id_)
         num_in_all = sum(answer.num_used for answer in self.answers.values())
-        if self.open and num_in_all >= self.shares.look_at:
+        if self.open and num_in_all >= self.grants.next_check_at:
             used = {id_: self.answers[id_].num_used for id_ in self.open}
-            self.tell(asyncio.run(self.shares.follow(used, num_in_all)))
+            self.tell(asyncio.run(self.grants.update(used, num_in_all)))
 
 
 STEPS = st.lists(
@@ -129,7 +129,7 @@ def test_more_is_asked_for_ahead_of_need_and_only_for_who_needs_it() -> None:
     writing.write(0, 1)
     writing.read()
     assert purse.asked == [NUM_EACH]
-    assert writing.shares.num_shared == {0: NUM_AHEAD + 2 * NUM_EACH, 1: NUM_AHEAD + NUM_EACH}
+    assert writing.grants.num_granted == {0: NUM_AHEAD + 2 * NUM_EACH, 1: NUM_AHEAD + NUM_EACH}
 
 
 def test_what_an_answer_leaves_is_for_the_others() -> None:
@@ -139,7 +139,7 @@ def test_what_an_answer_leaves_is_for_the_others() -> None:
     writing.write(0, NUM_EACH)
     writing.read()
     assert purse.asked == []
-    assert writing.shares.num_shared == {0: NUM_AHEAD + 2 * NUM_EACH}
+    assert writing.grants.num_granted == {0: NUM_AHEAD + 2 * NUM_EACH}
 
 
 def test_the_last_tokens_are_divided_and_everybody_is_told_that_they_are_the_last() -> None:

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
 from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import PreparedRequest, attempt
+from serving.flow.attempt import IntervalBuffer, attempt
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
-from serving.flow.pace import Pace
+from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Accepted, Rejected, TokenOutput
-from tests.flow.test_attempt import SUBMIT, ScriptedEngine
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
 
 FINISHED = Finished(0, FinishReason.STOP)
 
@@ -30,11 +31,11 @@ def text_of(events: list[Event]) -> str:
 
 @given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
 def test_all_is_told_in_chunks_that_are_large_enough(sizes: list[int], interval: int) -> None:
-    pace = Pace(interval)
+    buffer = IntervalBuffer(interval)
     groups = groups_of_tokens(sizes)
     groups[-1].append(FINISHED)
 
-    told = [pace.take(group, size) for group, size in zip(groups, sizes, strict=True)]
+    told = [buffer.add(group, size) for group, size in zip(groups, sizes, strict=True)]
 
     assert text_of([event for events in told for event in events]) == "x" * sum(sizes)
     assert told[0]
@@ -49,11 +50,11 @@ def test_all_is_told_in_chunks_that_are_large_enough(sizes: list[int], interval:
 
 
 def test_tokens_that_tell_nothing_do_not_make_the_first_word_wait() -> None:
-    pace = Pace(9)
+    buffer = IntervalBuffer(9)
 
-    assert pace.take([], 5) == []
-    assert pace.take([TextDelta(0, "a")], 1) == [TextDelta(0, "a")]
-    assert pace.take([TextDelta(0, "b")], 1) == []
+    assert buffer.add([], 5) == []
+    assert buffer.add([TextDelta(0, "a")], 1) == [TextDelta(0, "a")]
+    assert buffer.add([TextDelta(0, "b")], 1) == []
 
 
 async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
@@ -64,11 +65,11 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
         is_streamed=is_streamed,
         handling=Handling(stream_interval=3),
     )
-    engine = cast(Engine, ScriptedEngine(*script))
+    engine = cast(Engine, InMemoryEngine(*script))
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:
-        async for batch in attempt(prepared):
+        async for batch in attempt(prepared, None):
             batches.append(batch)
     except Exception:
         batches.append([])
