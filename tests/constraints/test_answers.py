@@ -194,7 +194,11 @@ def test_another_schema_is_held_as_far_as_it_can_be():
         (of_tag({"format": {"type": "star"}}), ".format.type", "must be one of const_string"),
         (of_tag({"type": "const_string"}), ".value", "is required"),
         (of_tag({"type": "const_string", "value": 1}), ".value", "must be a string"),
-        (of_tag({"type": "regex", "pattern": "a", "excludes": []}), ".excludes", "is not a member of"),
+        (
+            of_tag({"type": "regex", "pattern": "a", "excludes": []}),
+            ".excludes",
+            "is not a member of",
+        ),
         (of_tag({"type": "or", "elements": []}), ".elements", "not empty"),
         (
             of_tag({"type": "or", "elements": [{"type": "regex", "pattern": "["}]}),
