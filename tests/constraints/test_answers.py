@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from serving.constraints.json_grammar import json_grammar
+from serving.constraints.answers import answer_grammar
+from serving.constraints.families.registry import by_name, family_names
+from serving.constraints.json_schema.grammar import json_grammar
 from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.formats import answer_grammar, by_name, format_names
 from tests.output.builders import WEATHER
 
 FIELD = "response_format"
@@ -30,7 +31,9 @@ def of_schema(schema, **marks):
 
 
 def answer(grammar, name="think+hermes", opens_reasoning=False, **options):
-    return answer_grammar(by_name(name), grammar, opens_reasoning=opens_reasoning, **options)
+    return answer_grammar(
+        by_name(name).grammar, grammar, opens_reasoning=opens_reasoning, **options
+    )
 
 
 def format_of(grammar):
@@ -130,10 +133,10 @@ def test_a_model_without_calls_has_no_choice():
     assert answer(of_schema(OBJECT), "plain", tools=[WEATHER]).kind is GrammarKind.EBNF
 
 
-@pytest.mark.parametrize("name", [n for n in format_names() if by_name(n).makes_calls])
+@pytest.mark.parametrize("name", [n for n in family_names() if by_name(n).grammar.supports_calls])
 def test_calls_of_every_family_can_stand_beside_an_answer(name):
     """Only as grammars: of tags the engine takes no such choice."""
-    shape = by_name(name).call_shape([WEATHER, PING], REQUIRED, parallel=True)
+    shape = by_name(name).grammar.calls([WEATHER, PING], REQUIRED, parallel=True)
 
     assert lowered(shape)["type"] == "grammar"
 
@@ -181,17 +184,21 @@ def test_another_schema_is_held_as_far_as_it_can_be():
         (a_grammar(GrammarKind.JSON_SCHEMA, "{"), "", "not JSON"),
         (of_schema({"items": {"type": "text"}}), ".items.type", "must be one of object"),
         (of_schema({"properties": {"a b": {"$ref": "#/x"}}}), '.properties["a b"].$ref', "nothing"),
-        (of_schema({"pattern": "(a"}), ".pattern", "is no regular expression"),
+        (of_schema({"pattern": "(a"}), ".pattern", "is not a valid regular expression"),
         (of_schema(False), "", "allows no value"),
         (a_grammar(GrammarKind.REGEX, "(a"), "", "a parenthesis is not closed"),
-        (a_grammar(GrammarKind.REGEX, "(?=a)a"), "", "looks ahead"),
+        (a_grammar(GrammarKind.REGEX, "(?=a)a"), "", "lookahead"),
         (of_tag([]), "", "must be an object"),
         (of_tag({}), "", "needs `format`, or `structures` and `triggers`"),
         (of_tag({"structures": [1], "triggers": ["a"]}), ".structures[0]", "begin, schema and end"),
         (of_tag({"format": {"type": "star"}}), ".format.type", "must be one of const_string"),
         (of_tag({"type": "const_string"}), ".value", "is required"),
         (of_tag({"type": "const_string", "value": 1}), ".value", "must be a string"),
-        (of_tag({"type": "regex", "pattern": "a", "excludes": []}), ".excludes", "is no part of"),
+        (
+            of_tag({"type": "regex", "pattern": "a", "excludes": []}),
+            ".excludes",
+            "is not a member of",
+        ),
         (of_tag({"type": "or", "elements": []}), ".elements", "not empty"),
         (
             of_tag({"type": "or", "elements": [{"type": "regex", "pattern": "["}]}),

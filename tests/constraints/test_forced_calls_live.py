@@ -10,12 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openvino_genai
 import pytest
 
+from serving.constraints.answers import tool_grammar
+from serving.constraints.families.registry import by_name, family_names
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.engine.canary import Canary
-from serving.output.formats import by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec
 from tests.output.builders import MODEL
 from tests.output.tiny_chat import Model, asked, calls_of, straight
@@ -51,7 +53,9 @@ NAMES = {tool.name for tool in TOOLS}
 
 QUESTION = "What is the weather in Paris and in London?"
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
-CALLING = [name for name in format_names() if "+" not in name and by_name(name).makes_calls]
+CALLING = [
+    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
+]
 
 every_family = pytest.mark.parametrize("name", CALLING)
 
@@ -96,7 +100,7 @@ def test_a_named_call_is_made_and_read_back(model: Model, name: str, thinking: b
 
 
 def _takes_thoughts(name: str) -> bool:
-    return f"think+{name}" in format_names()
+    return f"think+{name}" in family_names()
 
 
 @every_family
@@ -161,7 +165,10 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
 
 @pytest.fixture(scope="module")
 def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    return Canary(MODEL, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(MODEL))
+    return Canary(
+        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
+    )
 
 
 @every_family
@@ -180,7 +187,11 @@ def test_every_demand_compiles(
     )
 
     grammar = tool_grammar(
-        by_name(name), (strict, dated, PING), choice, parallel=parallel, opens_reasoning=opens
+        by_name(name).grammar,
+        (strict, dated, PING),
+        choice,
+        parallel=parallel,
+        opens_reasoning=opens,
     )
 
     assert grammar is not None

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.literal_grammar import PYTHON_SPELLING, arguments_grammar
+from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.families.registry import by_name, detect
 from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.formats import by_name, detect
 
 AUTO = ToolChoice()
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
@@ -25,7 +25,7 @@ def a_tool(*, strict: bool = False, **properties: Any) -> Tool:
 
 
 def shape_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
-    return by_name(name).call_shape(tools, choice, parallel=True)
+    return by_name(name).grammar.calls(tools, choice, parallel=True)
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_python_writes_what_it_cannot_say_of_arguments_as_a_dictionary() -> None
 def test_a_name_that_is_none_in_python_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
-    assert arguments_grammar(tool, REQUIRED, PYTHON_SPELLING) is None
+    assert spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING) is None
 
 
 def test_values_are_spelled_as_in_python() -> None:
     tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
 
-    shape = arguments_grammar(tool, REQUIRED, PYTHON_SPELLING)
+    shape = spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING)
 
     assert shape is not None
     rules = shape["grammar"].splitlines()
@@ -172,7 +172,7 @@ def test_values_are_spelled_as_in_python() -> None:
 
 def test_rules_of_two_arguments_do_not_meet() -> None:
     list_of = {"type": "array", "items": {"type": "array"}}
-    shape = arguments_grammar(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
+    shape = spelled_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
 
     assert shape is not None
     names = [rule.split(" ", 1)[0] for rule in shape["grammar"].splitlines()]
@@ -188,13 +188,13 @@ def test_only_a_tools_name_begins_a_call_in_free_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gptoss", "onyx"])
 def test_a_thought_may_come_before_what_is_forced(name: str) -> None:
-    format_ = by_name(name)
+    grammar = by_name(name).grammar
     calls = shape_of(name, PING)
 
-    thoughtful, direct = format_.after_thought(calls)["elements"]
+    thoughtful, direct = grammar.after_reasoning(calls)["elements"]
 
     assert direct == calls
-    assert thoughtful["elements"][0]["begin"] == format_.thought_begin
+    assert thoughtful["elements"][0]["begin"] == by_name(name).parser.reasoning.open.text
     assert thoughtful["elements"][1] == calls
 
 
@@ -202,4 +202,4 @@ def test_a_thought_may_come_before_what_is_forced(name: str) -> None:
 def test_free_text_needs_no_thought_before_it(name: str) -> None:
     shape = shape_of(name, PING, choice=AUTO)
 
-    assert by_name(name).after_thought(shape) == shape
+    assert by_name(name).grammar.after_reasoning(shape) == shape
