@@ -116,7 +116,7 @@ class ApiKeyForm(ScopedForm[ApiKey]):
                 rotation.end_of_new(values, timezone.now())
             else:
                 stored = ApiKey.objects.get(pk=self.instance.pk)
-                rotation.with_end(stored, values, timezone.now())
+                rotation.with_expiry(stored, values, timezone.now())
         return cleaned
 
     def _post_clean(self) -> None:

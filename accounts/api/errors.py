@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.base.errors import DATABASE_AWAY, KeyRefused, NotAllowed
+from accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
 from accounts.models import Scope
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def _response(error: Exception, view: Any) -> Response | None:
             return _answer(404, "There is nothing of that id here, or not for you.")
         case exceptions.ValidationError():
             return _invalid(error.detail)
-        case _ if isinstance(error, DATABASE_AWAY):
+        case _ if isinstance(error, DATABASE_UNAVAILABLE):
             log.warning("the database is away: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():

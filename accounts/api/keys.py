@@ -27,8 +27,9 @@ from accounts.api.wire import (
     text_filter,
 )
 from accounts.keys import lifecycle as keys
+from accounts.keys.lifecycle import matching
 from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from accounts.models.keys import in_state, matching
+from accounts.models.keys import in_state
 from accounts.services.access import Access, Action
 
 _MAX_GRACE: Final = timedelta(days=90)

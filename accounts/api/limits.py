@@ -18,7 +18,7 @@ from accounts.api.wire import (
 )
 from accounts.console.owners import OWNERS
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight
-from accounts.models.alerts import check_percents
+from accounts.models.limits import check_percents
 
 
 class LimitBody(StrictModel):

@@ -21,7 +21,7 @@ from accounts.keys.lifecycle import NewKey
 from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, Limit, Project, Role, UsageRecord, User
 from accounts.services import changes
-from accounts.services.people import first_project, home_project, join
+from accounts.services.changes import first_project, home_project, set_role
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
 
@@ -44,7 +44,7 @@ def staff(db: None, client: Client) -> User:
     """May do with keys whatever permissions and an admin's role give, logged in."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    join(staff, first_project().organization, Role.ADMIN)
+    set_role(staff, first_project().organization, Role.ADMIN)
     client.force_login(staff)
     return staff
 

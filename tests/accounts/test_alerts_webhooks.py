@@ -17,9 +17,8 @@ from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
 from accounts.alerts import addresses, webhooks
-from accounts.alerts.addresses import Refused
 from accounts.alerts.webhooks import NotDelivered
-from accounts.base.networks import read_networks
+from accounts.base.networks import AddressRefused, read_networks
 from accounts.models import AuditEntry, Webhook
 from accounts.services import changes
 
@@ -201,14 +200,14 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     ],
 )
 def test_private_addresses_are_refused(host: str) -> None:
-    with pytest.raises(Refused, match="not public"):
+    with pytest.raises(AddressRefused, match="not public"):
         addresses.check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]"])
 def test_public_addresses_are_allowed_over_tls_alone(host: str) -> None:
     assert addresses.check_url(f"https://{host}:8443/hook").port == 8443
-    with pytest.raises(Refused, match="https"):
+    with pytest.raises(AddressRefused, match="https"):
         addresses.check_url(f"http://{host}/hook")
 
 
@@ -217,7 +216,7 @@ def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> Non
 
     assert not addresses.check_url("http://10.1.2.3/hook").is_tls
     for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             addresses.check_url(refused)
 
 

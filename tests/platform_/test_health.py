@@ -18,7 +18,7 @@ from accounts.limits.rules import Metric, Rule, Window
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
-from vinery.health import _Levels, _levels, _of_keys, _Traffic
+from vinery.health.application import _Levels, _levels, _of_keys, _Traffic
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
