@@ -16,8 +16,9 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
-from accounts.alerts import addresses, webhooks
+from accounts.alerts import webhooks
 from accounts.alerts.webhooks import NotDelivered
+from accounts.base import networks
 from accounts.base.networks import AddressRefused, read_networks
 from accounts.models import AuditEntry, Webhook
 from accounts.services import changes
@@ -201,23 +202,23 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
 )
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(AddressRefused, match="not public"):
-        addresses.check_url(f"https://{host}/hook")
+        networks.check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]"])
 def test_public_addresses_are_allowed_over_tls_alone(host: str) -> None:
-    assert addresses.check_url(f"https://{host}:8443/hook").port == 8443
+    assert networks.check_url(f"https://{host}:8443/hook").port == 8443
     with pytest.raises(AddressRefused, match="https"):
-        addresses.check_url(f"http://{host}/hook")
+        networks.check_url(f"http://{host}/hook")
 
 
 def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
 
-    assert not addresses.check_url("http://10.1.2.3/hook").is_tls
+    assert not networks.check_url("http://10.1.2.3/hook").is_tls
     for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
         with pytest.raises(AddressRefused):
-            addresses.check_url(refused)
+            networks.check_url(refused)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[s
         connected.append(address[0])
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(networks.socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(webhooks.socket, "create_connection", connect)
     return connected
 

@@ -162,18 +162,18 @@ def test_a_key_is_open_until_it_is_stopped_or_expires(
     ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
     table.refresh()
     clock.now_s += 59
-    assert table.is_open(ends.pk) and table.is_open(lasts.pk)
+    assert table.is_valid(ends.pk) and table.is_valid(lasts.pk)
 
     clock.now_s += 1
-    assert not table.is_open(ends.pk)
-    assert table.is_open(lasts.pk)
+    assert not table.is_valid(ends.pk)
+    assert table.is_valid(lasts.pk)
 
     change_key(ends, expires_at=clock.moment(60))
     rotate_key(lasts, grace=timedelta(0))
     table.refresh()
-    assert table.is_open(ends.pk)
-    assert not table.is_open(lasts.pk)
-    assert not table.is_open(10**9)
+    assert table.is_valid(ends.pk)
+    assert not table.is_valid(lasts.pk)
+    assert not table.is_valid(10**9)
 
 
 def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> None:

@@ -119,12 +119,12 @@ def test_a_new_key_waits_until_it_is_admitted(
 
     table.follow()
     assert refusal(table, bearer(made.secret)) is Refusal.UNKNOWN
-    assert not table.is_open(made.key.pk)
+    assert not table.is_valid(made.key.pk)
     assert table.authenticate(bearer(old.secret)).key_name == "old"
 
     table.admit(table.num_read)
     assert table.authenticate(bearer(made.secret)).key_name == "new"
-    assert table.is_open(made.key.pk)
+    assert table.is_valid(made.key.pk)
 
 
 def test_a_key_that_came_later_waits_for_its_own_turn(

@@ -46,7 +46,7 @@ def a_minute_later() -> None:
     """For entries that are written once a minute."""
     for user in ["", *User.objects.values_list("pk", flat=True)]:
         for action in ("sign_in_failed", "locked_out"):
-            cache.delete(f"vinery.{action}:{user}:{HERE}:told")
+            cache.delete(f"vinery.{action}:{user}:{HERE}:logged")
 
 
 def confirm(client: Client) -> None:
