@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
-from accounts.console.owners import OWNERS, owners_of
 from accounts.console.page import Page
 from accounts.console.words import what
 from accounts.limits.rules import MAX_AMOUNT

@@ -45,19 +45,7 @@ def create_key(
     Empty models, endpoints and networks allow all of them. `rotation_grace_days` determine when
     the key expires. Raises `ValidationError` for values that are not valid.
     """
-    key = ApiKey(
-        owner=owner,
-        project=project or home_project(owner),
-        name=name,
-        expires_at=expires_at,
-        scopes=usual_scopes() if scopes is None else list(scopes),
-        allowed_models=list(models),
-        allowed_endpoints=list(endpoints),
-        allowed_networks=list(networks),
-        rotate_every_days=rotate_every_days,
-        rotation_grace_days=rotation_grace_days,
-    )
-    return _with_secret(key)
+    return _with_secret(ApiKey(owner=owner, project=project or home_project(owner), **columns))
 
 
 def change_key(key: ApiKey, **values: object) -> ApiKey:

@@ -30,7 +30,7 @@ from accounts.usage.recovery import (
     Store,
     recover,
     recover_orphans,
-    store_for_the_dead,
+    store_and_settle_leases,
 )
 from accounts.usage.store import store_settlements
 from accounts.usage.writer import Writer
@@ -48,7 +48,7 @@ class UsageLedger:
         directory: Path,
         *,
         store: Store = store_settlements,
-        store_dead: Store = store_for_the_dead,
+        store_dead: Store = store_and_settle_leases,
         interval_s: float = 0.5,
         max_journal_bytes: int = 8 * 1024 * 1024,
         max_spilled: int = 10_000,
@@ -116,7 +116,7 @@ class UsageLedger:
         """Store in the background, the books of dead processes too."""
         if self._writer is not None:
             raise RuntimeError("the ledger has been started before")
-        self._writer = Writer(self._work, self._close_books, self._interval_s)
+        self._writer = Writer(self._work, self._finish, self._interval_s)
         self._writer.start()
 
     def stop(self) -> None:
@@ -126,7 +126,7 @@ class UsageLedger:
         journal stays for the next process to recover.
         """
         if self._writer is None:
-            self._close_books()
+            self._finish()
         else:
             self._writer.stop()
 
@@ -149,7 +149,7 @@ class UsageLedger:
             recover_orphans(self._directory, self._store_dead)
             self._has_recovered = True
 
-    def _close_books(self) -> None:
+    def _finish(self) -> None:
         try:
             self.flush()
             with self._flushing:

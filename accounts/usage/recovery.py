@@ -21,7 +21,7 @@ from typing import Final
 from accounts.limits.reclaim import reclaim
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
-from accounts.usage.lost import read_lost, sweep_lost
+from accounts.usage.lost import read_engine_counts, sweep_engine_counts
 from accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ class Recovered:
         )
 
 
-def store_for_the_dead(settlements: Sequence[Settlement]) -> None:
+def store_and_settle_leases(settlements: Sequence[Settlement]) -> None:
     """Their rows; and what they had reserved of limits and did not use goes back. Raises
     `django.db.Error`, and then nothing was stored."""
     store_settlements(settlements)
     reclaim([settlement.admission.request_id for settlement in settlements])
 
 
-def recover_orphans(directory: Path, store: Store = store_for_the_dead) -> Recovered:
+def recover_orphans(directory: Path, store: Store = store_and_settle_leases) -> Recovered:
     """Settle the requests of all processes of this host that died.
 
     Run it when a web process starts, and now and then from a job. When it returns, nobody else
@@ -71,7 +71,7 @@ def recover_orphans(directory: Path, store: Store = store_for_the_dead) -> Recov
 
 def _recover_orphans(directory: Path, store: Store) -> Recovered:
     total = Recovered()
-    lost = read_lost(directory)
+    lost = read_engine_counts(directory)
     for path in journals_in(directory):
         try:
             total += _recover_if_orphan(path, store, lost)
@@ -79,7 +79,7 @@ def _recover_orphans(directory: Path, store: Store) -> Recovered:
             # One file that cannot be read or removed must not keep the others waiting.
             logger.exception("cannot recover the usage journal %s", path)
     sweep_drafts(directory)
-    sweep_lost(directory)
+    sweep_engine_counts(directory)
     if total.num_journals:
         logger.warning("recovered the usage of processes that died: %s", total)
     return total

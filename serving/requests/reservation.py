@@ -19,14 +19,14 @@ from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
 from accounts.limits.wording import refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
-from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
-from serving.flow.attempt import Job
+from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.runtime.limits import Limits
 
 
-class Quota:
-    """Of one request. `serving.flow.allowance.Allowance`, once it is reserved."""
+class Reservation:
+    """Of one request. `serving.flow.grants.TokenSource`, once it is reserved."""
 
     def __init__(self, limits: Limits, caller: Caller, request_id: str) -> None:
         self._limits = limits
@@ -40,7 +40,7 @@ class Quota:
         self.is_last = False
 
     @property
-    def allowance(self) -> Allowance | None:
+    def allowance(self) -> TokenSource | None:
         """For who reads the answers; None where they cannot need more than they have."""
         return None if self._lease is None or self._has_all else self
 
@@ -54,7 +54,7 @@ class Quota:
         """How full its limits are."""
         return [] if self._lease is None else lines_of(self._lease.reading)
 
-    async def reserve(self, job: Job) -> None:
+    async def reserve(self, job: PreparedRequest) -> None:
         """The prompt and the first tokens, of all limits or of none. Raises `LimitReached`,
         or `Unavailable`."""
         model = job.engine.entry.name
@@ -97,7 +97,7 @@ class Quota:
             await self.extend(wanted - claim.num_output_tokens)
 
     async def extend(self, num_tokens: int) -> None:
-        """See `Allowance`."""
+        """See `TokenSource`."""
         if self._lease is None or self.is_last:
             return
         try:
@@ -149,7 +149,7 @@ def _is_end(denial: Denial) -> bool:
     return denial.is_quota or denial.is_too_large
 
 
-def _is_search(job: Job) -> bool:
+def _is_search(job: PreparedRequest) -> bool:
     return any(submit.beams is not None for submit in job.submits)
 
 

@@ -26,15 +26,16 @@ from accounts.keys.table import KeyTable
 from accounts.limits.failover import WhenAway
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.core.heap import settle_heap
+from serving.constraints.families.registry import select_family
+from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
-from serving.requests.live import LiveRequests
-from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
+from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.limits import Limits, LimitSettings
+from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Runtime:
         self.keys = KeyTable()
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
         self.captures = CaptureQueue()
-        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
+        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
         self.live = LiveRequests(self.ledger)
         self.traffic = Traffic()
         self.limits = Limits(
@@ -85,8 +86,8 @@ class Runtime:
         # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
-        self.database = DatabaseWatch()
-        self.disk = DiskWatch(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = DatabaseHealth()
+        self.disk = DiskHealth(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +141,7 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+        await asyncio.to_thread(self.disk.check)
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
@@ -148,7 +149,7 @@ class Runtime:
         await self._refresh_models()
         # From here on nothing fails that a second start would have to do again.
         self.ledger.start()
-        settle_heap()
+        freeze_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and so may a store
         # of limits to answer, and a revoked key must not work meanwhile.
         self._tasks = [
@@ -159,7 +160,7 @@ class Runtime:
             asyncio.create_task(
                 _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
             ),
-            asyncio.create_task(_repeat(self._look_at_disks, DISK_INTERVAL_S), name="disks"),
+            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
         ]
         self._is_started = True
 
@@ -209,8 +210,8 @@ class Runtime:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
-    async def _look_at_disks(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+    async def _check_disks(self) -> None:
+        await asyncio.to_thread(self.disk.check)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
@@ -230,7 +231,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 

@@ -11,9 +11,9 @@ from accounts.keys.table import ANONYMOUS
 from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import Metric, Rule, Weights, Window
 from serving.core.errors import LimitReached
-from serving.flow.attempt import Job
 from serving.flow.meter import Meter
-from serving.requests.reservation import Quota
+from serving.flow.prepared import PreparedRequest
+from serving.requests.reservation import Reservation
 from serving.runtime.limits import Limits, LimitSettings
 
 NUM_PROMPT_TOKENS = 10
@@ -41,7 +41,7 @@ def follow(limits: Limits, *rules: Rule) -> None:
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
-def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Job:
+def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
     submit = SimpleNamespace(max_new_tokens=max_tokens, beams="wide" if is_search else None)
     made = SimpleNamespace(
         engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
@@ -49,11 +49,11 @@ def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Jo
         request=SimpleNamespace(n=num_answers),
         submits=(submit,) * (1 if is_search else num_answers),
     )
-    return cast(Job, made)
+    return cast(PreparedRequest, made)
 
 
-def quota_of(limits: Limits, request_id: str = "r") -> Quota:
-    return Quota(limits, ANONYMOUS, request_id)
+def quota_of(limits: Limits, request_id: str = "r") -> Reservation:
+    return Reservation(limits, ANONYMOUS, request_id)
 
 
 async def num_used(limits: Limits) -> int:

@@ -14,7 +14,7 @@ from accounts.limits.leases import Denial, Lease
 from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import NOTHING, Metric, Rule, Spent
 from serving.core.errors import LimitReached
-from serving.requests.reservation import Quota
+from serving.requests.reservation import Reservation
 from serving.runtime.limits import Limits
 from tests.accounts.limits.builders import claim
 from tests.serving.test_quota import NUM_PROMPT_TOKENS, job, limits_of, num_used, quota_of, rule
@@ -28,7 +28,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts.limits.quota_queue, "MAX_WAIT_S", 600.0)
 
 
-async def used(limits: Limits, quota: Quota, num_tokens: int) -> None:
+async def used(limits: Limits, quota: Reservation, num_tokens: int) -> None:
     """Its answer has ended after so many tokens."""
     ended = job(1000)
     ended.meter.is_accepted = True
