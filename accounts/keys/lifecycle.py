@@ -14,7 +14,6 @@ from accounts.base.names import repaired
 from accounts.keys import rotation
 from accounts.keys.secrets import digest_of, hint_of, key_peppers, looks_like_key, new_secret
 from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
-from accounts.models.keys import usual_scopes
 from accounts.services import audit, changes
 from accounts.services.changes import home_project
 

@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="UsageHorizon",
+            name="RetentionCutoff",
             fields=[
                 (
                     "id",

@@ -96,7 +96,7 @@ class DayRollup(Rollup):
     """Requests that arrived on one day, in UTC."""
 
 
-class UsageHorizon(models.Model):
+class RetentionCutoff(models.Model):
     """The retention cutoff of a usage table: older rows may have been deleted.
 
     Stored, because a longer retention setting does not bring deleted rows back.
