@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 from django.db.models import Q
 from django.utils import timezone
@@ -26,23 +26,11 @@ class NewKey:
     secret: str
 
 
-def create_key(
-    *,
-    owner: User,
-    name: str,
-    project: Project | None = None,
-    expires_at: datetime | None = None,
-    scopes: Iterable[str] | None = None,
-    models: Iterable[str] = (),
-    endpoints: Iterable[str] = (),
-    networks: Iterable[str] = (),
-    rotate_every_days: int | None = None,
-    rotation_grace_days: int | None = None,
-) -> NewKey:
-    """Create and store a key. Without a project it belongs to the owner's home project.
+def create_key(*, owner: User, project: Project | None = None, **columns: Any) -> NewKey:
+    """Store a new key with these columns of `ApiKey`. Without a project the key belongs to the
+    owner's home project. `rotation_grace_days` sets the expiry.
 
-    Empty models, endpoints and networks allow all of them. `rotation_grace_days` determine when
-    the key expires. Raises `ValidationError` for values that are not valid.
+    Raises `ValidationError` for invalid values.
     """
     return _with_secret(ApiKey(owner=owner, project=project or home_project(owner), **columns))
 
@@ -74,20 +62,15 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         raise ValueError("This key is revoked. Create a new one.")
     if old.paused_at is not None:
         raise ValueError("This key is paused. Resume it first, or create a new one.")
-    new = _with_secret(
-        ApiKey(
-            owner=old.owner,
-            project=old.project,
-            name=repaired(old.name),
-            expires_at=None if old.rotation_grace_days is not None else old.expires_at,
-            scopes=old.scopes,
-            allowed_models=old.allowed_models,
-            allowed_endpoints=old.allowed_endpoints,
-            allowed_networks=old.allowed_networks,
-            rotate_every_days=old.rotate_every_days,
-            rotation_grace_days=old.rotation_grace_days,
-        )
-    )
+    columns = {
+        field.name: getattr(old, field.name)
+        for field in ApiKey._meta.concrete_fields
+        if field.editable and not field.primary_key
+    }
+    columns["name"] = repaired(old.name)
+    if old.rotation_grace_days is not None:
+        columns["expires_at"] = None  # it follows from the days
+    new = _with_secret(ApiKey(**columns))
     before = audit.snapshot(old)
     now = timezone.now()
     if grace > timedelta(0):

@@ -105,5 +105,8 @@ class RetentionCutoff(models.Model):
     table = models.CharField(max_length=32, unique=True)
     kept_since = models.DateTimeField()
 
+    class Meta:
+        db_table = "accounts_usagehorizon"
+
     def __str__(self) -> str:
         return f"{self.table} since {self.kept_since}"

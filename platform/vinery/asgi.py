@@ -87,5 +87,5 @@ async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> No
 # The console shows the state of limits, but may not import serving.
 read_levels_with(runtime().limits.limiter.levels)
 read_state_with(lambda: runtime().limits.state)
-ask_whether_unavailable(lambda: runtime().database.is_away)
+ask_whether_unavailable(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, django_application))

@@ -105,7 +105,7 @@ class _Check:
 
 def _of_database(runtime: Runtime) -> _Check:
     """Whether the database answers; if not, with the age of keys, limits and models in memory."""
-    if not runtime.database.is_away:
+    if not runtime.database.is_unavailable:
         return _Check("database", True, "answers")
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
@@ -128,7 +128,7 @@ def _of_limits(state: StoreState | None) -> _Check:
 
 
 def _of_disk(runtime: Runtime) -> _Check:
-    return _Check("disk", runtime.disk.is_well, runtime.disk.told)
+    return _Check("disk", runtime.disk.is_healthy, runtime.disk.report)
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

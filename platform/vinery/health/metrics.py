@@ -104,7 +104,12 @@ class _Process(Collector):
                 "Captures dropped.",
                 runtime.captures.num_dropped,
             ),
-            _own(gauge, "database_away", "The database does not answer.", runtime.database.is_away),
+            _own(
+                gauge,
+                "database_away",
+                "The database does not answer.",
+                runtime.database.is_unavailable,
+            ),
             *self._disks(),
             *self._limits(),
         ]
@@ -114,8 +119,8 @@ class _Process(Collector):
             "vinery_disk_free_bytes", "Free space by use.", labels=["pid", "holds"]
         )
         for disk in self._runtime.disk.disks:
-            for place in disk.places:
-                free.add_metric([str(os.getpid()), place], disk.free_bytes)
+            for contents in disk.contents:
+                free.add_metric([str(os.getpid()), contents], disk.free_bytes)
         return [free]
 
     def _limits(self) -> list[Metric]:
