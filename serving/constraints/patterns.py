@@ -1,7 +1,7 @@
-"""Regular expressions as languages: ECMA 262's, which JSON Schema uses, as far as they are
-regular. Python's and PCRE's usual notation is the same.
+"""Regular expressions as regular languages: ECMA 262's, which JSON Schema uses, as far as they
+are regular. The usual notation of Python and PCRE is the same.
 
-What looks around (assertions, back references) describes no regular language.
+Assertions and back references describe no regular language.
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from serving.constraints.schema.ebnf import Intervals, Ref, text_of
-from serving.constraints.schema.regular import (
+from serving.constraints.languages import (
     ANYTHING,
     EMPTY,
     Chars,
-    Regular,
-    TooManyStates,
-    as_expr,
-    as_rules,
+    Intervals,
+    Language,
+    NotRegular,
     cat,
-    either,
-    others,
-    plain,
+    inverted,
+    merged,
     times,
     union,
 )
 
-# Longer ones are no hand's work, and their automata are slow to build.
+# People do not write longer patterns by hand, and their automata are slow to build.
 _MAX_CHARS: Final = 2000
 _MAX_TIMES: Final = 10_000
 _MAX_NESTING: Final = 50
+# Larger sets are whole scripts: only their ASCII letters get a second case.
 _MAX_CASELESS: Final = 1000
 
 _DIGITS: Final[Intervals] = ((48, 57),)
@@ -51,87 +49,69 @@ _SPACE: Final[Intervals] = (
 _NEWLINES: Final[Intervals] = ((10, 10), (13, 13), (0x2028, 0x2029))
 _CLASSES: Final = {
     "d": _DIGITS,
-    "D": others(_DIGITS),
+    "D": inverted(_DIGITS),
     "w": _WORD,
-    "W": others(_WORD),
+    "W": inverted(_WORD),
     "s": _SPACE,
-    "S": others(_SPACE),
+    "S": inverted(_SPACE),
 }
 _CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+_SHORT_QUANTIFIERS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _QUANTIFIER: Final = re.compile(r"\*|\+|\?|\{(\d+)(?:(,)(\d*))?\}")
 _HEX: Final = {"x": re.compile(r"[0-9a-fA-F]{2}"), "u": re.compile(r"[0-9a-fA-F]{4}")}
 _BRACED_HEX: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}")
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
 
 
-class BadPattern(Exception):
-    """It is no regular expression. The text says why."""
-
-
-class IrregularPattern(Exception):
-    """It is one, but describes no regular language, or too large a one."""
+class InvalidPattern(Exception):
+    """A text that is no regular expression. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    body: Regular
+    body: Language
     is_start_anchored: bool
     is_end_anchored: bool
 
 
-def found_in(pattern: str) -> Regular:
-    """The texts in which the pattern is found somewhere, as JSON Schema means it.
+def search_language(pattern: str) -> Language:
+    """Return the texts in which the pattern is found somewhere, as JSON Schema means it.
 
-    Raises `BadPattern` or `IrregularPattern`.
+    Raises `InvalidPattern` or `NotRegular`.
     """
-    return either(
+    return union(
         cat(
             EMPTY if branch.is_start_anchored else ANYTHING,
             branch.body,
             EMPTY if branch.is_end_anchored else ANYTHING,
         )
-        for branch in _Parser(pattern).branches()
+        for branch in _Parser(pattern).pattern()
     )
 
 
-def fully(pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None) -> Regular:
-    """The texts that the pattern matches from end to end; anchors there say nothing new.
+def fullmatch_language(
+    pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None
+) -> Language:
+    """Return the texts that the pattern matches from start to end. Anchors change nothing.
 
-    `is_caseless`: small and capital letters are the same. `dot`: what a dot is; None: all but
-    line ends. Raises `BadPattern` or `IrregularPattern`.
+    `is_caseless`: ignore the case of letters. `dot`: the characters that a dot matches; None:
+    all except line ends. Raises `InvalidPattern` or `NotRegular`.
     """
     parser = _Parser(pattern, is_caseless=is_caseless, dot=dot)
-    return either(branch.body for branch in parser.branches())
+    return union(branch.body for branch in parser.pattern())
 
 
 def caseless(intervals: Intervals) -> Intervals:
-    """These characters, and of their letters those in the other case. Of large sets only the
-    letters of ASCII count."""
+    """Return the characters and their letters in the other case. Of an interval of more than
+    1,000 characters only the ASCII letters count."""
     found = [intervals]
     for first, last in intervals:
         codes = range(first, last + 1)
         if len(codes) > _MAX_CASELESS:
             codes = range(max(first, 65), min(last, 122) + 1)
-        others_ = (chr(code).swapcase() for code in codes)
-        found += [((ord(each), ord(each)),) for each in others_ if len(each) == 1]
-    return union(*found)
-
-
-def pattern_grammar(pattern: str) -> str:
-    """The grammar of the texts that a pattern matches from end to end, in the engine's EBNF.
-
-    Raises `BadPattern` or `IrregularPattern`.
-    """
-    language = fully(pattern)
-    body = as_expr(language, plain)
-    try:
-        rules = as_rules(language, plain, "a0") if body is None else {}
-    except TooManyStates:
-        raise IrregularPattern("its automaton is too large") from None
-    text = text_of({**rules, "root": Ref("a0") if body is None else body}, "root")
-    if text is None:
-        raise IrregularPattern("it matches nothing")
-    return text
+        swapped = (chr(code).swapcase() for code in codes)
+        found += [((ord(each), ord(each)),) for each in swapped if len(each) == 1]
+    return merged(*found)
 
 
 class _Parser:
@@ -139,19 +119,24 @@ class _Parser:
         self, pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None
     ) -> None:
         if len(pattern) > _MAX_CHARS:
-            raise IrregularPattern(f"it is longer than {_MAX_CHARS} characters")
+            raise NotRegular(f"it is longer than {_MAX_CHARS} characters")
         self._text = pattern
-        self._dot = others(_NEWLINES) if dot is None else dot
+        self._dot = inverted(_NEWLINES) if dot is None else dot
         self._is_caseless = is_caseless
         self._at = 0
         self._depth = 0
 
-    def branches(self) -> list[_Branch]:
+    def pattern(self) -> list[_Branch]:
+        """Return the branches of the whole pattern. Raises `InvalidPattern` or `NotRegular`."""
+        found = self._branches()
+        if self._at < len(self._text):
+            raise self._invalid("a closing parenthesis has no opening one")
+        return found
+
+    def _branches(self) -> list[_Branch]:
         found = [self._branch()]
         while self._take("|"):
             found.append(self._branch())
-        if self._at < len(self._text):
-            raise self._bad("a closing parenthesis has no opening one")
         return found
 
     def _branch(self) -> _Branch:
@@ -162,39 +147,34 @@ class _Parser:
         while self._take("$"):
             ends = True
         if self._peek() not in ("", "|", ")"):
-            raise IrregularPattern("it has an anchor in its middle")
+            raise NotRegular("it has an anchor that is not at its start or end")
         return _Branch(cat(*parts), starts, ends)
 
-    def _parts(self) -> list[Regular]:
+    def _parts(self) -> list[Language]:
         parts = []
         while self._peek() not in ("", "|", ")", "$"):
             parts.append(self._quantified(self._atom()))
         return parts
 
-    def _quantified(self, part: Regular) -> Regular:
+    def _quantified(self, part: Language) -> Language:
         quantifier = _QUANTIFIER.match(self._text, self._at)
         if quantifier is None:
             return part
         self._at = quantifier.end()
-        _ = self._take("?")  # lazy: the same texts match
+        _ = self._take("?")  # a lazy quantifier matches the same texts
         if self._peek() in ("*", "+") or _QUANTIFIER.match(self._text, self._at):
-            raise self._bad("a quantifier follows a quantifier")
-        match quantifier[0][0]:
-            case "*":
-                return times(part)
-            case "+":
-                return times(part, 1)
-            case "?":
-                return times(part, 0, 1)
+            raise self._invalid("a quantifier follows a quantifier")
+        if (short := quantifier[0]) in _SHORT_QUANTIFIERS:
+            return times(part, *_SHORT_QUANTIFIERS[short])
         least = int(quantifier[1])
         most = least if quantifier[2] is None else int(quantifier[3]) if quantifier[3] else None
         if most is not None and most < least:
-            raise self._bad("the bounds of a repetition are the wrong way round")
+            raise self._invalid("the bounds of a repetition are reversed")
         if max(least, most or 0) > _MAX_TIMES:
-            raise IrregularPattern(f"it repeats something more than {_MAX_TIMES} times")
+            raise NotRegular(f"it repeats something more than {_MAX_TIMES} times")
         return times(part, least, most)
 
-    def _atom(self) -> Regular:
+    def _atom(self) -> Language:
         character = self._next()
         match character:
             case "(":
@@ -206,29 +186,27 @@ class _Parser:
             case "\\":
                 return Chars(self._cased(self._escape(is_in_set=False)))
             case "^":
-                raise IrregularPattern("it has an anchor in its middle")
+                raise NotRegular("it has an anchor that is not at its start or end")
             case "*" | "+" | "?":
-                raise self._bad("there is nothing to repeat")
+                raise self._invalid("there is nothing to repeat")
         return Chars(self._cased(((ord(character), ord(character)),)))
 
     def _cased(self, intervals: Intervals) -> Intervals:
         return caseless(intervals) if self._is_caseless else intervals
 
-    def _group(self) -> Regular:
+    def _group(self) -> Language:
         if self._peek() == "?":
             self._group_mark()
         self._depth += 1
         if self._depth > _MAX_NESTING:
-            raise IrregularPattern(f"its groups nest more than {_MAX_NESTING} levels")
-        branches = [self._branch()]
-        while self._take("|"):
-            branches.append(self._branch())
+            raise NotRegular(f"its groups nest more than {_MAX_NESTING} levels")
+        branches = self._branches()
         if not self._take(")"):
-            raise self._bad("a parenthesis is not closed")
+            raise self._invalid("a parenthesis is not closed")
         self._depth -= 1
         if any(each.is_start_anchored or each.is_end_anchored for each in branches):
-            raise IrregularPattern("it has an anchor inside a group")
-        return either(branch.body for branch in branches)
+            raise NotRegular("it has an anchor inside a group")
+        return union(branch.body for branch in branches)
 
     def _group_mark(self) -> None:
         named = _NAMED_GROUP.match(self._text, self._at - 1)
@@ -237,9 +215,9 @@ class _Parser:
         elif named is not None:
             self._at = named.end()
         elif self._text.startswith(("?=", "?!", "?<=", "?<!"), self._at):
-            raise IrregularPattern("it looks ahead or behind")
+            raise NotRegular("it uses lookahead or lookbehind")
         else:
-            raise IrregularPattern("it has a group with a flag")
+            raise NotRegular("it has a group with flags")
 
     def _set(self) -> Intervals:
         is_negated = self._take("^")
@@ -253,10 +231,11 @@ class _Parser:
             self._next()
             end = self._set_member()
             if not (_is_single(start) and _is_single(end)) or end[0][0] < start[0][0]:
-                raise self._bad("a range of characters has no order")
+                raise self._invalid("a range of characters is reversed")
             found.append(((start[0][0], end[0][0]),))
-        chosen = self._cased(union(*found))
-        return others(chosen) if is_negated else union(others(others(chosen)))
+        chosen = self._cased(merged(*found))
+        # Inverted twice: without surrogates.
+        return inverted(chosen if is_negated else inverted(chosen))
 
     def _set_member(self) -> Intervals:
         character = self._next(missing="a bracket is not closed")
@@ -275,11 +254,11 @@ class _Parser:
         elif character in _CONTROLS:
             code = _CONTROLS[character]
         elif character in "bB" or character in "123456789k":
-            raise IrregularPattern("it has a word boundary or a back reference")
+            raise NotRegular("it has a word boundary or a back reference")
         elif character in "pP":
-            raise IrregularPattern("it names a property of Unicode")
+            raise NotRegular("it uses a Unicode property")
         elif character.isalnum():
-            raise self._bad(f"\\{character} is no escape")
+            raise self._invalid(f"\\{character} is not a known escape")
         else:
             code = ord(character)
         return ((code, code),)
@@ -288,11 +267,11 @@ class _Parser:
         braced = _BRACED_HEX.match(self._text, self._at) if kind == "u" else None
         found = braced or _HEX[kind].match(self._text, self._at)
         if found is None:
-            raise self._bad(f"\\{kind} needs hexadecimal digits")
+            raise self._invalid(f"\\{kind} needs hexadecimal digits")
         self._at = found.end()
         code = int(found[found.lastindex or 0], 16)
         if code > 0x10FFFF:
-            raise self._bad("a code point is too large")
+            raise self._invalid("a code point is too large")
         return code
 
     def _peek(self) -> str:
@@ -301,7 +280,7 @@ class _Parser:
     def _next(self, missing: str = "it ends too early") -> str:
         character = self._peek()
         if not character:
-            raise self._bad(missing)
+            raise self._invalid(missing)
         self._at += 1
         return character
 
@@ -311,8 +290,8 @@ class _Parser:
         self._at += 1
         return True
 
-    def _bad(self, reason: str) -> BadPattern:
-        return BadPattern(f"{reason}, at character {self._at}")
+    def _invalid(self, reason: str) -> InvalidPattern:
+        return InvalidPattern(f"{reason}, at character {self._at}")
 
 
 def _is_single(intervals: Intervals) -> bool:

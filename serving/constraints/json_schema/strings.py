@@ -1,14 +1,30 @@
-"""The formats that JSON Schema names (2020-12, section 7.3), as patterns.
+"""The strings of a schema alternative as a regular language: patterns, lengths and formats.
 
-Each pattern describes a part of its format that is large enough for use and that ends: all
-that fits the pattern fits the format, not the other way round. `SHORT` has patterns with
-smaller automata, for texts whose length is counted besides.
+The patterns of the formats (JSON Schema 2020-12, section 7.3) end after a bounded number of
+characters. All texts of a pattern fit the format, but not the other way round. `SHORT_FORMATS`
+has patterns with smaller automata, for strings with a bounded length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
+
+from serving.constraints.json_schema.alternatives import count_bounds, types_of
+from serving.constraints.json_schema.nodes import SchemaNode, constants_of
+from serving.constraints.languages import (
+    ANY,
+    ANYTHING,
+    NOTHING,
+    Language,
+    NotRegular,
+    intersection,
+    literal,
+    times,
+    union,
+)
+from serving.constraints.patterns import fullmatch_language, search_language
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,8}}"
@@ -42,7 +58,7 @@ _HOURS = rf"T(?:{_N}H(?:{_N}M(?:{_N}S)?)?|{_N}M(?:{_N}S)?|{_N}S)"
 _DURATION = rf"P(?:{_DAYS}(?:{_HOURS})?|{_HOURS}|{_N}W)"
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
-PATTERNS: Final[Mapping[str, str]] = {
+FORMATS: Final[Mapping[str, str]] = {
     "date": _DATE,
     "date-time": rf"{_DATE}T{_TIME}",
     "time": _TIME,
@@ -64,7 +80,7 @@ PATTERNS: Final[Mapping[str, str]] = {
 _SHORT_HOST = r"[a-z]+(?:\.[a-z]+)*"
 _SHORT_EMAIL = r"[a-z0-9]+@[a-z]+(?:\.[a-z]+)*\.[a-z]{2,3}"
 _SHORT_URI = rf"https?://{_SHORT_HOST}(?:/[A-Za-z0-9._~/-]*)?"
-SHORT: Final[Mapping[str, str]] = {
+SHORT_FORMATS: Final[Mapping[str, str]] = {
     "email": _SHORT_EMAIL,
     "idn-email": _SHORT_EMAIL,
     "hostname": _SHORT_HOST,
@@ -74,5 +90,44 @@ SHORT: Final[Mapping[str, str]] = {
     "iri": _SHORT_URI,
     "iri-reference": _SHORT_URI,
 }
-# Formats of the specification that have no useful pattern.
-UNHELD: Final = frozenset(("regex", "uri-template"))
+
+
+def string_language(nodes: Sequence[SchemaNode]) -> Language:
+    """Return the strings that fit all these nodes, apart from their references and options.
+
+    Raises `SchemaError` as `count_bounds` does.
+    """
+    if "string" not in types_of(nodes):
+        return NOTHING
+    demands = [*string_demands(nodes), times(ANY, *count_bounds(nodes, "Length"))]
+    for node in nodes:
+        if values := constants_of(node.schema):
+            demands.append(union(literal(value) for value in values if isinstance(value, str)))
+    return intersection(*demands)
+
+
+def string_demands(nodes: Sequence[SchemaNode], *, is_short: bool = False) -> list[Language]:
+    """Return the languages of the patterns and formats. `is_short`: formats have their short
+    patterns."""
+    formats = {**FORMATS, **SHORT_FORMATS} if is_short else FORMATS
+    found = []
+    for node in nodes:
+        if "pattern" in node.keywords:
+            found.append(pattern_language(node.keywords["pattern"]))
+        if (pattern := formats.get(node.keywords.get("format", ""))) is not None:
+            found.append(_format_language(pattern))
+    return found
+
+
+# Parsing the pattern of a URI takes milliseconds.
+@lru_cache(maxsize=64)
+def _format_language(pattern: str) -> Language:
+    return fullmatch_language(pattern)
+
+
+def pattern_language(pattern: str) -> Language:
+    """Return the texts in which a pattern is found; all texts if it is not regular."""
+    try:
+        return search_language(pattern)
+    except NotRegular:
+        return ANYTHING

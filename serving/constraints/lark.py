@@ -1,10 +1,10 @@
-"""Lark grammars as rules of our own: the texts that fit their rule `start`.
+"""Lark grammars as grammar rules: the texts that fit the rule `start`.
 
-Lark itself reads what is written, and nothing more: its loader would open files for imports
-and unfold options without bounds. A text fits if some way to cut it into terminals does, as
-with Lark's Earley parser and the lexer `dynamic_complete`; so priorities, aliases and marks
-of rules, which choose among ways and shape trees, say nothing here. Terminals may match the
-empty text. Of imports there are those from `common`.
+Lark only parses the grammar. Its loader is not used, because it opens files for imports and
+expands options without bounds. A text fits if it can be split into terminals in any way, as
+with Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule
+modifiers, which choose among parses and format trees, have no effect. Terminals may match the
+empty text. Only the module `common` can be imported.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.constraints.schema.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
-from serving.constraints.schema.pattern import BadPattern, IrregularPattern, caseless, fully
-from serving.constraints.schema.regular import ANY_CHARS, Chars, Regular, cat
-from serving.constraints.schema.terminals import Terminals
+from serving.constraints.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
+from serving.constraints.languages import ANY_CHARS, Chars, Language, NotRegular, cat
+from serving.constraints.patterns import InvalidPattern, caseless, fullmatch_language
+from serving.constraints.rules import RuleSet
 
 if TYPE_CHECKING:
     from lark import Token, Tree
 
-# Longer ones are no hand's work.
+# People do not write longer grammars by hand.
 _MAX_CHARS: Final = 20_000
 _MAX_TIMES: Final = 1000
 _START: Final = "start"
 _COMMON: Final = "common"
-# What Lark's own definition says by looking behind.
-_COMMON_ANEW: Final = r'ESCAPED_STRING: "\"" /([^"\\\n]|\\[^\n])*/ "\""' + "\n"
+# Lark's own definition uses a lookbehind, which is not regular.
+_COMMON_REPLACEMENTS: Final = r'ESCAPED_STRING: "\"" /([^"\\\n]|\\[^\n])*/ "\""' + "\n"
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
 _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _KNOWN_FLAGS: Final = frozenset("isu")
 
-# A module, "" for the client's own, and a rule or terminal of it.
+# A module ("" is the client's own grammar), and the name of a rule or terminal in it.
 _Name = tuple[str, str]
 
 
-class BadLark(Exception):
-    """It is no Lark grammar, or says what cannot be held to. The text says why."""
+class InvalidLark(Exception):
+    """A text that is no Lark grammar, or one that cannot be enforced. The message says why."""
 
 
-def lark_rules(definition: str, terminals: Terminals) -> Expr:
-    """The expression of all texts that fit. Its rules are added to those of `terminals`.
+def lark_expression(definition: str, rules: RuleSet) -> Expr:
+    """Return an expression of all texts that fit, and add its rules to `rules`.
 
-    Raises `BadLark`.
+    Raises `InvalidLark` with what to change, or `NotRegular` for a terminal that is too large.
     """
     if len(definition) > _MAX_CHARS:
-        raise BadLark(f"it is longer than {_MAX_CHARS} characters")
+        raise InvalidLark(f"it is longer than {_MAX_CHARS} characters")
     try:
-        return _Reader(_Module.of(_parsed(definition)), terminals).start()
+        return _Reader(_Module.of(_parsed(definition)), rules).start()
     except RecursionError:
-        raise BadLark("it nests too deeply") from None
+        raise InvalidLark("it nests too deeply") from None
 
 
 class _Module:
-    """What a grammar defines, ignores and imports."""
+    """The definitions, ignored terminals and imports of a grammar."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, Tree[Token]] = {}
@@ -66,7 +66,7 @@ class _Module:
 
     @classmethod
     def of(cls, tree: Tree[Token]) -> _Module:
-        """Raises `BadLark`."""
+        """Raises `InvalidLark`."""
         module = cls()
         for statement in _trees(tree):
             module._add(statement)
@@ -87,50 +87,50 @@ class _Module:
                 for each in _trees(names):
                     self._import(_path(path), _text(each), _text(each))
             case other:
-                raise BadLark(f"%{other.removesuffix('_rule')} is not supported")
+                raise InvalidLark(f"%{other.removesuffix('_rule')} is not supported")
 
     def _define(self, statement: Tree[Token]) -> None:
         name = _text(statement).lstrip("?!")
         parameters, *_, body = _trees(statement)
         if any(each is not None for each in parameters.children):
-            raise BadLark(f"{name} is a template, which is not supported")
+            raise InvalidLark(f"{name} is a template, which is not supported")
         self._claim(name)
         self.definitions[name] = body
 
     def _import(self, module: Sequence[str], name: str, alias: str) -> None:
         if list(module) != [_COMMON]:
-            raise BadLark(f"%import {'.'.join([*module, name])}: only `common` can be imported")
+            raise InvalidLark(f"%import {'.'.join([*module, name])}: only `common` can be imported")
         if name not in _common().definitions:
-            raise BadLark(f"%import {_COMMON}.{name}: there is no such terminal")
+            raise InvalidLark(f"%import {_COMMON}.{name}: there is no such terminal")
         self._claim(alias)
         self.imports[alias] = name
 
     def _claim(self, name: str) -> None:
         if name in self.definitions or name in self.imports:
-            raise BadLark(f"{name} is defined twice")
+            raise InvalidLark(f"{name} is defined twice")
 
 
 class _Reader:
-    """Turns trees into expressions. Rules are made for names that are met."""
+    """Turns syntax trees into expressions. Only names in use become rules."""
 
-    def __init__(self, module: _Module, terminals: Terminals) -> None:
+    def __init__(self, module: _Module, rules: RuleSet) -> None:
         self._module = module
-        self._terminals = terminals
+        self._rules = rules
         self._names: dict[_Name, str] = {}
         self._queue: deque[_Name] = deque()
-        # What may stand before the first terminal, and after each.
+        # The ignored terminals, which may stand before the first terminal and after each one.
         self._gap: Expr = EMPTY
 
     def start(self) -> Expr:
         if self._module.ignored:
             ignored = alt(self._of(each, "", is_lexical=True) for each in self._module.ignored)
-            self._gap = self._terminals.named(Repeat(ignored, 0, None))
+            self._gap = self._rules.named(Repeat(ignored, 0, None))
         root = seq(self._gap, self._ref(("", _START)))
         while self._queue:
             module, name = key = self._queue.popleft()
             tree = self._definitions(module)[name]
             rule = self._of(tree, module, is_lexical=_is_terminal(name))
-            self._terminals.rules[self._names[key]] = rule
+            self._rules.rules[self._names[key]] = rule
         return root
 
     def _definitions(self, module: str) -> Mapping[str, Tree[Token]]:
@@ -141,14 +141,14 @@ class _Reader:
         if not module and name in self._module.imports:
             key = _COMMON, self._module.imports[name]
         elif name not in self._definitions(module):
-            raise BadLark(f"there is no rule or terminal named {name}")
+            raise InvalidLark(f"there is no rule or terminal named {name}")
         if key not in self._names:
-            self._names[key] = self._terminals.new_name()
+            self._names[key] = self._rules.new_name()
             self._queue.append(key)
         return Ref(self._names[key])
 
     def _of(self, tree: Tree[Token], module: str, *, is_lexical: bool) -> Expr:
-        """`is_lexical`: it is a part of a terminal, in which nothing is ignored."""
+        """`is_lexical`: the tree is part of a terminal, in which nothing is ignored."""
 
         def of(each: Any) -> Expr:
             return self._of(each, module, is_lexical=is_lexical)
@@ -167,16 +167,18 @@ class _Reader:
             case "name":
                 return self._named(_text(tree), module, is_lexical=is_lexical)
             case "literal" | "literal_range":
-                expr = self._terminals.of(_language(tree))
+                expr = self._rules.terminal(_language(tree))
                 return expr if is_lexical else seq(expr, self._gap)
             case "template_usage":
-                raise BadLark(f"{_text(tree.children[0])} is a template, which is not supported")
+                raise InvalidLark(
+                    f"{_text(tree.children[0])} is a template, which is not supported"
+                )
             case other:
                 raise AssertionError(f"Lark's syntax has no {other}")
 
     def _named(self, name: str, module: str, *, is_lexical: bool) -> Expr:
         if is_lexical and not _is_terminal(name):
-            raise BadLark(f"a terminal cannot be made of the rule {name}")
+            raise InvalidLark(f"a terminal cannot use the rule {name}")
         expr = self._ref((module, name))
         return expr if is_lexical or not _is_terminal(name) else seq(expr, self._gap)
 
@@ -197,16 +199,16 @@ class _Reader:
 
 def _counted(part: Expr, least: int, most: int) -> Expr:
     if not 0 <= least <= most <= _MAX_TIMES:
-        raise BadLark(f"~{least}..{most} must be in order, and at most {_MAX_TIMES}")
+        raise InvalidLark(f"~{least}..{most} must be in order, and at most {_MAX_TIMES}")
     return Repeat(part, least, most) if most else EMPTY
 
 
-def _language(tree: Tree[Token]) -> Regular:
+def _language(tree: Tree[Token]) -> Language:
     written = [str(each) for each in tree.children]
     if tree.data == "literal_range":
         first, last = (_literal(each.removesuffix("i")[1:-1]) for each in written)
         if len(first) != 1 or len(last) != 1 or last < first:
-            raise BadLark(f"{'..'.join(written)} is no range of characters")
+            raise InvalidLark(f"{'..'.join(written)} is not a range of characters")
         return Chars(((ord(first), ord(last)),))
     [source] = written
     if source.startswith("/"):
@@ -216,23 +218,25 @@ def _language(tree: Tree[Token]) -> Regular:
     return cat(*(Chars(caseless(each) if source.endswith("i") else each) for each in sets))
 
 
-def _regular(source: str) -> Regular:
+def _regular(source: str) -> Language:
     body, _, flags = source[1:].rpartition("/")
     if unknown := set(flags) - _KNOWN_FLAGS:
-        raise BadLark(f"{source} has the flag {min(unknown)}, which is not supported")
+        raise InvalidLark(f"{source} has the flag {min(unknown)}, which is not supported")
     try:
-        return fully(body, is_caseless="i" in flags, dot=ANY_CHARS if "s" in flags else None)
-    except (BadPattern, IrregularPattern) as error:
-        raise BadLark(f"{source} cannot be used: {error}") from None
+        return fullmatch_language(
+            body, is_caseless="i" in flags, dot=ANY_CHARS if "s" in flags else None
+        )
+    except (InvalidPattern, NotRegular) as error:
+        raise InvalidLark(f"{source} cannot be used: {error}") from None
 
 
 def _literal(inside: str) -> str:
-    """What a string of a grammar says: other escapes than these stand for themselves."""
+    """The text of a string literal. Unknown escapes keep their backslash."""
 
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1] or escape[2] or escape[3]
         if code and int(code, 16) > 0x10FFFF:
-            raise BadLark(f"{escape[0]} is no character")
+            raise InvalidLark(f"{escape[0]} is not a character")
         if code:
             return chr(int(code, 16))
         character: str = escape[4]
@@ -247,7 +251,7 @@ def _is_terminal(name: str) -> bool:
 
 @cache
 def _syntax() -> Any:
-    """Lark's parser of grammars. Loaded when the first one comes."""
+    """Lark's parser of grammars. It is loaded for the first grammar, because Lark is large."""
     from lark import Lark
 
     return Lark.open_from_package("lark", "lark.lark", ["grammars"], parser="lalr")
@@ -257,7 +261,7 @@ def _syntax() -> Any:
 def _common() -> _Module:
     source = files("lark").joinpath("grammars", "common.lark").read_text("utf-8")
     module = _Module.of(_parsed(source))
-    module.definitions |= _Module.of(_parsed(_COMMON_ANEW)).definitions
+    module.definitions |= _Module.of(_parsed(_COMMON_REPLACEMENTS)).definitions
     return module
 
 
@@ -267,8 +271,8 @@ def _parsed(definition: str) -> Tree[Token]:
     try:
         tree: Tree[Token] = _syntax().parse(definition.rstrip() + "\n")
     except UnexpectedInput as error:
-        place = "its end" if error.line < 1 else f"line {error.line}, column {error.column}"
-        raise BadLark(f"it cannot be read at {place}") from None
+        where = "its end" if error.line < 1 else f"line {error.line}, column {error.column}"
+        raise InvalidLark(f"it has a syntax error at {where}") from None
     return tree
 
 
@@ -277,7 +281,7 @@ def _trees(tree: Tree[Token]) -> list[Tree[Token]]:
 
 
 def _path(tree: Any) -> list[str]:
-    """The names between the dots; one that begins with a dot has an empty one first."""
+    """The names between the dots. A relative path has an empty name first."""
     parts = [str(each) if isinstance(each, str) else _text(each) for each in tree.children]
     return [""] * (parts[0] == ".") + [part for part in parts if part != "."]
 

@@ -1,65 +1,67 @@
-"""Grammars as values, and their text in the engine's EBNF.
+"""Grammars as values, and their text in XGrammar's EBNF.
 
-A grammar is a set of named rules. Before it is written, what can never end is cut out: an
-alternative whose required part nothing fits, a rule that only leads to itself. What is left
-is what a model can really finish.
+A grammar is a set of named rules. `text_of` removes what can never end before it writes them:
+an alternative whose required part no text fits, a rule that only leads to itself. So a model
+can finish whatever the grammar lets it begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
+
+_SHORT_TIMES: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+# A format of XGrammar's structural tags, as JSON. Formats nest.
+StructuralTag = Mapping[str, Any]
 
 # The first code points whose UTF-8 has two, three and four bytes.
 _UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
 
-# Longer texts stay rules of their own: rules that say the one before twice would make texts of
-# any length.
+# Longer texts stay rules of their own. If each rule repeats the one before twice, inlining
+# doubles the text at every rule.
 _MAX_INLINED_CHARS: Final = 200
-
-# Code points, as pairs of first and last: sorted, apart from each other.
-Intervals = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """These characters. None: nothing to write."""
+    """Exactly these characters, possibly none."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set."""
+    """One character of a set: code points as pairs of first and last, sorted and disjoint."""
 
-    intervals: Intervals
+    intervals: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Whatever the rule of this name says."""
+    """The rule of this name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """One part after the other."""
+    """All parts in order."""
 
     parts: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """One of the options. Without any, nothing fits."""
+    """One of the options. Without options no text fits."""
 
     options: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """From `least` to `most` times; `most` None is as often as one likes."""
+    """`least` to `most` repetitions. None: no upper bound."""
 
     part: Expr
     least: int
@@ -73,7 +75,7 @@ NEVER: Final = Alt(())
 
 
 def seq(*parts: Expr) -> Expr:
-    """One after the other; texts that meet become one."""
+    """Return the parts in order. Adjacent texts become one."""
     flat: list[Expr] = []
     for part in parts:
         for each in part.parts if isinstance(part, Seq) else (part,):
@@ -87,21 +89,21 @@ def seq(*parts: Expr) -> Expr:
 
 
 def alt(options: Iterable[Expr]) -> Expr:
-    """One of these, each named once."""
+    """Return the choice between the options, without duplicates."""
     flat: dict[Expr, None] = {}
     for option in options:
         flat |= dict.fromkeys(option.options if isinstance(option, Alt) else (option,))
     return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat))
 
 
-def chars(intervals: Intervals) -> Expr:
-    """One character of a set."""
+def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
+    """Return one character of a set."""
     [(first, last), *more] = intervals or ((0, -1),)
     return Text(chr(first)) if first == last and not more else Chars(intervals)
 
 
 def productive(rules: Mapping[str, Expr]) -> set[str]:
-    """The rules that some finite text fits."""
+    """Return the names of the rules that some finite text fits."""
     found: set[str] = set()
     waiting = {name: _names(body) for name, body in rules.items()}
     users: dict[str, list[str]] = {}
@@ -118,10 +120,10 @@ def productive(rules: Mapping[str, Expr]) -> set[str]:
 
 
 def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
-    """The grammar of what `root` says, a rule a line; None when nothing fits it.
+    """Return the grammar with the rule `root`, one rule a line; None if no text fits it.
 
-    Rules that say only one short thing are put where they are used. Those whose name has a digit
-    are numbered anew, in the order in which they are met: equal schemas have equal grammars.
+    Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in
+    the order of their first use, so that equal schemas have equal grammars.
     """
     kept = productive(rules)
     if root not in kept:
@@ -131,28 +133,27 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
         bodies = smaller
     names: dict[str, str] = {}
     for name in _reachable(bodies, root):
-        is_own = not name[-1].isdigit()
-        names[name] = name if is_own else f"r{len(names)}"
+        names[name] = f"r{len(names)}" if name[-1].isdigit() else name
     return "".join(f"{names[name]} ::= {_written(bodies[name], names)}\n" for name in names)
 
 
 def dead_end(rules: Mapping[str, Expr], root: str) -> list[str]:
-    """The rules on the way from a root that nothing fits to the reason, as far as there is
-    only one way."""
+    """Return the rules from a root that no text fits to the cause. The path ends at the first
+    rule that has several causes."""
     ending = productive(rules)
-    way: list[str] = []
+    path: list[str] = []
     expr: Expr = Ref(root)
     while True:
         match expr:
-            case Ref(name) if name not in way:
-                way.append(name)
+            case Ref(name) if name not in path:
+                path.append(name)
                 expr = rules[name]
             case Seq(parts):
                 expr = next(part for part in parts if not _ends(part, ending))
             case Repeat(part):
                 expr = part
             case _:
-                return way
+                return path
 
 
 def _reachable(rules: Mapping[str, Expr], root: str) -> list[str]:
@@ -198,36 +199,37 @@ def _ends(expr: Expr, ending: set[str]) -> bool:
             assert_never(expr)
 
 
-def _pruned(expr: Expr, ending: set[str]) -> Expr:
-    """The same without what never ends. `expr` itself does."""
+def _rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     match expr:
         case Seq(parts):
-            return seq(*(_pruned(part, ending) for part in parts))
+            return seq(*map(change, parts))
         case Alt(options):
-            return alt(_pruned(option, ending) for option in options if _ends(option, ending))
+            return alt(map(change, options))
         case Repeat(part, least, most):
-            return Repeat(_pruned(part, ending), least, most) if _ends(part, ending) else EMPTY
+            return Repeat(change(part), least, most)
         case _:
             return expr
+
+
+def _pruned(expr: Expr, ending: set[str]) -> Expr:
+    """Remove what never ends from an expression that can end."""
+    match expr:
+        case Alt(options):
+            expr = Alt(tuple(option for option in options if _ends(option, ending)))
+        case Repeat(part) if not _ends(part, ending):
+            return EMPTY
+    return _rebuilt(expr, lambda part: _pruned(part, ending))
 
 
 def _inlined(expr: Expr, rules: Mapping[str, Expr]) -> Expr:
-    match expr:
-        case Ref(name):
-            seen = {name}
-            while isinstance(body := rules[name], Ref) and body.name not in seen:
-                name = body.name
-                seen.add(name)
-            is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
-            return body if is_short else Ref(name)
-        case Seq(parts):
-            return seq(*(_inlined(part, rules) for part in parts))
-        case Alt(options):
-            return alt(_inlined(option, rules) for option in options)
-        case Repeat(part, least, most):
-            return Repeat(_inlined(part, rules), least, most)
-        case _:
-            return expr
+    if not isinstance(expr, Ref):
+        return _rebuilt(expr, lambda part: _inlined(part, rules))
+    name, seen = expr.name, {expr.name}
+    while isinstance(body := rules[name], Ref) and body.name not in seen:
+        name = body.name
+        seen.add(name)
+    is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
+    return body if is_short else Ref(name)
 
 
 def _written(expr: Expr, names: Mapping[str, str]) -> str:
@@ -235,7 +237,7 @@ def _written(expr: Expr, names: Mapping[str, str]) -> str:
         case Text(text):
             return quoted(text)
         case Chars(intervals):
-            return f"[{''.join(_written_interval(*each) for each in _cut(intervals))}]"
+            return f"[{''.join(_written_interval(*each) for each in _split(intervals))}]"
         case Ref(name):
             return names[name]
         case Seq(parts):
@@ -254,27 +256,19 @@ def _grouped(part: Expr, names: Mapping[str, str], loose: type | object) -> str:
 
 
 def _times(least: int, most: int | None) -> str:
-    match least, most:
-        case 0, None:
-            return "*"
-        case 1, None:
-            return "+"
-        case 0, 1:
-            return "?"
-        case _ if least == most:
-            return f"{{{least}}}"
-        case _:
-            return f"{{{least},{'' if most is None else most}}}"
+    if (least, most) in _SHORT_TIMES:
+        return _SHORT_TIMES[least, most]
+    return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
 
 
 def quoted(text: str) -> str:
-    """A string of the grammar."""
+    """Return the text as a string literal of the grammar."""
     return '"' + "".join(_escaped(character, '"\\') for character in text) + '"'
 
 
-def _cut(intervals: Intervals) -> Iterator[tuple[int, int]]:
-    """The same, cut where UTF-8 gets longer. The engine reads a range over such a place too
-    loosely: it lets bytes through that are no text."""
+def _split(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Split the intervals where the length of UTF-8 changes. XGrammar compiles a longer range
+    too loosely: it accepts bytes that are no valid UTF-8."""
     for first, last in intervals:
         starts = [first, *(start for start in _UTF8_STEPS if first < start <= last)]
         yield from zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True)
@@ -296,6 +290,6 @@ def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def choice_grammar(choices: Sequence[str]) -> str:
-    """The grammar of exactly one of these texts."""
-    return f"root ::= {' | '.join(quoted(choice) for choice in dict.fromkeys(choices))}\n"
+def grammar_tag(text: str) -> StructuralTag:
+    """Return a grammar in EBNF as a structural tag."""
+    return {"type": "grammar", "grammar": text}
