@@ -12,7 +12,7 @@ from datetime import UTC, datetime, time, timedelta
 from django.db import models
 from django.db.models import QuerySet
 
-from accounts.base.bulk_delete import ROWS_IN_A_BATCH, delete_in_batches
+from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
 from accounts.usage import cutoffs
 
