@@ -11,26 +11,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.core.request import Effort
-
 _SWITCHES: Final = ("enable_thinking", "thinking")
 _LEVEL: Final = "reasoning_effort"
 _BUDGET: Final = "thinking_budget"
 
 # In tokens. Low, medium and high are those of Google's OpenAI-compatible endpoint; the others
 # continue that series. The highest effort has no limit.
-_BUDGETS: Final[Mapping[Effort, int | None]] = {
-    Effort.NONE: 0,
-    Effort.MINIMAL: 512,
-    Effort.LOW: 1_024,
-    Effort.MEDIUM: 8_192,
-    Effort.HIGH: 24_576,
-    Effort.XHIGH: 32_768,
-    Effort.MAX: None,
+_BUDGETS: Final[Mapping[str, int | None]] = {
+    "none": 0,
+    "minimal": 512,
+    "low": 1_024,
+    "medium": 8_192,
+    "high": 24_576,
+    "xhigh": 32_768,
+    "max": None,
 }
-_ORDER: Final = tuple(Effort)
+_ORDER: Final = tuple(_BUDGETS)
 # The levels that models were trained on when their template names only its default.
-_USUAL: Final = frozenset((Effort.LOW, Effort.MEDIUM, Effort.HIGH))
+_USUAL: Final = frozenset(("low", "medium", "high"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,11 @@ class ReasoningSettings:
 
 
 def reasoning_settings(
-    effort: Effort | None,
+    effort: str | None,
     variables: Collection[str] | None = None,
     constants: Collection[str] = (),
 ) -> ReasoningSettings:
-    """The settings for an effort; empty without one.
+    """The settings for an effort, a value of `core.request.Effort`; empty without one.
 
     `variables` and `constants` are the names and strings that the template uses. Without a
     template (None) the effort becomes a budget only.
@@ -57,25 +55,23 @@ def reasoning_settings(
     budget = _BUDGETS[effort]
     if variables is None:
         return ReasoningSettings({}, budget)
-    values: dict[str, Any] = {
-        name: effort is not Effort.NONE for name in _SWITCHES if name in variables
-    }
-    is_off = bool(values) and effort is Effort.NONE
+    values: dict[str, Any] = {name: effort != "none" for name in _SWITCHES if name in variables}
+    is_off = bool(values) and effort == "none"
     if _LEVEL in variables:
         level = _nearest(effort, constants)
-        values[_LEVEL] = level.value
-        if (level is Effort.NONE) == (effort is Effort.NONE):
+        values[_LEVEL] = level
+        if (level == "none") == (effort == "none"):
             budget = None
     elif _BUDGET in variables and budget is not None:
         values[_BUDGET] = budget
     return ReasoningSettings(values, None if is_off else budget)
 
 
-def _nearest(effort: Effort, constants: Collection[str]) -> Effort:
-    """The template's closest level, the higher of two. Only NONE maps to NONE."""
-    named = {level for level in Effort if level.value in constants}
-    levels = (named if len(named) > 1 else named | _USUAL) - {Effort.NONE}
-    if effort is Effort.NONE and Effort.NONE in named:
-        return Effort.NONE
+def _nearest(effort: str, constants: Collection[str]) -> str:
+    """The template's closest level, the higher of two. Only "none" maps to "none"."""
+    named = {level for level in _ORDER if level in constants}
+    levels = (named if len(named) > 1 else named | _USUAL) - {"none"}
+    if effort == "none" and "none" in named:
+        return "none"
     at = _ORDER.index(effort)
     return min(levels, key=lambda each: (abs(_ORDER.index(each) - at), -_ORDER.index(each)))

@@ -26,6 +26,7 @@ from accounts.keys.table import KeyTable
 from accounts.limits.failover import WhenAway
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
+from serving.constraints.families.registry import select_family
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
@@ -70,7 +71,7 @@ class Runtime:
         self.keys = KeyTable()
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
         self.captures = CaptureQueue()
-        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
+        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
         self.live = LiveRequests(self.ledger)
         self.traffic = Traffic()
         self.limits = Limits(
@@ -170,7 +171,7 @@ class Runtime:
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
-                self.live.end_of_keys(self.keys.is_open)
+                self.live.end_of_keys(self.keys.is_valid)
         self._keys_read_at_s = begun_at_s
         self._has_read_keys.set()
 

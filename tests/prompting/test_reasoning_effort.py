@@ -42,6 +42,10 @@ def test_a_template_without_a_variable_leaves_a_budget(effort, budget):
     assert settings(CHATML, effort) == ReasoningSettings({}, budget)
 
 
+def test_every_effort_has_a_budget():
+    assert set(BUDGETS) == set(Effort)
+
+
 def test_without_an_effort_nothing_is_set():
     assert reasoning_settings(None, ChatTemplate(SWITCH).variables) == ReasoningSettings()
 
