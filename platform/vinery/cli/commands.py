@@ -18,7 +18,7 @@ from accounts.base.actors import Actor, acting_as
 from accounts.base.names import escaped
 from vinery import __version__
 from vinery.cli.shape import Failure, load_django, start_django
-from vinery.env import SettingError
+from vinery.config.env import SettingError
 
 _EPILOG = """\
 settings are environment variables:

@@ -7,13 +7,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from accounts.services.people import home_project
-
 from accounts.models import ApiKey, Project, User
 from accounts.resources.base import EVERYTHING
 from accounts.resources.keys import KEYS
 from accounts.services.access import Access, Action
 from accounts.services.audit import writing
+from accounts.services.changes import home_project
 from vinery.cli import resource
 from vinery.cli.find import key_named, project_named, user_named
 from vinery.cli.resource import Option

@@ -180,4 +180,4 @@ def _quota_columns(quotas: Sequence[Quota]) -> list[dict[str, Any]]:
 
 
 def _text(limit: Limit) -> str:
-    return limit.told_for(_whose([limit])[0]["whose"])
+    return limit.described_for(_whose([limit])[0]["whose"])

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from serving.engine.option_documents import option_documents
 
 from serving.catalog import registry
 from serving.catalog.registry import UnknownModel
+from serving.engine.config import option_documents
 from vinery.cli.resource import add_command, add_group
 from vinery.cli.shape import Commands, Failure, table
 

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from accounts.services.people import first_project
 from django.db.models import Count
 
 from accounts.models import Project
 from accounts.resources.organizations import PROJECTS
+from accounts.services.changes import first_project
 from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named
 from vinery.cli.organization import activated

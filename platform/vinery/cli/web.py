@@ -81,8 +81,6 @@ def _application() -> Any:
     from django.conf import settings
     from django.utils.module_loading import import_string
 
-    from vinery.proxies import behind
-
     application = import_string("vinery.asgi.application")
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
