@@ -1,0 +1,36 @@
+"""Invisible characters in texts. They can reorder a terminal's output or make two names look equal.
+
+Needs the standard library only: the command line starts without Django.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+# Controls, formats (such as writing direction), surrogates, line and paragraph separators.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Some scripts cannot be written without these two.
+_JOINERS: Final = frozenset("\u200c\u200d")
+
+
+def is_hidden(character: str) -> bool:
+    """Whether the character is invisible and not needed to write any script."""
+    return unicodedata.category(character) in _HIDDEN and character not in _JOINERS
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text has no visible character."""
+    return not "".join(character for character in text if character not in _JOINERS).strip()
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    """The text with hidden characters written as `\\x1b`, except the characters in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if is_hidden(character) and character not in keep
+        else character
+        for character in text
+    )
