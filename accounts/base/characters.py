@@ -34,3 +34,9 @@ def escaped(text: str, *, keep: str = "") -> str:
         else character
         for character in text
     )
+
+
+def repaired(name: str) -> str:
+    """A stored name that may be older than these rules, changed as far as they demand."""
+    visible = "".join(character for character in name if not is_hidden(character))
+    return "unnamed" if is_blank(visible) else visible
