@@ -11,14 +11,15 @@ from django.contrib.sessions.models import Session
 
 from accounts.alerts import deliveries, reminders, retention, thresholds
 from accounts.captures.keeping import delete_expired
-from accounts.usage.recovery import recover_orphans
+from accounts.limits.recovery import settle_dead_leases
+from accounts.usage.recovery import recover_orphans, store_then
 from accounts.usage.retention import delete_old
 
 
 @shared_task(name="accounts.tasks.recover_usage")
 def recover_usage() -> None:
     """Close the books of processes of this host that died."""
-    recover_orphans(Path(settings.VINERY_USAGE_DIR))
+    recover_orphans(Path(settings.VINERY_USAGE_DIR), store_then(settle_dead_leases))
 
 
 @shared_task(name="accounts.tasks.delete_old_usage")

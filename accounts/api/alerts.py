@@ -30,6 +30,7 @@ from accounts.api.wire import (
     switch_filter,
     text_filter,
 )
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.models import (
     Alert,
     Delivery,
@@ -37,8 +38,6 @@ from accounts.models import (
     KeyEvent,
     KeyReminder,
     Limit,
-    LimitMetric,
-    LimitWindow,
     Organization,
     Scope,
     Webhook,
@@ -150,8 +149,8 @@ class AlertFilters(Dated):
     organization_id = id_filter("an organisation")
     limit_id = id_filter("a limit")
     scope = text_filter("Of limits of this scope, such as key:12.")
-    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
     is_shadow = switch_filter("Only of limits that refuse nothing, or only of the others.")
     state = choice_filter(DeliveryState.choices, "Only with a message in this state.")
 

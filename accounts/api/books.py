@@ -21,7 +21,8 @@ from accounts.api.wire import (
     switch_filter,
     text_filter,
 )
-from accounts.models import AuditEntry, LimitMetric, LimitWindow, RefusedRequest, Scope
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
+from accounts.models import AuditEntry, RefusedRequest, Scope
 from accounts.services import audit
 from accounts.usage.effects import Effect, with_effect
 
@@ -67,8 +68,8 @@ class RefusalFilters(Dated):
     request_id = text_filter("Of this request.")
     model = text_filter("Of requests to this model.")
     scope = text_filter("Of limits of this scope, such as key:12.")
-    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
     is_shadow = switch_filter("Only of limits that refuse nothing, or only of the others.")
     effect = choice_filter(Effect.choices, "Only with this effect.")
 

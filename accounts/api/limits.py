@@ -16,8 +16,9 @@ from accounts.api.wire import (
     switch_filter,
     text_filter,
 )
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.console.owners import OWNERS
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight
+from accounts.models import Limit, LimitScope, ModelWeight
 from accounts.models.alerts import check_percents
 
 
@@ -71,8 +72,8 @@ class LimitFilters(Filters):
         required=False, min_value=0, max_value=MAX_ID, help_text="Of this one."
     )
     model = text_filter("Of this model.")
-    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
     is_shadow = switch_filter("Only those that refuse nothing, or only the others.")
 
 

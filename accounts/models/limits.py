@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.base.limit_table import (
+    MAX_WEIGHT,
+    METRIC_CHOICES,
+    WEEKDAY_CHOICES,
+    WINDOW_CHOICES,
+    Kind,
+    Metric,
+    Weekday,
+    Window,
+)
 from accounts.base.timestamps import Stamped, StampedQuerySet
 from accounts.models.alerts import check_percents
 
@@ -23,39 +32,6 @@ class LimitScope(models.TextChoices):
     USER = "user", "a user"
     KEY = "key", "a key"
     MODEL = "model", "a model"
-
-
-class LimitMetric(models.TextChoices):
-    """What is counted."""
-
-    REQUESTS = "requests", "requests"
-    TOKENS = "tokens", "tokens"
-    INPUT_TOKENS = "input_tokens", "input tokens"
-    OUTPUT_TOKENS = "output_tokens", "output tokens"
-    CONCURRENCY = "concurrency", "requests at the same time"
-    WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens"
-
-
-class LimitWindow(models.TextChoices):
-    """In which time."""
-
-    MINUTE = "minute", "per minute"
-    DAY = "day", "per day"
-    WEEK = "week", "per week"
-    MONTH = "month", "per month"
-    NONE = "none", "at any time"
-
-
-class WeekStart(models.TextChoices):
-    """With which day a week begins."""
-
-    MONDAY = "monday", "Monday"
-    TUESDAY = "tuesday", "Tuesday"
-    WEDNESDAY = "wednesday", "Wednesday"
-    THURSDAY = "thursday", "Thursday"
-    FRIDAY = "friday", "Friday"
-    SATURDAY = "saturday", "Saturday"
-    SUNDAY = "sunday", "Sunday"
 
 
 # Python reads them from hundreds of files, each time.
@@ -82,8 +58,8 @@ class Limit(Stamped):
     model = models.CharField(
         max_length=255, blank=True, default="", help_text="The name of the model, for its limits."
     )
-    metric = models.CharField(max_length=16, choices=LimitMetric.choices)
-    window = models.CharField(max_length=8, choices=LimitWindow.choices)
+    metric = models.CharField(max_length=16, choices=METRIC_CHOICES)
+    window = models.CharField(max_length=8, choices=WINDOW_CHOICES)
     amount = models.PositiveBigIntegerField(validators=[MinValueValidator(1)])
     time_zone = models.CharField(
         max_length=64,
@@ -93,8 +69,8 @@ class Limit(Stamped):
     )
     week_start = models.CharField(
         max_length=9,
-        choices=WeekStart.choices,
-        default=WeekStart.MONDAY,
+        choices=WEEKDAY_CHOICES,
+        default=Weekday.MONDAY.value,
         help_text="The first day of a week; monday for limits of another window.",
     )
     is_shadow = models.BooleanField(
@@ -130,22 +106,24 @@ class Limit(Stamped):
         return f"{self.amount} {self.get_metric_display()} {self.get_window_display()}, {whose}"
 
     def clean(self) -> None:
-        """Raises ValidationError for parts that do not go together."""
-        is_now = self.metric == LimitMetric.CONCURRENCY
-        if is_now and self.window != LimitWindow.NONE:
+        """Raises ValidationError for fields that do not go together."""
+        is_concurrency = self.metric == Metric.CONCURRENCY
+        has_no_window = self.window == Window.NONE
+        if is_concurrency and not has_no_window:
             raise ValidationError({"window": "Requests at the same time are counted at any time."})
-        has_no_end = self.metric == LimitMetric.WEIGHTED_TOKENS
-        if self.window == LimitWindow.NONE and not is_now and not has_no_end:
-            raise ValidationError({"window": "Choose a minute, a day, a week or a month."})
-        if self.window != LimitWindow.WEEK and self.week_start != WeekStart.MONDAY:
+        if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
+            names = ", ".join(each.value for each in Window if each is not Window.NONE)
+            raise ValidationError({"window": f"Choose one of these windows: {names}."})
+        if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
                 {"week_start": "Only a limit of a week has a first day: leave it at Monday."}
             )
-        if self.alert_at and (is_now or self.window == LimitWindow.MINUTE):
+        is_bucket = self.window in set(Window) and Window(self.window).kind is Kind.BUCKET
+        if self.alert_at and (is_concurrency or is_bucket):
             raise ValidationError(
                 {
-                    "alert_at": "People are told of quotas of a day, a week, a month or for good: "
-                    "leave this out."
+                    "alert_at": "There are alerts for quotas only, which are limits of a day or "
+                    "longer: leave this out."
                 }
             )
         needs_id = self.scope not in (LimitScope.PLATFORM, LimitScope.MODEL)
@@ -155,11 +133,6 @@ class Limit(Stamped):
             raise ValidationError(
                 {"model": "Name the model for a limit of a model, and only then."}
             )
-
-
-MAX_WEIGHT: Final = 1000
-"""So that the longest answer still counts for less than limiters can count, 2^53 in thousandths
-of a token on Redis."""
 
 
 class ModelWeight(Stamped):

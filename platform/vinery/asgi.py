@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django_application = get_asgi_application()
 
 # These need the apps that the line above has loaded.
-from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
+from accounts.limits.service import show_in_pages  # noqa: E402
 from serving.core.errors import Unavailable  # noqa: E402
 from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.http.routing import api_application  # noqa: E402
@@ -84,8 +84,7 @@ async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None
     raise Unavailable("The database does not answer, so this process cannot start. Try again.")
 
 
-# The console tells what is left of limits, and knows nothing of serving.
-read_levels_with(runtime().limits.limiter.levels)
-read_state_with(lambda: runtime().limits.state)
+# The console shows what is left of limits, and does not import serving.
+show_in_pages(runtime().limits)
 ask_whether_away(lambda: runtime().database.is_away)
 application = Application(runtime(), cast(App, django_application))

@@ -25,11 +25,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.failover import StoreState
-from accounts.limits.leases import Level
-from accounts.limits.limiter import LimitsAway
+from accounts.limits.service import Level, LimitService, LimitsUnavailable, StoreState
 from serving.http.edge import Receive, Scope, Send, send_whole
-from serving.runtime.limits import Limits
 from serving.runtime.runtime import EngineHealth, Runtime
 from serving.runtime.traffic import Histogram, Traffic
 
@@ -152,7 +149,7 @@ def _of_limits(state: StoreState | None) -> _Check:
     """Without a store they are counted in the process itself, which is here to count them."""
     if state is None or not state.is_degraded:
         return _Check("limits", True, "counted")
-    return _Check("limits", False, f"store away: {state.when_away}")
+    return _Check("limits", False, f"store away: {state.policy}")
 
 
 def _of_disk(runtime: Runtime) -> _Check:
@@ -266,14 +263,14 @@ class _Traffic(Collector):
         return family
 
 
-async def _levels(limits: Limits) -> Sequence[Level]:
+async def _levels(limits: LimitService) -> Sequence[Level]:
     """How full the limits are of which there are few; nothing while their store is away."""
     rules = [rule for rule in limits.book.rules if _kind_and_owner(rule.scope)[0] in _TOLD_SCOPES]
     if not rules:
         return ()
     try:
-        return await limits.limiter.levels(rules)
-    except LimitsAway:
+        return await limits.levels(rules)
+    except LimitsUnavailable:
         return ()
 
 

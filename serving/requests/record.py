@@ -16,7 +16,7 @@ from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
 from serving.requests.capture import Recording
 from serving.requests.live import LiveRequest
-from serving.requests.reservation import Quota
+from serving.requests.reservation import Reservation
 from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Account:
         self._runtime = runtime
         self._is_settled = False
         self.meter = Meter()
-        self.quota = Quota(runtime.limits, caller, request_id)
+        self.quota = Reservation(runtime.limits, caller, request_id)
         self._num_response_bytes = 0
         self._recording = Recording(body) if caller.captures and body else None
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
