@@ -1,5 +1,5 @@
 # `make up` serves on this machine, `make test` proves that it works. Both need Python 3.11
-# or newer, make and a package index, and install everything else into .venv.
+# or newer, make and a package index, and install all other requirements into .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test check format bench bench-usage bench-gateway bench-keys docs models clean
+.PHONY: help up dev install install-dev test check format hooks bench bench-usage bench-gateway bench-keys docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -19,12 +19,15 @@ help: ## Show this list
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery.cli up --end-with-parent
 
+dev: install-dev ## Start everything, and restart it when code or templates change
+	@exec $(BIN)/python -m vinery.cli up --reload --end-with-parent
+
 install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
 install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
 
 test: install-dev ## Run all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 # Tools that load Django's settings need a home folder; this one holds nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home
@@ -33,12 +36,16 @@ check: install-dev ## Lint, check types, imports, migrations and deployment sett
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m docs.words
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 format: install-dev ## Format the code and repair what the linter can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+hooks: install-dev ## Run the quick checks before each commit
+	$(BIN)/pre-commit install
 
 bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -306,8 +306,8 @@ WITH_THE_MODEL: Sequence[Failure] = (
         {"suffix": "b"},
         UNSUPPORTED,
         "suffix",
-        "This model has no tokens to fill in the middle, so it cannot write what comes before a "
-        "`suffix`. Leave it out, or choose a model for code that has them.",
+        "This model has no tokens for filling in the middle, so it cannot take a `suffix`. Leave "
+        "it out, or choose a model for code that has such tokens.",
     ),
     _chat(
         {"logits_processors_args": {"a": 1}},

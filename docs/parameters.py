@@ -8,9 +8,8 @@ from docs.answers import ANSWERS, Member
 from docs.markdown import code, table
 from docs.parts import PARTS, Part
 from docs.systems import PARAMETERS, SYSTEMS
-from serving.core.dialect import V1
 from serving.core.errors import InvalidRequest
-from serving.core.request import Endpoint
+from serving.core.request import V1, Endpoint
 from serving.protocols import parse
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.meanings import ECHOED, MEANINGS

@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests import stores
+from tests import prepared_home, stores
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -94,6 +94,34 @@ def django_db_modify_db_settings(
     if default["ENGINE"] == "django.db.backends.sqlite3":
         folder = tmp_path_factory.mktemp("database")
         default.setdefault("TEST", {})["NAME"] = str(folder / "test.sqlite3")
+
+
+# -- Order ------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file in one process, and those that share the platform in another.
+
+    Long groups begin first, so that no process ends long before the others.
+    """
+    for item in items:
+        is_shared = "running" in getattr(item, "fixturenames", ())
+        group = "running" if is_shared else item.location[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_begins_late)
+
+
+def _begins_late(item: pytest.Item) -> int:
+    if "running" in getattr(item, "fixturenames", ()):
+        return 0
+    return 1 if item.get_closest_marker("system") else 2
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the prepared home when the last process ends."""
+    if not hasattr(session.config, "workerinput"):
+        prepared_home.remove()
 
 
 # -- Skips ------------------------------------------------------------------------------
@@ -178,12 +206,19 @@ def run_platform(
     home: Path,
     environment: Mapping[str, str] | None = None,
     command: Sequence[str] = (sys.executable, "-m", "vinery.cli", "up"),
+    *,
+    is_first_start: bool = False,
 ) -> Iterator[Running]:
     """Start everything as `make up` does, on a free port; at the end, stop it.
 
-    Fails when it is not ready in time, does not end in time, or leaves a process behind.
+    The home is a copy of a prepared one, unless it exists, the environment names another
+    database, or the test wants the first start itself. Fails when the platform is not ready
+    in time, does not end in time, or leaves a process behind.
     """
-    settings = clean_environment() | stores.environment_of(home) | dict(environment or {})
+    own, clean = dict(environment or {}), clean_environment()
+    is_copied = not (is_first_start or "DATABASE_URL" in own)
+    at_home = prepared_home.copy_to(home, clean) if is_copied else stores.environment_of(home)
+    settings = clean | at_home | own
     log = home.with_name(f"{home.name}.log")
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
@@ -204,7 +239,8 @@ def run_platform(
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One platform for all tests that only use it."""
-    with run_platform(tmp_path_factory.mktemp("running") / "home") as platform:
+    home = tmp_path_factory.mktemp("running") / "home"
+    with run_platform(home, is_first_start=True) as platform:
         yield platform
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import uuid
-from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,10 +22,16 @@ NUM_WEB_PROCESSES: Final = 2 if IS_SCALED else 1
 # Counts the databases that were lent, in Redis' first, which is lent to nobody.
 _COUNTER: Final = "vinery-tests:databases"
 
+# By home folder.
+_SERVERS: Final[dict[Path, dict[str, str]]] = {}
 
-def environment_of(home: Path) -> dict[str, str]:
-    """What a process has to be told to be of the installation with this home folder."""
-    return {"VINERY_HOME": str(home), **(_servers_of(home) if IS_SCALED else {})}
+
+def environment_of(home: Path, *, template: str | None = None) -> dict[str, str]:
+    """The settings of a process that belongs to the installation with this home folder.
+
+    Scaled, its database begins as a copy of the one at the URL `template`.
+    """
+    return {"VINERY_HOME": str(home), **(_servers_of(home, template) if IS_SCALED else {})}
 
 
 def environment_of_tests() -> dict[str, str]:
@@ -36,21 +41,30 @@ def environment_of_tests() -> dict[str, str]:
     return {"DATABASE_URL": _postgres_server(), "REDIS_URL": new_redis_database()}
 
 
-def new_postgres_database() -> str:
-    """The URL of an empty database, which is dropped when the tests end."""
+def new_postgres_database(template: str | None = None) -> str:
+    """The URL of a new database, empty or a copy of another one without connections.
+
+    The database is dropped when the tests end.
+    """
     server = _postgres_server()
     name = f"vinery_{uuid.uuid4().hex}"
+    copied = f" TEMPLATE {urlsplit(template).path.strip('/')}" if template else ""
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name}{copied}")
     atexit.register(_drop, server, name)
     return urlsplit(server)._replace(path=f"/{name}").geturl()
 
 
-@cache
-def _servers_of(home: Path) -> dict[str, str]:
-    # Cached: a second start with the same home finds what the first has left.
+def _servers_of(home: Path, template: str | None) -> dict[str, str]:
+    # Kept: a second start with the same home finds what the first has left.
+    if home not in _SERVERS:
+        _SERVERS[home] = _new_servers(template)
+    return _SERVERS[home]
+
+
+def _new_servers(template: str | None) -> dict[str, str]:
     return {
-        "DATABASE_URL": new_postgres_database(),
+        "DATABASE_URL": new_postgres_database(template),
         "REDIS_URL": new_redis_database(),
         "VINERY_WEB_WORKERS": str(NUM_WEB_PROCESSES),
     }

@@ -208,9 +208,9 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
             name=obj.name,
             expires_at=obj.expires_at,
             scopes=obj.scopes,
-            models=obj.allowed_models,
-            endpoints=obj.allowed_endpoints,
-            networks=obj.allowed_networks,
+            allowed_models=obj.allowed_models,
+            allowed_endpoints=obj.allowed_endpoints,
+            allowed_networks=obj.allowed_networks,
             rotate_every_days=obj.rotate_every_days,
             rotation_grace_days=obj.rotation_grace_days,
         )

@@ -16,7 +16,7 @@ from typing import Final
 
 from django.db import InterfaceError, OperationalError
 
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+DATABASE_UNAVAILABLE: Final = (OperationalError, InterfaceError)
 """What Django raises when the database cannot be asked."""
 
 

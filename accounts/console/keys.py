@@ -302,6 +302,8 @@ class MakeKey(KeysPage):
         if not form.is_valid():
             return self.render_to_response(self.get_context_data(form=form))
         values = dict(form.cleaned_data)
+        for name in ("models", "endpoints", "networks"):
+            values[f"allowed_{name}"] = values.pop(name)
         if not self._is_first(values.pop("once")):
             messages.warning(
                 request, "This form has made a key already. If you have lost it, revoke it."

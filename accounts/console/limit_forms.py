@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
-from accounts.console.owners import OWNERS, owners_of
 from accounts.console.page import Page
 from accounts.limits.rules import (
     MAX_AMOUNT,
@@ -26,6 +25,7 @@ from accounts.limits.rules import (
 from accounts.models import Limit, LimitScope
 from accounts.models.alerts import check_percents
 from accounts.models.limits import check_time_zone
+from accounts.resources.owners import OWNERS, owners_of
 from accounts.services import changes
 from accounts.services.access import Access, Action
 

@@ -12,12 +12,12 @@ from django.utils import timezone
 
 from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
-from accounts.console.owners import owners_of
 from accounts.console.page import Page
 from accounts.console.words import away, reset, runs_out
 from accounts.limits.rules import Rule, in_words
 from accounts.limits.service import Level, current_levels, current_state, rule_of
 from accounts.models import Limit
+from accounts.resources.owners import owners_of
 from accounts.services.access import Access
 
 

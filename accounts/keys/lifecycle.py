@@ -15,10 +15,11 @@ import re
 import secrets
 import string
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -27,7 +28,6 @@ from django.utils import timezone
 from accounts.base.errors import KeyRefused, Refusal
 from accounts.keys import rotation
 from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
-from accounts.models.keys import usual_scopes
 from accounts.models.names import mended
 from accounts.services import audit, changes
 from accounts.services.people import home_project
@@ -61,38 +61,13 @@ def key_peppers() -> Mapping[int, bytes]:
     return peppers
 
 
-def create_key(
-    *,
-    owner: User,
-    name: str,
-    project: Project | None = None,
-    expires_at: datetime | None = None,
-    scopes: Iterable[str] | None = None,
-    models: Iterable[str] = (),
-    endpoints: Iterable[str] = (),
-    networks: Iterable[str] = (),
-    rotate_every_days: int | None = None,
-    rotation_grace_days: int | None = None,
-) -> NewKey:
-    """Make and store a new key. Without a project it belongs to the owner's first one. One with
-    `rotation_grace_days` has its end from these.
+def create_key(*, owner: User, project: Project | None = None, **columns: Any) -> NewKey:
+    """Store a new key with these columns of `ApiKey`. Without a project the key belongs to the
+    owner's first one. `rotation_grace_days` sets the expiry.
 
-    Empty models, endpoints and networks allow all of them. Raises `ValidationError` for
-    values that no key can have.
+    Raises `ValidationError` for invalid values.
     """
-    key = ApiKey(
-        owner=owner,
-        project=project or home_project(owner),
-        name=name,
-        expires_at=expires_at,
-        scopes=usual_scopes() if scopes is None else list(scopes),
-        allowed_models=list(models),
-        allowed_endpoints=list(endpoints),
-        allowed_networks=list(networks),
-        rotate_every_days=rotate_every_days,
-        rotation_grace_days=rotation_grace_days,
-    )
-    return _with_secret(key)
+    return _with_secret(ApiKey(owner=owner, project=project or home_project(owner), **columns))
 
 
 def change_key(key: ApiKey, **values: object) -> ApiKey:
@@ -120,20 +95,15 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         raise ValueError("This key is revoked. Create a new one.")
     if old.paused_at is not None:
         raise ValueError("This key is paused. Resume it first, or create a new one.")
-    new = _with_secret(
-        ApiKey(
-            owner=old.owner,
-            project=old.project,
-            name=mended(old.name),
-            expires_at=None if old.rotation_grace_days is not None else old.expires_at,
-            scopes=old.scopes,
-            allowed_models=old.allowed_models,
-            allowed_endpoints=old.allowed_endpoints,
-            allowed_networks=old.allowed_networks,
-            rotate_every_days=old.rotate_every_days,
-            rotation_grace_days=old.rotation_grace_days,
-        )
-    )
+    columns = {
+        field.name: getattr(old, field.name)
+        for field in ApiKey._meta.concrete_fields
+        if field.editable and not field.primary_key
+    }
+    columns["name"] = mended(old.name)
+    if old.rotation_grace_days is not None:
+        columns["expires_at"] = None  # it follows from the days
+    new = _with_secret(ApiKey(**columns))
     before = audit.snapshot(old)
     now = timezone.now()
     if grace > timedelta(0):

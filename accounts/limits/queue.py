@@ -319,7 +319,7 @@ class QuotaWaitQueue:
             if queue and queue[0].number < number:
                 return queue[0].denial.for_follower(request), True
         answer = await self._reserve(request)
-        return answer, isinstance(answer, Denial) and answer.is_quota and answer.is_held
+        return answer, isinstance(answer, Denial) and answer.is_quota and answer.is_returnable
 
     async def _is_worth_a_try(self, waiter: _QuotaWaiter, end_s: float) -> bool:
         """Wait until another attempt may succeed. Return False when the time is over."""

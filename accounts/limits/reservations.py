@@ -182,7 +182,7 @@ class Denial(msgspec.Struct, frozen=True):
     """A refusal, by the rule that would refuse longest.
 
     `num_needed` is what the request needed of that rule. `wait_s` None: waiting does not help.
-    `is_held`: running requests have reserved some of this quota, and may return it.
+    `is_returnable`: running requests have reserved some of this quota, and may return it.
     """
 
     rule: Rule
@@ -190,7 +190,7 @@ class Denial(msgspec.Struct, frozen=True):
     num_needed: int
     wait_s: float | None
     reading: Reading = NOT_READ
-    is_held: bool = False
+    is_returnable: bool = False
 
     @property
     def is_too_large(self) -> bool:

@@ -94,7 +94,7 @@ class DayRollup(Rollup):
     """What began on one day, in UTC."""
 
 
-class UsageHorizon(models.Model):
+class RetentionCutoff(models.Model):
     """Since when a table of usage is whole: what is older may have been deleted.
 
     A fact and not a setting, which could be lengthened after the deed.

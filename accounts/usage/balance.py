@@ -20,7 +20,16 @@ from accounts.models import UsageRecord, UsageSlice
 from accounts.usage import histogram
 from accounts.usage.dimensions import Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LATENCIES, LEVELS, MINUTE_S, OF_ROWS, SUMS
+from accounts.usage.rollups import (
+    DAY_S,
+    HOUR_S,
+    LATENCIES,
+    LEVELS,
+    MINUTE_S,
+    OF_ROWS,
+    ROLLUP_DIMENSIONS,
+    SUMS,
+)
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
@@ -75,7 +84,7 @@ class _Slices:
         return np.array([known.setdefault(each, len(known)) for each in digests], dtype=np.int64)
 
 
-def num_balanced(day_s: int) -> int | None:
+def num_verified_rows(day_s: int) -> int | None:
     """How many rows one day in UTC has; None when roll-ups are not what they add up to."""
     slices, num_rows, of_day = _Slices(), 0, []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
@@ -127,14 +136,14 @@ class _Rows:
         """What they add to the roll-ups of units of this length, in all grains."""
         starts = self._start_s // unit_s * unit_s
         units, values, places = [], [], []
-        for grain in GRAINS[unit_s]:
-            numbers = self._slices.numbers(each.at(grain).digest for each in self._finest)
+        for dimensions in ROLLUP_DIMENSIONS[unit_s]:
+            numbers = self._slices.numbers(each.at(dimensions).digest for each in self._finest)
             group = starts * _MAX_SLICES + numbers[self._about]
             units.append(group)
             values.append(self._values)
             for latency, durations_ms in zip(LATENCIES, self._latencies, strict=True):
                 known = ~np.isnan(durations_ms)
-                in_place = histogram.places_of(latency, durations_ms[known])
+                in_place = histogram.bucket_indexes_of(latency, durations_ms[known])
                 places.append((group[known], in_place))
         return _sums(
             np.concatenate(units),

@@ -42,7 +42,7 @@ class Latency(IntEnum):
 
 
 # How many requests fell in each place, which is a latency and its bucket.
-Places = Counter[int]
+BucketCounts = Counter[int]
 Counts = npt.NDArray[np.int64]  # of all places: len(Latency) rows, NUM_BUCKETS columns
 
 
@@ -56,7 +56,7 @@ class Percentiles:
     p99: float
 
 
-def place_of(latency: Latency, duration_ms: float) -> int:
+def bucket_index_of(latency: Latency, duration_ms: float) -> int:
     """Where a duration is counted. Bucket b holds those in (S*G**(b-1), S*G**b]."""
     if not duration_ms > _SMALLEST_MS:  # NaN too
         bucket = 0
@@ -66,8 +66,10 @@ def place_of(latency: Latency, duration_ms: float) -> int:
     return latency * NUM_BUCKETS + bucket
 
 
-def places_of(latency: Latency, durations_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The same as `place_of` for many at once."""
+def bucket_indexes_of(
+    latency: Latency, durations_ms: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """The same as `bucket_index_of` for many at once."""
     ratios = np.clip(durations_ms, _SMALLEST_MS, 1e12) / _SMALLEST_MS
     buckets = np.ceil(np.log(ratios) / _LOG_GROWTH - 1e-9).astype(np.int64)
     return latency * NUM_BUCKETS + np.clip(buckets, 0, NUM_BUCKETS - 1)
@@ -84,9 +86,9 @@ def encode(places: Mapping[int, int]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def decode(*encoded: bytes) -> Places:
+def decode(*encoded: bytes) -> BucketCounts:
     """The counts of several histograms together."""
-    places: Places = Counter()
+    places: BucketCounts = Counter()
     for word in np.frombuffer(b"".join(encoded), dtype=_WORD).tolist():
         places[word >> _COUNT_BITS] += word & _MAX_COUNT
     return places

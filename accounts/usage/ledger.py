@@ -115,7 +115,7 @@ class UsageLedger:
         """Store in the background, the books of dead processes too."""
         if self._writer is not None:
             raise RuntimeError("the ledger has been started before")
-        self._writer = Writer(self._work, self._close_books, self._interval_s)
+        self._writer = Writer(self._work, self._finish, self._interval_s)
         self._writer.start()
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class UsageLedger:
         journal stays for the next process to recover.
         """
         if self._writer is None:
-            self._close_books()
+            self._finish()
         else:
             self._writer.stop()
 
@@ -148,7 +148,7 @@ class UsageLedger:
             recover_orphans(self._directory, self._store_dead)
             self._has_recovered = True
 
-    def _close_books(self) -> None:
+    def _finish(self) -> None:
         try:
             self.flush()
             with self._flushing:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _KEPT_S: Final = 24 * 3600.0
 
 
-def read_lost(directory: Path) -> dict[str, Progress]:
+def read_engine_counts(directory: Path) -> dict[str, Progress]:
     """By request id. A file that cannot be read is told to the log and left out."""
     found: dict[str, Progress] = {}
     for path in sorted(directory.glob("*.lost")):
@@ -40,7 +40,7 @@ def read_lost(directory: Path) -> dict[str, Progress]:
     return found
 
 
-def sweep_lost(directory: Path) -> None:
+def sweep_engine_counts(directory: Path) -> None:
     """Remove the files of long ago, whose books have been closed."""
     for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _KEPT_S:

@@ -52,18 +52,18 @@ class Kept:
 
     def unit_at(self, at_s: int) -> int:
         """What roll-ups there are around `at_s`: the shortest unit, in seconds."""
-        if at_s < ceil(self.hours_since_s, DAY_S):
+        if at_s < round_up(self.hours_since_s, DAY_S):
             return DAY_S
-        return HOUR_S if at_s < ceil(self.minutes_since_s, HOUR_S) else MINUTE_S
+        return HOUR_S if at_s < round_up(self.minutes_since_s, HOUR_S) else MINUTE_S
 
     def fit(self, at_s: int) -> int:
         """The last border of a unit that is not after `at_s`."""
-        return floor(at_s, self.unit_at(at_s))
+        return round_down(at_s, self.unit_at(at_s))
 
     def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
         """The shortest period of whole units that has this one in it."""
         first, last = _seconds(since), math.ceil(until.timestamp())
-        return self.fit(first), ceil(last, self.unit_at(last))
+        return self.fit(first), round_up(last, self.unit_at(last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def readings(run: Run) -> list[Reading]:
     Fine units come before coarse ones, so that what is taken from a day was in it, also when
     more is added between the two queries.
     """
-    midnight_s = floor(run.start_s + DAY_S // 2, DAY_S)
+    midnight_s = round_down(run.start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)
     if run.point_s != DAY_S or run.start_s == midnight_s or len(points) == 1:
         return _by_unit(parts(run.borders), run.start_s, run.point_s, points, run.first)
@@ -193,12 +193,12 @@ def parts(borders: Sequence[int]) -> list[Part]:
     return joined
 
 
-def floor(at_s: int, unit_s: int) -> int:
+def round_down(at_s: int, unit_s: int) -> int:
     """The last multiple of `unit_s` that is not after `at_s`."""
     return at_s // unit_s * unit_s
 
 
-def ceil(at_s: int, unit_s: int) -> int:
+def round_up(at_s: int, unit_s: int) -> int:
     """The first multiple of `unit_s` that is not before `at_s`."""
     return -(-at_s // unit_s) * unit_s
 
@@ -220,7 +220,7 @@ def _by_unit(
 
 def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:
     unit_s, *finer = units_s
-    first, last = ceil(start_s, unit_s), floor(end_s, unit_s)
+    first, last = round_up(start_s, unit_s), round_down(end_s, unit_s)
     if first >= last:
         if finer and start_s < end_s:
             yield from _cover(start_s, end_s, finer)

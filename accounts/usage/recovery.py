@@ -20,7 +20,7 @@ from typing import Final
 
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
-from accounts.usage.lost import read_lost, sweep_lost
+from accounts.usage.lost import read_engine_counts, sweep_engine_counts
 from accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
 
 def _recover_orphans(directory: Path, store: Store) -> Recovered:
     total = Recovered()
-    lost = read_lost(directory)
+    lost = read_engine_counts(directory)
     for path in journals_in(directory):
         try:
             total += _recover_if_orphan(path, store, lost)
@@ -84,7 +84,7 @@ def _recover_orphans(directory: Path, store: Store) -> Recovered:
             # One file that cannot be read or removed must not keep the others waiting.
             logger.exception("cannot recover the usage journal %s", path)
     sweep_drafts(directory)
-    sweep_lost(directory)
+    sweep_engine_counts(directory)
     if total.num_journals:
         logger.warning("recovered the usage of processes that died: %s", total)
     return total

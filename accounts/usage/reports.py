@@ -1,6 +1,6 @@
 """How much was used: totals, series over time and the largest groups, with percentiles.
 
-Everything is read from roll-ups, of the coarsest grain that tells what is asked for, and each
+Everything is read from roll-ups, of the coarsest dimensions that tells what is asked for, and each
 stretch of time from the coarsest that has its borders (`periods` says how). The period is
 widened to whole minutes, and where the minutes or hours are deleted already, to what is left;
 the answers say which borders they have.
@@ -31,9 +31,8 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import HourRollup, MinuteRollup, UsageSlice
-from accounts.usage import cutoffs as horizons
-from accounts.usage import histogram, periods
-from accounts.usage.dimensions import Grain, coarsest
+from accounts.usage import cutoffs, histogram, periods
+from accounts.usage.dimensions import RollupDimensions, coarsest
 from accounts.usage.filters import (
     ANY,
     EVERYTHING,
@@ -48,7 +47,7 @@ from accounts.usage.filters import (
 )
 from accounts.usage.histogram import Latency, Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
-from accounts.usage.rollups import GRAINS, LEVELS, SUMS
+from accounts.usage.rollups import LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +217,9 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     if dimension.name_column is None:
         return {value: "" if value is None else str(value) for value in values}
     column = dimension.column
-    slices = UsageSlice.objects.filter(grain=Grain.KEY, **{f"{column}__in": values - {None}})
+    slices = UsageSlice.objects.filter(
+        grain=RollupDimensions.KEY, **{f"{column}__in": values - {None}}
+    )
     latest = slices.values(column).annotate(latest=Max("id")).values("latest")
     pairs = UsageSlice.objects.filter(id__in=latest).values_list(column, dimension.name_column)
     return dict(pairs)
@@ -283,14 +284,14 @@ class _Cell:
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
 
-def _told(by: Sequence[Dimension], cells: _Cells) -> _Cells:
+def _with_public_values(by: Sequence[Dimension], cells: _Cells) -> _Cells:
     """With what stands for the values outside of the tables: after all that is read is added
     up, because there is much less of it then."""
     if Dimension.STATUS not in by:
         return cells
     told: _Cells = defaultdict(_Cell)
     for (values, point), cell in cells.items():
-        told[tuple(map(Dimension.told, by, values)), point] = cell
+        told[tuple(map(Dimension.to_public, by, values)), point] = cell
     return told
 
 
@@ -323,13 +324,15 @@ class _Reader:
         columns = [dimension.column for dimension in by]
         for run in periods.runs(borders):
             for reading in periods.readings(run):
-                grain = coarsest(GRAINS[reading.unit_s], self._columns.union(columns))
-                slices = UsageSlice.objects.filter(self._restriction, only, grain=grain)
+                dimensions = coarsest(
+                    ROLLUP_DIMENSIONS[reading.unit_s], self._columns.union(columns)
+                )
+                slices = UsageSlice.objects.filter(self._restriction, only, grain=dimensions)
                 for row in _rows(reading, slices, columns, with_latencies):
                     *values, piece, joined = row[: len(by) + 2]
                     for point, sign in reading.targets(piece):
                         cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
-        return _told(by, cells)
+        return _with_public_values(by, cells)
 
     def points(
         self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
@@ -385,6 +388,6 @@ def _sum(column: str) -> Cast | Sum:
 
 def _kept() -> Kept:
     minutes, hours = (
-        int(horizons.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
+        int(cutoffs.kept_since(model).timestamp()) for model in (MinuteRollup, HourRollup)
     )
     return Kept(minutes, hours)

@@ -1,6 +1,6 @@
 """How long each table of usage is kept.
 
-Before anything is deleted it is written down since when the table is whole (`horizons`), so
+Before anything is deleted it is written down since when the table is whole (`cutoffs`), so
 reports turn to coarser roll-ups at once, and their totals stay what they were.
 """
 
@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from accounts.base.bulk_delete import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs as horizons
+from accounts.usage import cutoffs
 
 TABLES: dict[str, type[models.Model]] = {
     "rows": UsageRecord,
@@ -42,7 +42,7 @@ def delete_old(
 
 
 def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
-    horizons.forget_before(table, moment)
+    cutoffs.advance_cutoff(table, moment)
     return delete_in_batches(_before(table, moment), batch_size)
 
 

@@ -2,7 +2,7 @@
 
 So at any moment the roll-ups equal the rows, however late a row comes and whatever dies: a
 job that follows the rows with a watermark would have to know about rows that commit out of
-order. The price is that batches are stored one after the other (`one_at_a_time`), which makes
+order. The price is that batches are stored one after the other (`take_usage_lock`), which makes
 them larger, not fewer, when there are many writers.
 """
 
@@ -19,19 +19,19 @@ from django.db import connection
 from accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
 from accounts.models.usage import UsageRecord
 from accounts.usage import histogram
-from accounts.usage.dimensions import Grain, Slice, slice_of
+from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
-from accounts.usage.histogram import Latency, Places
+from accounts.usage.histogram import BucketCounts, Latency
 
 T = TypeVar("T")
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
 # Few requests share a minute, so coarser grains would not be shorter there.
-GRAINS: dict[int, tuple[Grain, ...]] = {
-    MINUTE_S: (Grain.ALL,),
-    HOUR_S: tuple(Grain),
-    DAY_S: tuple(Grain),
+ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
+    MINUTE_S: (RollupDimensions.ALL,),
+    HOUR_S: tuple(RollupDimensions),
+    DAY_S: tuple(RollupDimensions),
 }
 SUMS = (
     "num_requests",
@@ -70,13 +70,13 @@ class Tally:
     """What is added up of the requests of one slice in one unit."""
 
     sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
-    places: Places = field(default_factory=Counter)
+    places: BucketCounts = field(default_factory=Counter)
     _encoded: bytes | None = None
 
     @property
     def histograms(self) -> bytes:
         """The places as they are stored. Ask when nothing will be counted any more: a tally
-        that stands alone in its hour is the hour's, the day's and that of every grain."""
+        that stands alone in its hour is the hour's, the day's and that of every dimensions."""
         if self._encoded is None:
             self._encoded = histogram.encode(self.places)
         return self._encoded
@@ -91,7 +91,7 @@ class Tally:
         for latency, column in LATENCIES.items():
             duration_ms = getattr(row, column)
             if duration_ms is not None:
-                self.places[histogram.place_of(latency, duration_ms)] += 1
+                self.places[histogram.bucket_index_of(latency, duration_ms)] += 1
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> Tally:
@@ -108,7 +108,7 @@ Unit = tuple[int, Slice]  # when it starts, and whose it is
 Tallies = Mapping[Unit, Tally]
 
 
-def one_at_a_time() -> None:
+def take_usage_lock() -> None:
     """Let no other transaction add to the books until this one ends.
 
     SQLite has one writer anyway.
@@ -119,7 +119,7 @@ def one_at_a_time() -> None:
 
 
 def add_rows(rows: Iterable[UsageRecord]) -> None:
-    """Add new rows to all roll-ups, in a transaction that is `one_at_a_time`."""
+    """Add new rows to all roll-ups, in a transaction that is `take_usage_lock`."""
     levels = tallies_of(rows)
     slice_ids = ids_of({each for tallies in levels.values() for _, each in tallies})
     for unit_s, tallies in levels.items():
@@ -139,9 +139,9 @@ def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
             ((start_s // unit_s * unit_s, each), tally) for (start_s, each), tally in fine.items()
         )
         levels[unit_s] = _together(
-            ((start_s, each.at(grain)), tally)
+            ((start_s, each.at(dimensions)), tally)
             for (start_s, each), tally in fine.items()
-            for grain in GRAINS[unit_s]
+            for dimensions in ROLLUP_DIMENSIONS[unit_s]
         )
     return levels
 

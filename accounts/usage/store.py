@@ -11,7 +11,6 @@ from django.db import connection, models, transaction
 from msgspec import structs
 
 from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs as horizons
 from accounts.usage import rollups
 from accounts.usage.entries import Admission, Settlement
 from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
@@ -41,7 +40,7 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
     if not settlements:
         return
     with transaction.atomic():
-        rollups.one_at_a_time()
+        rollups.take_usage_lock()
         rows = _new(map(_record, _weighed(settlements)))
         _insert(rows)
         rollups.add_rows(rows)
@@ -89,7 +88,7 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
         known = UsageRecord.objects.filter(request_id__in=ids[at : at + _IDS_IN_A_QUERY])
         for request_id in known.values_list("request_id", flat=True):
             del by_id[request_id]
-    kept_since = horizons.kept_since(UsageRecord)
+    kept_since = cutoffs.kept_since(UsageRecord)
     too_old = [row.request_id for row in by_id.values() if row.created_at < kept_since]
     if too_old:
         logger.error(

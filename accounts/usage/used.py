@@ -17,10 +17,9 @@ from django.db.models import Count, F, Model, QuerySet, Sum
 
 from accounts.models.rollups import HourRollup, MinuteRollup, UsageSlice
 from accounts.models.usage import UsageRecord
-from accounts.usage import cutoffs as horizons
 from accounts.usage.dimensions import coarsest
-from accounts.usage.periods import ceil, floor
-from accounts.usage.rollups import DAY_S, GRAINS, HOUR_S, LEVELS, MINUTE_S
+from accounts.usage.periods import round_down, round_up
+from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500
@@ -70,10 +69,10 @@ def used_since(
         if column
         else [several]
     )
-    kept_since = horizons.all_kept_since()
+    kept_since = cutoffs.all_kept_since()
 
     def is_whole(table: type[Model], at_ms: int) -> bool:
-        return kept_since.get(table._meta.model_name, horizons.EVER) <= _moment(at_ms)
+        return kept_since.get(table._meta.model_name, cutoffs.EVER) <= _moment(at_ms)
 
     pieces = list(_pieces(since_ms, is_whole))
     for some in batches:
@@ -116,7 +115,7 @@ def _pieces(since_ms: int, is_whole: _IsWhole) -> Iterator[_Piece]:
         if coarser_s is None:
             yield _Piece(table, unit_s, start_ms, None)
             return
-        end_ms = ceil(start_ms, coarser_s * _MS)
+        end_ms = round_up(start_ms, coarser_s * _MS)
         if start_ms < end_ms:
             yield _Piece(*_source(unit_s, table, start_ms, is_whole), start_ms, end_ms)
         start_ms = end_ms
@@ -135,10 +134,10 @@ def _beginning(since_ms: int, is_whole: _IsWhole) -> int:
     if is_whole(UsageRecord, since_ms):
         return since_ms
     for unit_s, table in ((MINUTE_S, MinuteRollup), (HOUR_S, HourRollup)):
-        start_ms = floor(since_ms, unit_s * _MS)
+        start_ms = round_down(since_ms, unit_s * _MS)
         if is_whole(table, start_ms):
             return start_ms
-    return floor(since_ms, DAY_S * _MS)
+    return round_down(since_ms, DAY_S * _MS)
 
 
 def _read(piece: _Piece, column: str | None, owners: Collection[object]) -> Iterator[Any]:
@@ -167,8 +166,8 @@ def _rows(piece: _Piece) -> QuerySet[Any]:
 
 
 def _rollups(piece: _Piece, column: str | None, owners: Collection[object]) -> QuerySet[Any]:
-    grain = coarsest(GRAINS[piece.unit_s], {column} if column else set())
-    slices = UsageSlice.objects.filter(grain=grain)
+    dimensions = coarsest(ROLLUP_DIMENSIONS[piece.unit_s], {column} if column else set())
+    slices = UsageSlice.objects.filter(grain=dimensions)
     if column:
         slices = slices.filter(**{f"{column}__in": owners})
     rows = LEVELS[piece.unit_s]._default_manager.filter(

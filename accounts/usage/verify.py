@@ -11,10 +11,9 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs as horizons
-from accounts.usage import histogram, periods, rollups
-from accounts.usage.balance import num_balanced
-from accounts.usage.dimensions import Grain
+from accounts.usage import cutoffs, histogram, periods, rollups
+from accounts.usage.balance import num_verified_rows
+from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
 
 _UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -55,19 +54,19 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
     Usage waits to be stored while one day is checked, in its journals.
     """
-    whole_since = horizons.kept_since(UsageRecord)
-    first = periods.ceil(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
+    whole_since = cutoffs.kept_since(UsageRecord)
+    first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:
-        first = periods.floor(_seconds(since), DAY_S)
+        first = periods.round_down(_seconds(since), DAY_S)
     for day_s in range(first, _seconds(until), DAY_S):
         with transaction.atomic():
-            rollups.one_at_a_time()
+            rollups.take_usage_lock()
             yield _check_day(day_s, repair=repair)
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
-    is_whole = all(day_s >= _seconds(horizons.kept_since(model)) for model in LEVELS.values())
-    num_rows = num_balanced(day_s) if is_whole else None
+    is_whole = all(day_s >= _seconds(cutoffs.kept_since(model)) for model in LEVELS.values())
+    num_rows = num_verified_rows(day_s) if is_whole else None
     if num_rows is None:
         return _compare_day(day_s, repair=repair)
     return Checked(_moment(day_s), num_rows, ())
@@ -97,7 +96,11 @@ def _rows(hour_s: int) -> Iterator[UsageRecord]:
 
 def _num_requests(tallies: Tallies) -> int:
     return int(
-        sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == Grain.ALL)
+        sum(
+            tally.sums[0]
+            for (_, each), tally in tallies.items()
+            if each.grain == RollupDimensions.ALL
+        )
     )
 
 
@@ -105,7 +108,7 @@ def _check(
     unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
 ) -> list[Difference]:
     model = LEVELS[unit_s]
-    if start_s < _seconds(horizons.kept_since(model)):
+    if start_s < _seconds(cutoffs.kept_since(model)):
         return []
     found = list(_differences(unit_s, _stored(model, start_s, end_s), tallies))
     if found and repair:
@@ -120,7 +123,7 @@ def _stored(
     rows = model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s)
     return {
         (row.start_s, row.slice.digest): (
-            _told(row.slice.grain, row.slice),
+            _describe(row.slice.grain, row.slice),
             Tally(
                 [getattr(row, column) for column in SUMS], histogram.decode(bytes(row.histograms))
             ),
@@ -133,7 +136,7 @@ def _differences(
     unit_s: int, stored: dict[tuple[int, str], tuple[str, Tally]], tallies: Tallies
 ) -> Iterator[Difference]:
     expected = {
-        (start_s, each.digest): (_told(each.grain, each), tally)
+        (start_s, each.digest): (_describe(each.grain, each), tally)
         for (start_s, each), tally in tallies.items()
     }
     nothing = Tally()
@@ -155,12 +158,12 @@ def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Va
         yield "histograms", f"{mine} measured", f"{theirs} measured"
 
 
-def _told(grain: str, about: object) -> str:
-    """A slice in words, without what its grain leaves out."""
+def _describe(dimensions: str, about: object) -> str:
+    """A slice in words, without what its dimensions leaves out."""
     names = ("organization_name", "project_name", "username", "key_name")
     whats = ("model", "endpoint", "outcome")
     words = (getattr(about, column) for column in (*names, *whats))
-    return f"{grain}: {' / '.join(word for word in words if word) or 'nobody'}"
+    return f"{dimensions}: {' / '.join(word for word in words if word) or 'nobody'}"
 
 
 def _seconds(moment: datetime) -> int:

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
-from accounts.base.errors import DATABASE_AWAY
+from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.console.errors import error_page, is_console, old_form_page
 from accounts.signin.pages import guarded
 from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
@@ -74,7 +74,7 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """500, or 503 while the database is away."""
-    if isinstance(sys.exception(), DATABASE_AWAY):
+    if isinstance(sys.exception(), DATABASE_UNAVAILABLE):
         return database_away(request)
     if is_console(request):
         return error_page(request, 500)

@@ -130,7 +130,7 @@ class _Check:
 
 def _of_database(runtime: Runtime) -> _Check:
     """Away, with the age of what is known of keys, limits and models."""
-    if not runtime.database.is_away:
+    if not runtime.database.is_unavailable:
         return _Check("database", True, "answers")
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": what was read {time.time() - read_at_s:.0f} s ago holds" if read_at_s else ""
@@ -153,7 +153,7 @@ def _of_limits(state: StoreState | None) -> _Check:
 
 
 def _of_disk(runtime: Runtime) -> _Check:
-    return _Check("disk", runtime.disk.is_well, runtime.disk.told)
+    return _Check("disk", runtime.disk.is_healthy, runtime.disk.report)
 
 
 def _answer(told: Mapping[str, object], *, is_good: bool) -> Answer:
@@ -180,7 +180,7 @@ class _Process(Collector):
             _own(gauge, "models_read_timestamp_seconds", "Served models.", models_at_s),
             _own(gauge, "captures_waiting", "Texts not yet stored.", len(runtime.captures)),
             _own(counter, "captures_dropped", "Not kept.", runtime.captures.num_dropped),
-            _own(gauge, "database_away", "It does not answer.", runtime.database.is_away),
+            _own(gauge, "database_away", "It does not answer.", runtime.database.is_unavailable),
             *self._disks(),
             *self._limits(),
         ]
@@ -190,8 +190,8 @@ class _Process(Collector):
             "vinery_disk_free_bytes", "Where data lives.", labels=["pid", "holds"]
         )
         for disk in self._runtime.disk.disks:
-            for place in disk.places:
-                free.add_metric([str(os.getpid()), place], disk.free_bytes)
+            for contents in disk.contents:
+                free.add_metric([str(os.getpid()), contents], disk.free_bytes)
         return [free]
 
     def _limits(self) -> list[Metric]:

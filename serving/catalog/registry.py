@@ -14,8 +14,8 @@ from django.core.exceptions import ValidationError
 
 from accounts.services import changes
 from serving.catalog.models import EngineState, EngineStatus, ServedModel
+from serving.constraints.families.registry import by_name
 from serving.engine.config import parse_options
-from serving.output.formats import by_name
 
 REFERENCE_MODEL: Final = "tiny-chat"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")

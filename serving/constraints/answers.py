@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from serving.constraints.client_tags import tag_shape
+from serving.constraints.family import GrammarFamily, Shape
 from serving.constraints.lowering import lowered
 from serving.constraints.schema.ebnf import choice_grammar
-from serving.constraints.shapes import json_shape, regex_shape
+from serving.constraints.shapes import json_tag, regex_shape
 from serving.core.errors import InvalidGrammar
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.formats.base import Format, Shape
 
 
 def answer_grammar(
-    format_: Format,
+    family: GrammarFamily,
     grammar: Grammar,
     *,
     opens_reasoning: bool,
@@ -35,12 +35,12 @@ def answer_grammar(
     Raises `InvalidGrammar` or `UnsupportedParameter` for a source that cannot be held to,
     with the path of what is wrong in it.
     """
-    shape = format_.answer_shape(_shape(grammar))
-    if tools and format_.makes_calls:
-        calls = format_.call_shape(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
+    shape = family.answer(_shape(grammar))
+    if tools and family.supports_calls:
+        calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
         shape = {"type": "or", "elements": [lowered(calls) or calls, lowered(shape) or shape]}
-    if opens_reasoning or format_.starts_in_thought:
-        shape = format_.after_thought(shape)
+    if opens_reasoning or family.starts_in_reasoning:
+        shape = family.after_reasoning(shape)
     return as_grammar(shape, grammar.param)
 
 
@@ -56,7 +56,7 @@ def _shape(grammar: Grammar) -> Shape:
     param = grammar.param or "response_format"
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return json_shape(
+            return json_tag(
                 _json(grammar),
                 param=param,
                 is_strict=grammar.is_strict,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serving.constraints.shapes import json_shape, regex_shape
+from serving.constraints.family import Shape
+from serving.constraints.shapes import json_tag, regex_shape
 from serving.core.errors import InvalidGrammar
-from serving.output.formats.base import Shape
 
 # Tags nest; deeper ones are no hand's work, and readers recurse.
 _MAX_NESTING: Final = 30
@@ -24,7 +24,7 @@ _MAX_NESTING: Final = 30
 
 def tag_shape(tag: Any, *, param: str, is_strict: bool) -> Shape:
     """The format of a structural tag. Raises `InvalidGrammar` with the path of what is wrong
-    in it, and `UnsupportedParameter` as `json_shape` does."""
+    in it, and `UnsupportedParameter` as `json_tag` does."""
     reader = _Reader(is_strict=is_strict)
     if not isinstance(tag, dict):
         raise InvalidGrammar(f"`{param}` must be an object.", param=param)
@@ -75,7 +75,7 @@ class _Reader:
             here = f"{path}.structures[{at}]"
             if not isinstance(structure, dict) or not structure.keys() >= {"begin", "end"}:
                 raise _wrong(here, "must be an object with begin, schema and end")
-            schema = json_shape(
+            schema = json_tag(
                 structure.get("schema", True), param=f"{here}.schema", is_strict=self.is_strict
             )
             begin = _text(self, structure["begin"], f"{here}.begin", 0)
@@ -139,7 +139,7 @@ def _tags(reader: _Reader, value: Any, path: str, depth: int) -> list[Shape]:
 
 
 def _schema(reader: _Reader, value: Any, path: str, depth: int) -> Shape:
-    return json_shape(value, param=path, is_strict=reader.is_strict)
+    return json_tag(value, param=path, is_strict=reader.is_strict)
 
 
 def _xml_schema(_: _Reader, value: Any, path: str, depth: int) -> Any:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.constraints.answers import as_grammar
+from serving.constraints.family import GrammarFamily
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, Tool, ToolChoice, ToolMode
-from serving.output.formats.base import Format
 
 
 def tool_grammar(
-    format_: Format,
+    family: GrammarFamily,
     tools: Sequence[Tool],
     choice: ToolChoice,
     *,
@@ -33,22 +33,22 @@ def tool_grammar(
         raise InvalidRequest(
             f"There is no tool named {choice.name!r} in tools.", param="tool_choice"
         )
-    if not tools or not _is_needed(format_, tools, choice, parallel=parallel):
+    if not tools or not _is_needed(family, tools, choice, parallel=parallel):
         return None
-    if not format_.makes_calls:
+    if not family.supports_calls:
         raise UnsupportedParameter(
             "This model's output has no known form for tool calls, so a call cannot be forced.",
             param="tool_choice",
         )
-    shape = format_.call_shape(tools, choice, parallel=parallel)
-    is_after = opens_reasoning or format_.starts_in_thought
-    return as_grammar(format_.after_thought(shape) if is_after else shape, "tools")
+    shape = family.calls(tools, choice, parallel=parallel)
+    is_after = opens_reasoning or family.starts_in_reasoning
+    return as_grammar(family.after_reasoning(shape) if is_after else shape, "tools")
 
 
 def _is_needed(
-    format_: Format, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    family: GrammarFamily, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
 ) -> bool:
     if choice.mode is not ToolMode.AUTO:
         return True
     is_narrow = choice.allowed is not None or any(tool.strict for tool in tools)
-    return format_.makes_calls and (is_narrow or not parallel)
+    return family.supports_calls and (is_narrow or not parallel)

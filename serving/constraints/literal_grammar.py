@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from serving.constraints.family import Shape
 from serving.constraints.json_grammar import json_grammar
 from serving.constraints.parameters import FREE, Parameter, Parameters, is_held, parameters_of
 from serving.constraints.schema.regular import in_json, plain
-from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
+from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, Tool, ToolChoice
-from serving.output.formats.base import Shape
+from serving.core.tools import INPUT
 
 # A literal, a set of characters, or the name of a rule.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')
@@ -67,7 +67,7 @@ class Spelling:
         return literal if is_number else _literal(self.value(value))
 
 
-def arguments_grammar(tool: Tool, choice: ToolChoice, spelling: Spelling) -> Shape | None:
+def spelled_arguments_tag(tool: Tool, choice: ToolChoice, spelling: Spelling) -> Shape | None:
     """The arguments of a call, without what stands around them.
 
     None where a rule of the schema, or a name, cannot be written in this notation.
@@ -85,7 +85,7 @@ def _input(grammar: TextGrammar, spelling: Spelling) -> Shape:
     """The only argument of a custom tool."""
     spell, unwanted = (in_json, ()) if spelling.has_escapes else (plain, (spelling.quote,))
     begin = f"{INPUT}{spelling.assign}{spelling.quote}"
-    return text_shape(grammar, spell, before=begin, after=spelling.quote, unwanted=unwanted)
+    return text_tag(grammar, spell, before=begin, after=spelling.quote, unwanted=unwanted)
 
 
 def python_value(value: Any) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serving.constraints.family import Shape
 from serving.constraints.schema.ebnf import quoted, text_of
 from serving.constraints.schema.pattern import pattern_grammar
 from serving.constraints.schema.regular import (
@@ -22,7 +23,6 @@ from serving.constraints.schema.regular import (
     literal,
     plain,
 )
-from serving.output.formats.base import Shape
 
 # Strings, sets and comments of a grammar hold no names.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')

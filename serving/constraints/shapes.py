@@ -10,33 +10,33 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from serving.constraints.family import Shape
 from serving.constraints.json_grammar import SchemaError, Unenforceable, grammar_of_source
 from serving.constraints.schema.pattern import BadPattern, IrregularPattern, pattern_grammar
 from serving.constraints.schema.regular import in_json
-from serving.constraints.texts import text_shape
-from serving.core.custom import INPUT
+from serving.constraints.texts import text_tag
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.formats.base import Shape
+from serving.core.tools import INPUT
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT = {"type": "object"}
 
 
-def arguments_shape(tool: Tool, choice: ToolChoice) -> Shape:
+def arguments_tag(tool: Tool, choice: ToolChoice) -> Shape:
     """The tool's own schema, except for a free call of a tool that is not strict; or the
     grammar of its input."""
     if tool.input_grammar is not None:
-        return text_shape(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
+        return text_tag(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
     is_held = choice.mode is not ToolMode.AUTO or tool.strict
     schema: Any = _ANY_OBJECT
     if is_held:
         schema = _NO_PARAMETERS if tool.parameters is None else dict(tool.parameters)
     where = f"tools.{tool.name}.parameters"
-    return json_shape(schema, param=where, is_strict=bool(tool.strict))
+    return json_tag(schema, param=where, is_strict=bool(tool.strict))
 
 
-def json_shape(
+def json_tag(
     schema: Any, *, param: str = "tools", is_strict: bool = False, is_compact: bool = False
 ) -> Shape:
     """JSON that fits a schema, which the field `param` holds.
@@ -77,7 +77,7 @@ def json_call_tag(
     return {
         "type": "tag",
         "begin": f'{before}{{"name": {name}, "{key}": ',
-        "content": arguments_shape(tool, choice),
+        "content": arguments_tag(tool, choice),
         "end": f"}}{after}",
     }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, assert_never
 
+from serving.constraints.family import Shape
 from serving.constraints.schema.ebnf import Text, seq, text_of
 from serving.constraints.schema.json_rules import basics
 from serving.constraints.schema.lark import BadLark, lark_rules
@@ -14,12 +15,11 @@ from serving.constraints.schema.regular import Spelling
 from serving.constraints.schema.terminals import Terminals
 from serving.core.errors import InvalidGrammar
 from serving.core.request import TextGrammar, TextSyntax
-from serving.output.formats.base import Shape
 
 _NAMES: Final = {TextSyntax.REGEX: "a regular expression", TextSyntax.LARK: "a Lark grammar"}
 
 
-def text_shape(
+def text_tag(
     grammar: TextGrammar,
     spell: Spelling,
     *,

@@ -1,4 +1,4 @@
 """The nouns of a generation: requests, events, results, errors, ids.
 
-Standard library only. Every other room speaks in these types.
+This package imports the standard library only. All other packages of `serving` use its types.
 """

@@ -1,7 +1,7 @@
-"""Everything that can go wrong with a request, as one tree.
+"""The errors of a request, as one class tree.
 
     ServingError
-     ├─ InvalidRequest 400      the client must change something
+     ├─ InvalidRequest 400      the client must change the request
      │   ├─ MissingParameter
      │   ├─ UnsupportedParameter
      │   ├─ InvalidGrammar
@@ -13,16 +13,16 @@
      ├─ MethodNotAllowed 405
      ├─ BodyTooLarge 413
      ├─ UnsupportedMediaType 415
-     ├─ LimitReached 429        a limit or a quota says no
-     ├─ EngineFailure 500       the engine broke under this request
+     ├─ LimitReached 429        a rate limit or a quota is reached
+     ├─ EngineFailure 500       the engine failed while it ran this request
      │   ├─ EngineLost
      │   └─ DeadlineExceeded
      └─ Unavailable 503         try again later
          ├─ Overloaded
          └─ ModelNotReady
 
-Errors are raised, never returned, and become bytes in one place per protocol. The
-message is all that a client's user sees: it says what to change.
+Errors are raised, never returned. Each protocol encodes them in one function. The message is
+the only part that a client's user sees, so it states what to change.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ from collections.abc import Mapping
 
 
 class ServingError(Exception):
-    """Root. The class says the status and OpenAI's words for it, the instance the rest."""
+    """Root of the tree. The class holds the HTTP status and the defaults of OpenAI's `type` and
+    `code`; the instance holds the message and the field."""
 
     status: int = 500
     type: str = "server_error"
     code: str | None = None
-    # None: let the client's own rules decide. False: a retry cannot help.
+    # The header `x-should-retry`. None: no header, so that the client's own rules apply.
     should_retry: bool | None = None
+    # The header `Retry-After`, in seconds.
     retry_after_s: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        """`param` is the path of the request field, such as `messages[2].content`."""
         super().__init__(message)
         self.message = message
         self.param = param
@@ -49,7 +52,7 @@ class ServingError(Exception):
 
 
 class InvalidRequest(ServingError):
-    """The request cannot be served as it is."""
+    """The client must change the request."""
 
     status = 400
     type = "invalid_request_error"
@@ -57,27 +60,27 @@ class InvalidRequest(ServingError):
 
 
 class MissingParameter(InvalidRequest):
-    """A field that must be there is not."""
+    """A required field is missing."""
 
     code = "missing_required_parameter"
 
 
 class UnsupportedParameter(InvalidRequest):
-    """A field that is known, but that this server cannot honour."""
+    """This server knows the field, but cannot do what the field or its value asks for."""
 
     code = "unsupported_parameter"
 
 
 class InvalidGrammar(InvalidRequest):
-    """A schema, regex, grammar or tag that cannot be compiled."""
+    """The schema, regular expression, grammar or structural tag cannot be compiled."""
 
     code = "invalid_grammar"
 
 
 class ContextTooLong(InvalidRequest):
-    """Prompt and answer do not fit into the model's context.
+    """The prompt and the answer do not fit into the model's context.
 
-    The wording is OpenAI's: client libraries recognise it by its text.
+    The wording is OpenAI's, because client libraries recognise this error by its text.
     """
 
     code = "context_length_exceeded"
@@ -85,10 +88,10 @@ class ContextTooLong(InvalidRequest):
     def __init__(
         self, *, max_context: int, num_prompt_tokens: int, num_output_tokens: int, param: str
     ) -> None:
-        asked = num_prompt_tokens + num_output_tokens
+        num_requested = num_prompt_tokens + num_output_tokens
         super().__init__(
             f"This model's maximum context length is {max_context} tokens. However, you "
-            f"requested {asked} tokens ({num_prompt_tokens} in the {param}, "
+            f"requested {num_requested} tokens ({num_prompt_tokens} in the {param}, "
             f"{num_output_tokens} in the completion). Please reduce the length of the "
             f"{param} or completion.",
             param=param,
@@ -104,7 +107,7 @@ class InvalidKey(ServingError):
 
 
 class NotPermitted(ServingError):
-    """The API key is good, but not for this."""
+    """The API key is valid, but does not permit this request."""
 
     status = 403
     type = "invalid_request_error"
@@ -113,21 +116,21 @@ class NotPermitted(ServingError):
 
 
 class LimitReached(ServingError):
-    """A limit on requests or tokens, or a quota, leaves no room for this one."""
+    """The request exceeds a rate limit or a quota."""
 
     status = 429
     type = "requests"
     code = "rate_limit_exceeded"
 
     def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
-        """`headers` tell how full the limits are, and when to come again."""
+        """`headers` report the limits, their use, and the time of the next permitted request."""
         super().__init__(message, code=code)
         self.type = type_
         self.headers = headers
 
 
 class NotFound(ServingError):
-    """No such thing at this URL."""
+    """The URL does not exist."""
 
     status = 404
     type = "invalid_request_error"
@@ -141,7 +144,7 @@ class ModelNotFound(NotFound):
 
 
 class MethodNotAllowed(ServingError):
-    """The URL exists, but not for this method."""
+    """The URL exists, but does not accept this HTTP method."""
 
     status = 405
     type = "invalid_request_error"
@@ -169,26 +172,26 @@ class UnsupportedMediaType(ServingError):
 
 
 class EngineFailure(ServingError):
-    """The engine could not finish this request."""
+    """The engine could not finish the request."""
 
     code = "engine_error"
 
 
 class EngineLost(EngineFailure):
-    """The engine process ended while it ran this request."""
+    """The engine process ended while it ran the request."""
 
     code = "engine_lost"
 
 
 class DeadlineExceeded(EngineFailure):
-    """The request ran longer than it may."""
+    """The request exceeded its time limit."""
 
     code = "deadline_exceeded"
     should_retry = False
 
 
 class Unavailable(ServingError):
-    """Nothing is wrong with the request: come back later."""
+    """The request is valid, but the server cannot run it now. The client may retry it."""
 
     status = 503
     code = "unavailable"
@@ -196,7 +199,7 @@ class Unavailable(ServingError):
 
 
 class Overloaded(Unavailable):
-    """All places, running and waiting, are taken."""
+    """All slots for running and waiting requests are in use."""
 
     code = "overloaded"
 
@@ -209,8 +212,8 @@ class ModelNotReady(Unavailable):
 
 
 def error_from_code(code: str, message: str, *, param: str | None = None) -> ServingError:
-    """The error that another process named by its code. An unknown code of the engine is
-    a request that it could not run."""
+    """Return the error for a code that an engine process sent. An unknown code becomes
+    `InvalidRequest`: the engine could not run the request."""
     kind = _BY_CODE.get(code)
     if kind is None:
         return InvalidRequest(message, param=param, code=code)

@@ -1,10 +1,10 @@
-"""The closed union of events: the only currency between the engine and the protocols.
+"""The closed union of events, in which the flow sends an answer to the protocols.
 
-The life of a request is `Started`, then for each choice any mix of deltas and one
-`Finished`, then `Completed`; or `Failed` at any point, which ends it. Tool calls of a
-choice are numbered from 0 in the order in which they start, and the arguments of a call
-come before anything else of its choice starts. `Progress` may stand anywhere between
-`Started` and `Completed`, and is sent only to requests with `wants_progress`.
+A request has the events `Started`, then for each choice any mix of deltas and one `Finished`,
+then `Completed`. `Failed` may come at any point and is the last event. The tool calls of a
+choice are numbered from 0 in the order in which they start. All arguments of a call come
+before the next delta of another kind in its choice. `Progress` may come anywhere between
+`Started` and `Completed`, and only for requests with `wants_progress`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from serving.core.errors import ServingError
 from serving.core.logprobs import Token
 
-# A choice's `Finished.cause`, in vLLM's word.
+# Values of `Finished.cause`. The first is vLLM's word.
 REPETITION: Final = "repetition_detected"
 QUOTA: Final = "quota_exceeded"
 
 
 class FinishReason(StrEnum):
-    """Why a choice ended, in OpenAI's words."""
+    """OpenAI's `finish_reason`."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -31,29 +31,33 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a whole request. Reasoning tokens are part of the output tokens,
-    cached tokens part of the prompt tokens."""
+    """Token counts of a whole request. `num_output_tokens` includes the reasoning tokens,
+    `num_prompt_tokens` the cached tokens."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
-    # Tokens that were proposed ahead and checked, and those of them that were taken.
+    # Speculative decoding: the tokens that the draft proposed, and those that the model
+    # accepted.
     num_proposed_tokens: int = 0
     num_accepted_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output together."""
+        """Prompt tokens plus output tokens."""
         return self.num_prompt_tokens + self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine has accepted the request: from here on the answer is 200, and errors
-    are told inside it. `prompt_ids` are the tokens of each prompt, told only to requests
-    that want them, and `prompt_texts` what they were made of, told to these and to requests
-    that want the texts alone."""
+    """The engine accepted the request. The HTTP status is 200 from here on, and a later
+    error is part of the body.
+
+    `prompt_ids` holds the token ids of each prompt, for requests with `wants_token_ids`.
+    `prompt_texts` holds the text of each prompt, for these and for requests with
+    `wants_prompt_text`.
+    """
 
     num_choices: int = 1
     prompt_ids: tuple[tuple[int, ...], ...] = ()
@@ -62,20 +66,20 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """The tokens of a prompt and how likely they were. Comes before all of its choices'
-    deltas, to requests that ask for it."""
+    """The log-probabilities of a prompt's tokens, for requests that want them. Comes before
+    the deltas of the prompt's choices."""
 
-    prompt: int
+    prompt: int  # index
     tokens: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TokensMade:
-    """Ids of new tokens of a choice, told only to requests with `wants_token_ids`, before
-    the deltas that they make.
+class TokensGenerated:
+    """The ids of new tokens of a choice, for requests with `wants_token_ids`. Comes before
+    the deltas of these tokens.
 
-    `text` is theirs before anything is read out of it, special tokens included. It comes
-    with the token that completes a character, and the last of it perhaps after all ids.
+    `text` is the tokens' text with special tokens, before parsing. The text of a character
+    comes with its last token. The last event may hold text and no ids.
     """
 
     choice: int
@@ -85,7 +89,7 @@ class TokensMade:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the model's thinking."""
+    """More reasoning text."""
 
     choice: int
     text: str
@@ -93,8 +97,8 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer. `tokens` are those that begin in this text, told only to requests
-    for log-probabilities."""
+    """More of the answer's text. `tokens` are the tokens that begin in this text, for requests
+    with log-probabilities."""
 
     choice: int
     text: str
@@ -103,8 +107,8 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A tool call began; its name is known. The arguments of a function follow, or the input
-    of a custom tool."""
+    """A tool call began. `ToolArgsDelta` events follow for a function, `ToolInputDelta` events
+    for a custom tool. `index` counts the tool calls of the choice from 0."""
 
     choice: int
     index: int
@@ -124,7 +128,7 @@ class ToolArgsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolInputDelta:
-    """More of the text that a call gives to a custom tool."""
+    """More of the input of a custom tool's call."""
 
     choice: int
     index: int
@@ -133,7 +137,8 @@ class ToolInputDelta:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counts so far, with all tokens of the deltas that follow until the next one."""
+    """The running token counts. They include the tokens of the deltas that follow, up to the
+    next `Progress`."""
 
     usage: Usage
 
@@ -142,15 +147,15 @@ class Progress:
 class Finished:
     """A choice is complete.
 
-    `cause`: what of the request ended it, a stop string or a stop token's id, or `REPETITION`
-    where its tokens did, or `QUOTA` where nothing was left to use. None: the model's own end,
-    or the limit.
+    `cause` is the stop string or the id of the stop token that ended the choice,
+    `REPETITION`, or `QUOTA` when the client's quota was used up. None: the model's end token
+    or the token limit ended it.
     """
 
     choice: int
     reason: FinishReason
     cause: str | int | None = None
-    # Of all its tokens, where they are known; decides which candidates are the best.
+    # The mean of the choice's log-probabilities, for ranking candidates. None: unknown.
     mean_logprob: float | None = None
 
 
@@ -164,10 +169,10 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request ended without an answer, or with a part of one."""
+    """The request ended with an error, perhaps after a part of its answer."""
 
     error: ServingError
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
-Event = Started | PromptScored | TokensMade | Delta | Progress | Finished | Completed | Failed
+Event = Started | PromptScored | TokensGenerated | Delta | Progress | Finished | Completed | Failed

@@ -1,8 +1,8 @@
-"""Keeps Python's cycle collector out of the token path.
+"""Settings of Python's cycle collector that keep it out of the token path.
 
-A process that has loaded a framework holds some hundred thousand objects, and every full
-collection walks all of them: tens of milliseconds in which no token moves, and a tenth of
-the time of a busy process. None of these objects will ever be garbage.
+A process with a loaded framework holds some hundred thousand objects. A full collection
+visits all of them: no token moves for tens of milliseconds, and a busy process spends a tenth
+of its time there. None of these objects will ever be garbage.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-# Allocations before a young collection, and young ones before older generations are looked
-# at. Requests make few cycles, so rare collections of more objects cost less than many.
+# Allocations before a young collection; young collections before an older generation is
+# collected. Requests create few cycles, so rare and large collections cost less.
 _THRESHOLDS: Final = (20_000, 20, 50)
 
 
-def settle_heap() -> None:
-    """Call once when everything is loaded."""
+def freeze_heap() -> None:
+    """Exclude all present objects from collections. Call once, after all imports."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

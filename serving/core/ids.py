@@ -1,4 +1,4 @@
-"""Ids that clients see. Random, unguessable, and unique without coordination."""
+"""Ids that clients see. They are random and unique without coordination."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ import time
 from dataclasses import dataclass
 
 
-def new_token() -> str:
-    """24 hexadecimal digits from the system's random source."""
+def new_id_token() -> str:
+    """Return 24 hexadecimal digits from the system's random source."""
     return secrets.token_hex(12)
 
 
 def derive_seed(seed: int, index: int) -> int:
-    """The seed of sample `index` of a request: the request's own seed for the first.
+    """Return the seed of sample `index` of a request. Sample 0 has the request's own seed.
 
-    Samples of one request must differ, and two requests with one seed must agree.
-    The multiplier is Knuth's (2^64 over the golden ratio), which spreads small indexes.
+    The samples of one request differ, and two requests with the same seed get the same
+    samples. The multiplier is Knuth's (2^64 over the golden ratio); it spreads small indexes.
     """
     return (seed + index * 0x9E3779B97F4A7C15) % 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What an answer is known by. All ids in it are derived from `token`, which is the
-    server's own and unique, and only that of the answer itself may be the client's choice,
-    `given_id`.
+class AnswerIdentity:
+    """The ids, the time and the model name of one answer.
 
+    `token` is the server's own and unique; all ids derive from it. `requested_id` replaces it
+    in the id of the answer only, where the client chose one (vLLM's `request_id`).
     `created_at` is in whole Unix seconds.
     """
 
     token: str
     created_at: int
     model: str
-    given_id: str | None = None
+    requested_id: str | None = None
 
     @classmethod
-    def new(cls, model: str, *, given_id: str | None = None) -> Head:
-        """The head of an answer that begins now."""
-        return cls(new_token(), int(time.time()), model, given_id)
+    def new(cls, model: str, *, requested_id: str | None = None) -> AnswerIdentity:
+        """Return the identity of an answer that begins now."""
+        return cls(new_id_token(), int(time.time()), model, requested_id)
 
     def id(self, prefix: str) -> str:
-        """The id of the answer itself, such as `chatcmpl-<token>`, or as vLLM has it
-        `chatcmpl-<given id>`. One that is complete as it was given stays as it is."""
-        if self.given_id is not None and self.given_id.startswith(prefix):
-            return self.given_id
-        return f"{prefix}{self.given_id or self.token}"
+        """Return the id of the answer: `chatcmpl-<token>`, or vLLM's
+        `chatcmpl-<requested id>`. A requested id that has the prefix stays unchanged."""
+        if self.requested_id is not None and self.requested_id.startswith(prefix):
+            return self.requested_id
+        return f"{prefix}{self.requested_id or self.token}"
 
     def item_id(self, prefix: str, index: int) -> str:
-        """The id of part `index` of the answer, such as `msg_<token>03`."""
+        """Return the id of item `index` of the answer, such as `msg_<token>03`."""
         return f"{prefix}{self.token}{index:02x}"
 
 
 def tool_call_id(token: str, choice: int, index: int) -> str:
-    """The `call_id` that a client answers a tool call with."""
+    """Return the `call_id` that the client sends back with the tool's output."""
     return f"call_{token[:16]}{choice:02x}{index:02x}"

@@ -1,4 +1,4 @@
-"""Single tokens and how likely they were, for clients that want to look that closely."""
+"""Single tokens with their log-probabilities, and the options that concern single tokens."""
 
 from __future__ import annotations
 
@@ -8,81 +8,82 @@ from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
-class TokenChance:
-    """A token that stood or stands at some place. `raw` are its own bytes, which may be only
-    a part of a character; `text` shows them, broken ones as U+FFFD."""
+class TopLogprob:
+    """A vocabulary token that the model could generate at one position."""
 
     id: int
-    text: str
-    raw: bytes
+    text: str  # `raw` decoded; U+FFFD for bytes that are no whole character
+    raw: bytes  # the token's own bytes, perhaps a part of a character
     logprob: float  # natural logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a prompt or an answer, with those that might have stood in its place, the
-    likeliest first. The first token of a prompt follows nothing: `chance` and `rank` are
-    None."""
+    """A token of a prompt or an answer, with its alternatives.
+
+    `logprob` and `rank` are None for the first token of a prompt: no token precedes it.
+    """
 
     id: int
     text: str
     raw: bytes
-    logprob: float | None
-    rank: int | None  # 1: no other was likelier
-    others: tuple[TokenChance, ...] = ()
+    logprob: float | None  # natural logarithm
+    rank: int | None  # 1: the most likely token of this position
+    others: tuple[TopLogprob, ...] = ()  # the most likely first
 
 
-def without_spaces(token: Token, count: int) -> Token:
-    """The first token of a text that lacks the spaces with which its tokens begin: many
-    tokenizers drop one, or those of the first token."""
+def without_leading_spaces(token: Token, count: int) -> Token:
+    """Return `token` without its first `count` spaces, for the first token of a text. Many
+    tokenizers write a space there that the text does not have."""
     return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))
 
 
 @dataclass(frozen=True, slots=True)
-class LogprobsWish:
-    """Which log-probabilities a client wants. They are of the model's own distribution,
-    unless one of the switches asks for another."""
+class LogprobsOptions:
+    """The log-probabilities that the client wants. They describe the model's own
+    distribution, unless `is_temperature_scaled` or `is_top_p_normalized` is set."""
 
-    # Of the answer's tokens: how many others with each; None: nothing at all.
+    # Alternatives for each token of the answer. None: no log-probabilities.
     num_top: int | None = None
-    # Of the prompt's tokens, likewise.
+    # Alternatives for each token of the prompt. None: no log-probabilities.
     num_top_of_prompt: int | None = None
-    # Tokens to tell of at each place, whatever their rank.
+    # Tokens to report at each position, whatever their rank.
     token_ids: tuple[int, ...] = ()
-    # Divide the logits by the temperature first; leave out what `top_p` cuts off.
+    # Divide the logits by the temperature first.
     is_temperature_scaled: bool = False
+    # Exclude the tokens that `top_p` excludes.
     is_top_p_normalized: bool = False
-    # Show a token as `token_id:7` instead of its text.
-    shows_ids: bool = False
+    # Write tokens as `token_id:7` instead of their text.
+    tokens_as_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What a client does to the choice of tokens. Token ids are not checked here: only the
-    model knows its vocabulary."""
+    """The client's changes to the logits. Token ids are unchecked: only the model's
+    tokenizer knows the vocabulary."""
 
-    # (token id, what is added to its logit)
-    bias: tuple[tuple[int, float], ...] = ()
+    bias: tuple[tuple[int, float], ...] = ()  # (token id, addend to its logit)
     bad_words: tuple[str, ...] = ()
     bad_word_ids: tuple[tuple[int, ...], ...] = ()
     allowed_ids: tuple[int, ...] = ()  # empty: all
-    # Arguments for the administrator's own processors; None: they are not asked.
+    # Arguments for the administrator's logits processors. None: they do not run.
     processor_args: Mapping[str, Any] | None = None
-    processor_param: str = "logits_processors_args"  # what the client calls them
+    # The client's name for these arguments, for error messages.
+    processor_param: str = "logits_processors_args"
 
     @property
     def first_field(self) -> str | None:
-        """The request's name of the first wish; None when there is none."""
-        named = {
+        """The name of the first request field that is set. None: no field is set."""
+        fields = {
             "logit_bias": self.bias,
             "bad_words": self.bad_words,
             "bad_words_token_ids": self.bad_word_ids,
             "allowed_token_ids": self.allowed_ids,
             self.processor_param: self.processor_args,
         }
-        return next((name for name, value in named.items() if value), None)
+        return next((name for name, value in fields.items() if value), None)
 
 
-# What nearly all requests want.
-NO_LOGPROBS: Final = LogprobsWish()
+# The values of requests that set none of these options.
+NO_LOGPROBS: Final = LogprobsOptions()
 UNSTEERED: Final = Steering()

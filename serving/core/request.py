@@ -1,7 +1,7 @@
-"""One inner form of a generation request, whatever protocol it came in by.
+"""A generation request, independent of the protocol of its client.
 
-All values are frozen. `None` in a sampling field means "the client did not say":
-the model's `generation_config.json` decides, then the engine's own default.
+All values are frozen. `None` in a sampling field means that the client did not send it: the
+model's `generation_config.json` decides, then the engine's default.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, assert_never
 
-from serving.core.dialect import V1, Dialect
-from serving.core.logprobs import NO_LOGPROBS, UNSTEERED, LogprobsWish, Steering
+from serving.core.logprobs import NO_LOGPROBS, UNSTEERED, LogprobsOptions, Steering
 
 
 class Endpoint(StrEnum):
-    """The three doors, as they are named in URLs and usage rows."""
+    """The generation endpoints. The values stand in URLs and in usage records."""
 
     CHAT = "chat/completions"
     COMPLETIONS = "completions"
@@ -24,7 +23,7 @@ class Endpoint(StrEnum):
 
 
 class Role(StrEnum):
-    """Who speaks in a conversation."""
+    """The author of a message."""
 
     SYSTEM = "system"
     DEVELOPER = "developer"
@@ -34,8 +33,45 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Dialect:
+    """The differences of the two URL trees: OVMS's defaults under `/v3`, OpenAI's under
+    `/v1`."""
+
+    name: str  # "v1" or "v3", the first part of the URL
+    # The default of `max_tokens` for completions. None: generate until the model ends.
+    completions_max_tokens: int | None
+    # The default of `include_stop_str_in_output` for streams.
+    streams_stop_text: bool
+    # The default of `top_k` when sampling. None: all tokens.
+    default_top_k: int | None
+    # `incomplete_details.reason` of a response that reached its token limit.
+    length_reason: str
+    # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
+    best_of_is_beams: bool
+
+
+V1 = Dialect(
+    "v1",
+    16,
+    streams_stop_text=False,
+    default_top_k=None,
+    length_reason="max_output_tokens",
+    best_of_is_beams=False,
+)
+V3 = Dialect(
+    "v3",
+    None,
+    streams_stop_text=True,
+    default_top_k=40,
+    length_reason="max_tokens",
+    best_of_is_beams=True,
+)
+DIALECTS = {dialect.name: dialect for dialect in (V1, V3)}
+
+
+@dataclass(frozen=True, slots=True)
 class TextPart:
-    """A piece of plain text in a message."""
+    """Plain text in a message."""
 
     text: str
 
@@ -46,7 +82,7 @@ Part = TextPart
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that an assistant made. `arguments` is JSON text, as clients send it."""
+    """A function call of the assistant. `arguments` is the JSON text of an object."""
 
     id: str
     name: str
@@ -55,7 +91,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `reasoning` is a replayed thought of the assistant."""
+    """One message of a conversation.
+
+    `name` is the author's name. `reasoning` is the reasoning text of an earlier answer that
+    the client sent back. `tool_call_id` is the id of the call that a tool message answers.
+    """
 
     role: Role
     content: tuple[Part, ...] = ()
@@ -66,12 +106,12 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts, joined by a newline as templates for one string expect."""
+        """All text parts, joined by newlines as Hugging Face's templates expect."""
         return "\n".join(part.text for part in self.content)
 
 
 class TextSyntax(StrEnum):
-    """What the shape of a text is written in."""
+    """The language of a `TextGrammar`."""
 
     REGEX = "regex"
     LARK = "lark"
@@ -79,8 +119,8 @@ class TextSyntax(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextGrammar:
-    """What a whole text must fit. `param` names the request field that holds the definition,
-    for error messages."""
+    """A grammar for a whole text. `param` is the path of the request field that holds the
+    definition, for error messages."""
 
     syntax: TextSyntax
     definition: str
@@ -89,25 +129,24 @@ class TextGrammar:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call. `parameters` is a JSON schema or None.
+    """A function that the model may call."""
 
-    `is_custom`: its client knows it as a tool that takes a text, see `core.custom`.
-    `input_grammar`: what that text must fit; None: any will do. `namespace` and `own_name`:
-    what its client knows it as where that is not its name, see `core.namespaces`.
-    """
-
-    name: str
+    name: str  # as the model sees it
     description: str | None = None
-    parameters: Mapping[str, Any] | None = None
+    parameters: Mapping[str, Any] | None = None  # a JSON schema
     strict: bool | None = None
+    # Whether the client sent it as a custom tool, see `core.tools`.
     is_custom: bool = False
+    # The grammar of a custom tool's input. None: any text.
     input_grammar: TextGrammar | None = None
+    # The client's names for a tool in a namespace, see `core.tools`.
     namespace: str | None = None
     own_name: str | None = None
 
 
 class Effort(StrEnum):
-    """How much thinking a client wants, from none at all to all there is."""
+    """How much reasoning the client wants. The values are those of OpenAI's
+    `reasoning_effort`."""
 
     NONE = "none"
     MINIMAL = "minimal"
@@ -119,7 +158,7 @@ class Effort(StrEnum):
 
 
 class ToolMode(StrEnum):
-    """How free the model is to call tools."""
+    """Whether the model may or must call tools."""
 
     NONE = "none"
     AUTO = "auto"
@@ -131,9 +170,9 @@ class ToolMode(StrEnum):
 class ToolChoice:
     """`name` is set exactly when the mode is NAMED.
 
-    `allowed`: the names of those tools that may be called, never empty; None: all. The model
-    is shown all tools either way, so that a client can narrow the choice from turn to turn
-    without changing the prompt. Only with AUTO and REQUIRED.
+    `allowed` holds the names of the tools that the model may call; None: all. It is never
+    empty, and set only with AUTO and REQUIRED. The prompt shows all tools in any case, so that
+    a client can change `allowed` without changing the prompt.
     """
 
     mode: ToolMode = ToolMode.AUTO
@@ -142,19 +181,19 @@ class ToolChoice:
 
     def __post_init__(self) -> None:
         if (self.mode is ToolMode.NAMED) != (self.name is not None):
-            raise ValueError("a tool name goes with the mode NAMED, and only with it")
+            raise ValueError("the mode NAMED needs a tool name, and no other mode has one")
         if self.allowed is not None and self.mode in (ToolMode.NONE, ToolMode.NAMED):
-            raise ValueError("a list of allowed tools goes with the modes AUTO and REQUIRED")
+            raise ValueError("only the modes AUTO and REQUIRED have allowed tools")
         if self.allowed == ():
-            raise ValueError("where no tool is allowed, the mode is NONE")
+            raise ValueError("without any allowed tool the mode must be NONE")
 
     @property
     def is_forced(self) -> bool:
-        """Whether a tool must be called."""
+        """Whether the model must call a tool."""
         return self.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
     def allows(self, name: str) -> bool:
-        """Whether the tool of this name may be called."""
+        """Whether the model may call the tool `name`."""
         match self.mode:
             case ToolMode.NONE:
                 return False
@@ -170,25 +209,26 @@ class ToolChoice:
 class Rendering:
     """How messages become the text of a prompt."""
 
-    # The client's own template; None: the model's.
+    # The client's chat template. None: the model's.
     template: str | None = None
-    # False: the texts of the messages are the prompt, and nothing else is.
+    # False: the prompt is the text of the messages, without a template.
     uses_template: bool = True
+    # For the template, as Hugging Face's `documents`.
     documents: tuple[Mapping[str, Any], ...] = ()
     effort: Effort | None = None
-    # Whether the prompt ends with the opening of an answer.
-    opens_answer: bool = True
-    # Whether it ends inside the last message, which the model then goes on with.
-    continues_last: bool = False
+    # Whether the prompt ends with the start of an assistant message.
+    adds_generation_prompt: bool = True
+    # Whether the prompt ends inside the last message, so that the answer continues it.
+    continues_final_message: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """A prompt that a chat template renders.
 
-    With `token_ids` nothing is rendered: they are the prompt, and the messages count only
-    for what is said of them in the answer. `drops_oldest`: what does not fit into the
-    context loses its oldest turns, instead of being refused.
+    With `token_ids`, these are the whole prompt, and the template does not run. With
+    `drops_oldest`, the oldest messages of a prompt that exceeds the context are left out;
+    otherwise such a prompt is refused.
     """
 
     messages: tuple[Message, ...]
@@ -199,45 +239,45 @@ class Conversation:
     drops_oldest: bool = False
     rendering: Rendering = Rendering()
     token_ids: tuple[int, ...] | None = None
-    # Whether the answer begins with the text of a last message of the assistant.
+    # Whether the answer begins with the text of the last message, if the assistant wrote it.
     echo: bool = False
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
-        """The tools that the choice allows the model to call."""
+        """The tools that `tool_choice` allows."""
         return tuple(tool for tool in self.tools if self.tool_choice.allows(tool.name))
 
 
 @dataclass(frozen=True, slots=True)
 class RawPrompts:
-    """One or more prompts that go to the model as they are: text, or token ids.
+    """One or more prompts without a template: texts, or lists of token ids.
 
-    With a `suffix` the model fills in what stands between it and each prompt.
+    With a `suffix`, the model generates the text between each prompt and the suffix.
     """
 
     prompts: tuple[str | tuple[int, ...], ...]
-    echo: bool = False  # whether answers begin with their prompts
+    echo: bool = False  # whether each answer begins with its prompt
     suffix: str | None = None
 
 
-# For `Encoding.max_tokens`: as many as the model has room for beside the answer.
+# A value of `Encoding.max_tokens`: as many tokens as fit into the context with the answer.
 ALL_THAT_FIT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How the text of a prompt becomes tokens, and which of them are kept."""
+    """How the text of a prompt becomes tokens, and how a long prompt is truncated."""
 
-    # Whether tokens such as BOS are put around the text. None: around raw prompts only,
-    # since a template writes its own.
+    # Whether the tokenizer adds tokens such as BOS. None: for raw prompts only, because chat
+    # templates write their own.
     adds_special_tokens: bool | None = None
-    max_tokens: int | None = None  # None: all; or `ALL_THAT_FIT`
-    keeps_start: bool = False  # of too many tokens the first are kept, not the last
+    max_tokens: int | None = None  # of the prompt; None: no truncation; or `ALL_THAT_FIT`
+    keeps_start: bool = False  # whether truncation keeps the first tokens, not the last
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Temperature 0 is greedy."""
+    """How the next token is sampled. Temperature 0 is greedy decoding."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -251,39 +291,37 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What is taken for running in circles: a pattern of `min_size` to `max_size` tokens that
-    stands `min_count` times, at least twice, at the end of a choice."""
+    """When a choice ends because it repeats itself: when its last tokens are a pattern of
+    `min_size` to `max_size` tokens, `min_count` times in a row. From vLLM."""
 
-    max_size: int
-    min_size: int
-    min_count: int
+    max_size: int  # tokens
+    min_size: int  # tokens
+    min_count: int  # at least 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """When a choice ends.
+    """When a choice ends."""
 
-    `max_tokens` is what the client wants at most: None when it does not say, and 0 only
-    for an answer that is nothing but the echo of its prompt. Without it the model's own
-    limits count, and `default_max_tokens`, the endpoint's (None: it has none).
-    """
-
+    # The client's limit of output tokens. None: the client sent none. 0: the answer is only
+    # the echo of its prompt.
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    include_stop_text: bool = False
+    include_stop_text: bool = False  # whether the answer includes the stop string
+    # The endpoint's limit when the client sent none. None: only the model's limits apply.
     default_max_tokens: int | None = None
-    max_tokens_param: str = "max_tokens"  # what the client calls it, for error messages
-    # Before this many tokens nothing ends a choice but its limit.
+    max_tokens_param: str = "max_tokens"  # the client's name for it, for error messages
+    # With fewer output tokens, only the limit ends a choice.
     min_tokens: int = 0
-    stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
-    ignore_eos: bool = False  # the model's own end tokens do not end a choice
-    # How long the model may think. None: as its effort has it.
+    stop_token_ids: tuple[int, ...] = ()  # in addition to the model's end tokens
+    ignore_eos: bool = False  # whether the model's end tokens do not end a choice
+    # The budget of reasoning tokens. None: the budget of the request's effort.
     max_reasoning_tokens: int | None = None
-    repetition: Repetition | None = None  # ends a choice; None: a model may repeat itself
+    repetition: Repetition | None = None  # None: repetition does not end a choice
 
 
 class GrammarKind(StrEnum):
-    """What a constraint on the output is written in."""
+    """The language of a `Grammar`."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
@@ -294,65 +332,56 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A constraint on the whole output. `source` is its text in the language of `kind`.
-
-    `param` names the request field that asked for it, for error messages. `is_strict`: what
-    cannot be held to is refused; otherwise that part of a schema is left out. `is_compact`:
-    JSON without any blanks.
-    """
+    """A constraint on the whole output."""
 
     kind: GrammarKind
-    source: str
-    param: str | None = None
+    source: str  # in the language of `kind`
+    param: str | None = None  # the path of the request field, for error messages
+    # Whether a schema with unsupported keywords is refused. Otherwise these are ignored.
     is_strict: bool = False
-    is_compact: bool = False
+    is_compact: bool = False  # whether JSON has no whitespace
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How a request is handled, whatever is generated.
+    """Options that do not change the generated text. From vLLM."""
 
-    `priority`: of those that wait, a lower number goes first. `stream_interval`: a stream's
-    chunks have at least this many tokens each, all but the first and the last.
-    `answer_id`: what the answer is to be known by; None: by an id of the server's own.
-    `cache_salt`: prompts share cached work only with prompts of the same salt.
-    """
-
-    priority: int = 0
+    priority: int = 0  # waiting requests with a lower number start first
+    # The least number of tokens in a stream's chunk, except the first and the last chunk.
     stream_interval: int = 1
-    answer_id: str | None = None
-    cache_salt: str | None = field(default=None, repr=False)  # as secret as a password
+    answer_id: str | None = None  # the id of the answer; None: the server creates one
+    # Only prompts with the same salt share the prefix cache. Secret like a password.
+    cache_salt: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Assistance:
-    """How far ahead tokens are proposed, for models that are served so. None: as the model's
-    authors say, or as usual."""
+class SpeculativeDecoding:
+    """Options of speculative decoding, for models that are served with it. None: the model's
+    or the server's default. From OVMS."""
 
-    num_tokens: int | None = None
-    confidence_threshold: float | None = None  # of the draft model; instead of a number
-    max_ngram_size: int | None = None  # of what is looked up in the prompt
+    num_tokens: int | None = None  # tokens that the draft proposes in a step
+    confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`
+    max_ngram_size: int | None = None  # tokens, for prompt lookup
 
 
 @dataclass(frozen=True, slots=True)
-class Beams:
-    """A search for the likeliest answers, `width` of them at a time."""
+class BeamSearch:
+    """Beam search, with the parameters of Hugging Face's `generate`."""
 
-    width: int
-    # Scores are divided by the length of the answer to this power.
+    width: int  # beams
+    # The exponent of the answer's length. A score is divided by that power.
     length_penalty: float = 1.0
-    # End when `width` answers are complete (True), when better ones are unlikely (False), or
-    # when there can be none (None).
+    # When the search ends. True: when `width` answers are complete. False: when a better
+    # answer is unlikely. None: when a better answer is impossible.
     stops_early: bool | None = False
-    no_repeat_ngram_size: int = 0  # 0: sequences may repeat
+    no_repeat_ngram_size: int = 0  # tokens; 0: no restriction
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What to generate, by which model, for one HTTP request.
+    """One HTTP request for generation.
 
-    A request has `len(prompts) * n` choices; choice `p * n + i` is sample `i` of
-    prompt `p`.
+    A request has `num_prompts * n` choices. Choice `p * n + i` is sample `i` of prompt `p`.
     """
 
     endpoint: Endpoint
@@ -361,36 +390,36 @@ class GenerationRequest:
     sampling: Sampling = Sampling()
     stopping: Stopping = Stopping()
     n: int = 1
-    beams: Beams | None = None
-    assistance: Assistance = Assistance()
-    # Draw so many answers for each prompt and return the `n` likeliest. None: draw `n`.
+    beams: BeamSearch | None = None
+    assistance: SpeculativeDecoding = SpeculativeDecoding()
+    # Sampled answers for each prompt, of which the `n` most likely are returned. None: `n`.
     num_candidates: int | None = None
     grammar: Grammar | None = None
     is_streamed: bool = False
-    wants_progress: bool = False  # running counts beside the deltas, as `Progress` events
+    wants_progress: bool = False  # whether `Progress` events are sent
     steering: Steering = UNSTEERED
-    logprobs: LogprobsWish = NO_LOGPROBS
-    wants_token_ids: bool = False  # the ids of all tokens beside the text
-    wants_prompt_text: bool = False  # what the prompt's tokens were made of
+    logprobs: LogprobsOptions = NO_LOGPROBS
+    wants_token_ids: bool = False  # of the prompts and the answers
+    wants_prompt_text: bool = False
     dialect: Dialect = V1
     encoding: Encoding = Encoding()
-    # Thoughts are read and counted, but not told.
+    # Whether reasoning is counted, but left out of the answer.
     hides_reasoning: bool = False
-    # Special tokens are part of the text, and nothing in it is read as syntax.
+    # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
 
     @property
     def must_call(self) -> bool:
-        """Whether the answer must be tool calls, and nothing else."""
+        """Whether the answer must consist of tool calls."""
         return isinstance(self.prompt, Conversation) and self.prompt.tool_choice.is_forced
 
     @property
     def num_prompts(self) -> int:
-        """How many prompts are completed: more than one only for raw prompts."""
+        """The number of prompts: 1, or more for raw prompts."""
         return len(self.prompt.prompts) if isinstance(self.prompt, RawPrompts) else 1
 
     @property
     def num_choices(self) -> int:
-        """How many answers the client gets."""
+        """The number of answers that the client gets."""
         return self.num_prompts * self.n

@@ -1,4 +1,4 @@
-"""The whole answer: what a stream of events adds up to."""
+"""The whole answer, built from a stream of events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -30,14 +30,14 @@ from serving.core.request import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ReasoningItem:
-    """A stretch of thinking."""
+    """Reasoning text without interruption."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A stretch of answer text, with its tokens where they were asked for."""
+    """Answer text without interruption. `tokens` is empty without log-probabilities."""
 
     text: str
     tokens: tuple[Token, ...] = ()
@@ -45,7 +45,7 @@ class TextItem:
 
 @dataclass(frozen=True, slots=True)
 class CustomCall:
-    """A call of a custom tool, with the text that it is given."""
+    """A call of a custom tool, with its input text."""
 
     id: str
     name: str
@@ -58,15 +58,15 @@ Item = ReasoningItem | TextItem | Call
 
 @dataclass(frozen=True, slots=True)
 class ChoiceResult:
-    """One finished choice: its items in the order in which the model made them."""
+    """One finished choice. `items` are in the order in which the model generated them."""
 
     index: int
     items: tuple[Item, ...]
     finish_reason: FinishReason
-    token_ids: tuple[int, ...] = ()  # all that were made, where they were asked for
-    mean_logprob: float | None = None  # of all tokens, where they are known
-    cause: str | int | None = None  # what of the request ended it: see `Finished`
-    raw_text: str = ""  # of `token_ids`: see `TokensMade`
+    token_ids: tuple[int, ...] = ()  # of all generated tokens; empty: not requested
+    mean_logprob: float | None = None  # None: unknown
+    cause: str | int | None = None  # see `Finished`
+    raw_text: str = ""  # of `token_ids`: see `TokensGenerated`
 
     @property
     def text(self) -> str:
@@ -81,7 +81,7 @@ class ChoiceResult:
 
     @property
     def reasoning(self) -> str:
-        """All thinking."""
+        """All reasoning text."""
         return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
 
     @property
@@ -92,8 +92,9 @@ class ChoiceResult:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request. Choices are sorted by index; `completed_at` is in whole Unix
-    seconds. The last three tell of each prompt, to those who asked."""
+    """A finished request. `choices` are sorted by index, `completed_at` is in whole Unix
+    seconds. The last three fields have one entry for each prompt, or are empty when the
+    client did not ask for them."""
 
     choices: tuple[ChoiceResult, ...]
     usage: Usage
@@ -103,8 +104,8 @@ class Result:
     prompt_texts: tuple[str, ...] = ()
 
 
-class _ChoiceFold:
-    """Grows the items of one choice."""
+class _ChoiceBuilder:
+    """Collects the items of one choice."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -115,33 +116,47 @@ class _ChoiceFold:
     def add(self, event: Delta) -> None:
         match event:
             case ReasoningDelta():
-                self._think(event.text)
+                self._add_reasoning(event.text)
             case TextDelta():
-                self._say(event)
+                self._add_text(event)
             case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
                 self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
             case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):
-                self._grow_call(index, text)
+                self._extend_call(index, text)
             case _:
                 assert_never(event)
 
-    def _think(self, text: str) -> None:
+    def result(self, index: int) -> ChoiceResult:
+        finished = self.finished
+        if finished is None:
+            raise ValueError(f"choice {index} has not finished")
+        return ChoiceResult(
+            index,
+            tuple(self.items),
+            finished.reason,
+            tuple(self.token_ids),
+            finished.mean_logprob,
+            finished.cause,
+            self.raw_text,
+        )
+
+    def _add_reasoning(self, text: str) -> None:
         last = self.items[-1] if self.items else None
         if isinstance(last, ReasoningItem):
             self.items[-1] = ReasoningItem(last.text + text)
         else:
             self.items.append(ReasoningItem(text))
 
-    def _say(self, delta: TextDelta) -> None:
+    def _add_text(self, delta: TextDelta) -> None:
         last = self.items[-1] if self.items else None
         if isinstance(last, TextItem):
             self.items[-1] = TextItem(last.text + delta.text, last.tokens + delta.tokens)
         else:
             self.items.append(TextItem(delta.text, delta.tokens))
 
-    def _grow_call(self, index: int, text: str) -> None:
-        places = [at for at, item in enumerate(self.items) if isinstance(item, Call)]
-        at = places[index]
+    def _extend_call(self, index: int, text: str) -> None:
+        positions = [at for at, item in enumerate(self.items) if isinstance(item, Call)]
+        at = positions[index]
         match self.items[at]:
             case ToolCall(id_, name, arguments):
                 self.items[at] = ToolCall(id_, name, arguments + text)
@@ -149,17 +164,17 @@ class _ChoiceFold:
                 self.items[at] = CustomCall(id_, name, input_ + text)
 
 
-class Fold:
-    """Adds events up to a `Result`. Raises the error of a `Failed` event."""
+class ResultBuilder:
+    """Builds a `Result` from events."""
 
     def __init__(self) -> None:
-        self._choices: dict[int, _ChoiceFold] = {}
+        self._choices: dict[int, _ChoiceBuilder] = {}
         self._completed: Completed | None = None
         self._started = Started()
         self._scored: dict[int, tuple[Token, ...]] = {}
 
     def feed(self, event: Event) -> None:
-        """Take one event. Raises `ServingError` for `Failed`."""
+        """Add one event. Raises the `ServingError` of a `Failed` event."""
         match event:
             case Started():
                 self._started = event
@@ -167,12 +182,12 @@ class Fold:
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
-            case TokensMade():
-                made = self._choice(event.choice)
-                made.token_ids += event.token_ids
-                made.raw_text += event.text
-            case Finished(choice=choice):
-                self._choice(choice).finished = event
+            case TokensGenerated():
+                choice = self._choice(event.choice)
+                choice.token_ids += event.token_ids
+                choice.raw_text += event.text
+            case Finished(choice=index):
+                self._choice(index).finished = event
             case Completed():
                 self._completed = event
             case Failed(error=error):
@@ -181,44 +196,27 @@ class Fold:
                 self._choice(event.choice).add(event)
 
     def result(self) -> Result:
-        """The whole. Raises ValueError while a choice or the request is unfinished."""
+        """Return the whole answer. Raises ValueError while a choice or the request is
+        unfinished."""
         completed = self._completed
         if completed is None:
             raise ValueError("the request has not completed")
-        choices = []
-        for index, choice in sorted(self._choices.items()):
-            finished = choice.finished
-            if finished is None:
-                raise ValueError(f"choice {index} has not finished")
-            items, token_ids = tuple(choice.items), tuple(choice.token_ids)
-            choices.append(
-                ChoiceResult(
-                    index,
-                    items,
-                    finished.reason,
-                    token_ids,
-                    finished.mean_logprob,
-                    finished.cause,
-                    choice.raw_text,
-                )
-            )
-        scored = tuple(tokens for _, tokens in sorted(self._scored.items()))
         return Result(
-            tuple(choices),
+            tuple(choice.result(index) for index, choice in sorted(self._choices.items())),
             completed.usage,
             completed.at,
             self._started.prompt_ids,
-            scored,
+            tuple(tokens for _, tokens in sorted(self._scored.items())),
             self._started.prompt_texts,
         )
 
-    def _choice(self, index: int) -> _ChoiceFold:
-        return self._choices.setdefault(index, _ChoiceFold())
+    def _choice(self, index: int) -> _ChoiceBuilder:
+        return self._choices.setdefault(index, _ChoiceBuilder())
 
 
-def fold(events: Iterable[Event]) -> Result:
-    """The result of a finished stream. Raises the error of a failed one."""
-    total = Fold()
+def build_result(events: Iterable[Event]) -> Result:
+    """Return the result of a finished stream. Raises the `ServingError` of a failed one."""
+    builder = ResultBuilder()
     for event in events:
-        total.feed(event)
-    return total.result()
+        builder.feed(event)
+    return builder.result()

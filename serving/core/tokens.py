@@ -1,4 +1,4 @@
-"""Questions to a model's tokenizer, and their answers."""
+"""Requests to a model's tokenizer, and their results."""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from serving.core.request import Conversation, Encoding
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Pad tokens that make a text `length` tokens long."""
+    """Add pad tokens until a text has `length` tokens."""
 
-    length: int
-    is_left: bool = False
+    length: int  # tokens
+    is_left: bool = False  # whether pad tokens go before the text
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizeRequest:
-    """Which tokens a prompt has: texts, or what a chat template makes of messages."""
+    """Return the tokens of a prompt: of texts, or of messages in a chat template."""
 
     model: str | None
     prompt: tuple[str, ...] | Conversation
     encoding: Encoding
     padding: Padding | None = None
-    wants_names: bool = False
+    wants_token_strings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The tokens of each text, with their names in the vocabulary where they were wanted.
-
-    `max_context` is the model's, in tokens; None: unknown.
-    """
+    """The token ids of each text, and on request their vocabulary strings."""
 
     token_ids: tuple[tuple[int, ...], ...]
-    names: tuple[tuple[str, ...], ...] | None = None
-    max_context: int | None = None
+    token_strings: tuple[tuple[str, ...], ...] | None = None
+    max_context: int | None = None  # of the model, in tokens; None: unknown

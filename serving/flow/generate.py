@@ -1,9 +1,4 @@
-"""Runs one generation request on one engine, and survives the engine's death.
-
-`stream` yields batches of events as they come; `whole` returns the result. Both end with
-the error of the request, raised before anything was accepted and told as `Failed` after.
-A request of which the client has seen nothing is run again when its engine dies.
-"""
+"""Runs a prepared request, and again if its engine fails before the client got any content."""
 
 from __future__ import annotations
 
@@ -14,41 +9,46 @@ from typing import Final
 from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
-from serving.core.result import Fold, Result
-from serving.flow.attempt import Job, attempt
-from serving.flow.best import the_best
-from serving.flow.steering import num_top_of_prompt
-from serving.transport.run import EngineGone
+from serving.core.result import Result, ResultBuilder
+from serving.flow.attempt import attempt
+from serving.flow.candidates import best_choices
+from serving.flow.grants import TokenSource
+from serving.flow.logits import num_top_of_prompt
+from serving.flow.prepared import PreparedRequest
+from serving.transport.client import EngineDisconnected
 
-# How often a request is run again after its engine died under it. More would let one
-# request that kills engines kill them for everybody else.
+# How often a request runs again after its engine failed. With more reruns, one request that
+# crashes engines would interrupt the other requests more often.
 MAX_RERUNS: Final = 2
 
 
-async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
-    """Batches of events; an empty one means that `SILENCE_S` passed without any.
+async def stream(
+    prepared: PreparedRequest, tokens: TokenSource | None = None
+) -> AsyncGenerator[list[Event], None]:
+    """Yield batches of events; an empty batch means `SILENCE_S` without events.
 
-    Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
+    Output tokens are reserved from `tokens`; None: they are not counted. Raises `ServingError`
+    before `Started`; later errors are `Failed` events.
     """
     has_started = has_content = False
     for run in range(MAX_RERUNS + 1):
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared, tokens)) as batches:
                 async for events in batches:
                     is_start = bool(events) and isinstance(events[0], Started)
                     has_content = has_content or len(events) > is_start
                     if is_start:
-                        # A run after the first starts anew, but its client has been told.
-                        begun = [] if has_started else [events[0], *_echoes(job)]
-                        events = [*begun, *events[1:]]
+                        # The client has the start of the first run already.
+                        start = [] if has_started else [events[0], *_echoes(prepared)]
+                        events = [*start, *events[1:]]
                     yield events
                     has_started = has_started or is_start
             return
-        except EngineGone:
+        except EngineDisconnected:
             if has_content or run == MAX_RERUNS:
-                error: ServingError = _lost()
+                error: ServingError = _engine_lost()
             else:
-                job.meter.restart()
+                prepared.meter.restart()
                 continue
         except ServingError as failure:
             error = failure
@@ -58,42 +58,43 @@ async def stream(job: Job) -> AsyncGenerator[list[Event], None]:
         return
 
 
-async def whole(job: Job) -> Result:
-    """The finished answer. Raises `ServingError`."""
+async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
+    """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
-        fold = Fold()
+        builder = ResultBuilder()
         try:
-            async with aclosing(attempt(job)) as batches:
+            async with aclosing(attempt(prepared, tokens)) as batches:
                 async for events in batches:
                     for event in events:
-                        fold.feed(event)
+                        builder.feed(event)
                         if isinstance(event, Started):
-                            for echo in _echoes(job):
-                                fold.feed(echo)
-            return the_best(
-                fold.result(), num_candidates=job.request.n, num_returned=job.num_returned
+                            for echo in _echoes(prepared):
+                                builder.feed(echo)
+            return best_choices(
+                builder.result(),
+                num_candidates=prepared.request.n,
+                num_returned=prepared.num_returned,
             )
-        except EngineGone:
-            job.meter.restart()
-    raise _lost()
+        except EngineDisconnected:
+            prepared.meter.restart()
+    raise _engine_lost()
 
 
-def _lost() -> EngineLost:
+def _engine_lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
 
 
-def _echoes(job: Job) -> list[Event]:
-    """What stands before the answers of a request that wants its prompt back."""
-    prompt, n = job.request.prompt, job.request.n
+def _echoes(prepared: PreparedRequest) -> list[Event]:
+    """The texts before the answers of a request with `echo`."""
+    prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
         return []
-    if isinstance(prompt, RawPrompts) and num_top_of_prompt(job.request) is not None:
-        return []  # an echo with probabilities comes when they do
+    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
+        return []  # an echo with log-probabilities comes with them
     if isinstance(prompt, Conversation):
         last = prompt.messages[-1] if prompt.messages else None
-        is_begun = last is not None and last.role is Role.ASSISTANT
-        texts = [last.text if last is not None and is_begun else ""]
+        texts = [last.text if last is not None and last.role is Role.ASSISTANT else ""]
     else:
-        texts = [job.engine.kit.text_of(each) for each in job.prompts]
+        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
     choices = enumerate(text for text in texts for _ in range(n))
     return [TextDelta(choice, text) for choice, text in choices if text]

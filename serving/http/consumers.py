@@ -12,7 +12,6 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -20,7 +19,6 @@ from django.conf import settings
 
 from accounts.keys.table import Caller
 from accounts.models import Scope as KeyScope
-from serving.core.dialect import DIALECTS
 from serving.core.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -29,18 +27,18 @@ from serving.core.errors import (
     UnsupportedMediaType,
 )
 from serving.core.events import Completed, Event, Failed
-from serving.core.ids import Head
-from serving.core.request import Endpoint
-from serving.flow.attempt import Job
+from serving.core.ids import AnswerIdentity
+from serving.core.request import DIALECTS, Endpoint
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
+from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
 from serving.http.callers import address_of, as_errors, authenticate
 from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.protocols import parse
 from serving.protocols.base import Encoder, Exchange
 from serving.protocols.sse import KEEP_ALIVE
-from serving.requests.record import Account
+from serving.requests.record import RequestRecord
 from serving.runtime.runtime import Runtime
 
 # How long a client may be silent in the middle of its body.
@@ -133,37 +131,37 @@ class GenerationConsumer(JsonConsumer):
 
     def _miss(self, caller: Caller, error: ServingError | None) -> None:
         """Who has a key has a row, also for what nobody read."""
-        account = self._account(caller)
-        account.admit(model="", is_streamed=False)
+        record = self._record(caller)
+        record.admit(model="", is_streamed=False)
         if error is None:
-            account.leave()
+            record.leave()
         else:
-            account.fail(error)
+            record.fail(error)
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
         """Answer, and record exactly one usage row of it, whatever happens."""
-        account = self._account(caller, body)
+        record = self._record(caller, body)
         try:
             _check_client_request_id(self.scope)
-            exchange = _parse(account, self._endpoint, body, self._tree)
-            await self._run(account, caller, exchange)
+            exchange = _parse(record, self._endpoint, body, self._tree)
+            await self._run(record, caller, exchange)
         except asyncio.CancelledError:
-            if account.live.ending is None:
+            if record.live.ending is None:
                 raise
-            account.fail(account.live.ending)
+            record.fail(record.live.ending)
             if not self._has_started:
-                raise account.live.ending from None
+                raise record.live.ending from None
         except ServingError as error:
-            account.fail(error)
+            record.fail(error)
             raise
         except Exception:
-            account.fail(ServingError("The server failed. Try again."))  # the edge tells it
+            record.fail(ServingError("The server failed. Try again."))  # the edge tells it
             raise
         finally:
-            account.leave()  # changes nothing unless this task was cancelled
+            record.leave()  # changes nothing unless this task was cancelled
 
-    def _account(self, caller: Caller, body: bytes = b"") -> Account:
-        return Account(
+    def _record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
+        return RequestRecord(
             self._runtime,
             caller,
             request_id=self.scope[REQUEST_ID],
@@ -179,52 +177,56 @@ class GenerationConsumer(JsonConsumer):
         tree: str = self.scope["url_route"]["kwargs"]["tree"]
         return tree
 
-    async def _run(self, account: Account, caller: Caller, exchange: Exchange) -> None:
+    async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
-        account.name_model(engine.entry.name)
-        head = Head.new(engine.entry.name, given_id=request.handling.answer_id)
+        record.name_model(engine.entry.name)
+        head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
         deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
-        job = await prepare(
+        prepared = await prepare(
             request,
             engine,
-            account.meter,
+            record.meter,
             token=head.token,
             deadline_s=deadline_s,
             request_id=self.scope[REQUEST_ID],
         )
-        await account.quota.reserve(job)
-        if account.quota.allowance is not None:
-            job = replace(job, allowance=account.quota.allowance)
+        await record.reservation.reserve(prepared)
         if request.is_streamed:
-            await self._stream(account, exchange.encoder(head), job)
+            await self._stream(record, exchange.encoder(head), prepared)
         else:
-            body = exchange.body(head, await whole(job))
-            account.answered(body)
-            headers = [*JSON, *account.quota.headers]
-            account.succeed()
+            body = exchange.body(head, await whole(prepared, record.reservation.allowance))
+            record.answered(body)
+            headers = [*JSON, *record.reservation.headers]
+            record.succeed()
             await send_whole(self.base_send, 200, headers, body)
 
-    async def _stream(self, account: Account, encoder: Encoder, job: Job) -> None:
-        async with contextlib.aclosing(_told(account, stream(job))) as batches:
+    async def _stream(
+        self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
+    ) -> None:
+        async with contextlib.aclosing(
+            _told(record, stream(prepared, record.reservation.allowance))
+        ) as batches:
             async for events in batches:
                 if not self._has_started:
                     if not events:
                         continue  # still unknown whether the status will be 200
-                    await self.send_headers(status=200, headers=[*_STREAM, *account.quota.headers])
+                    await self.send_headers(
+                        status=200, headers=[*_STREAM, *record.reservation.headers]
+                    )
                     self._has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
                 if events and not frames:
                     continue
-                account.answered(frames)
-                is_last = bool(events) and _settle(account, events[-1])
-                account.live.sending_since = time.monotonic()
+                record.answered(frames)
+                is_last = bool(events) and _settle(record, events[-1])
+                record.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
-                account.live.sending_since = None
+                record.live.sending_since = None
 
 
 async def _told(
-    account: Account, batches: AsyncGenerator[list[Event], None]
+    record: RequestRecord, batches: AsyncGenerator[list[Event], None]
 ) -> AsyncGenerator[list[Event], None]:
     """The same; and when the request is ended although its client waits, a last word."""
     has_begun = False
@@ -234,33 +236,33 @@ async def _told(
                 has_begun = has_begun or bool(events)
                 yield events
     except asyncio.CancelledError:
-        if account.live.ending is None or not has_begun:
+        if record.live.ending is None or not has_begun:
             raise
-        yield [Failed(account.live.ending)]
+        yield [Failed(record.live.ending)]
 
 
-def _settle(account: Account, event: Event) -> bool:
+def _settle(record: RequestRecord, event: Event) -> bool:
     """Whether the event is the last. Settled before it is sent: some servers tell of the
     end of a connection before the answer's task goes on."""
     match event:
         case Completed():
-            account.succeed()
+            record.succeed()
         case Failed(error=error):
-            account.fail(error)
+            record.fail(error)
         case _:
             return False
     return True
 
 
-def _parse(account: Account, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
+def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
     """A body that cannot be understood has its row too."""
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
     except ServingError:
-        account.admit(model="", is_streamed=False)
+        record.admit(model="", is_streamed=False)
         raise
     request = exchange.request
-    account.admit(model=request.model or "", is_streamed=request.is_streamed)
+    record.admit(model=request.model or "", is_streamed=request.is_streamed)
     return exchange
 
 

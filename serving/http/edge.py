@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 from serving.core.errors import ServingError
-from serving.core.ids import new_token
+from serving.core.ids import new_id_token
 from serving.protocols.errors import error_body, error_headers
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class ApiEdge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        request_id = f"req_{new_token()}"
+        request_id = f"req_{new_id_token()}"
         scope[REQUEST_ID] = request_id
         if scope["method"] == "OPTIONS":
             await _answer_preflight(scope, send, request_id)

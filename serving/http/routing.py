@@ -16,7 +16,7 @@ from serving.http.token_consumers import (
     InputTokensConsumer,
     TokenizeConsumer,
 )
-from serving.http.usage_me import UsageOfKey
+from serving.http.usage_me import KeyUsage
 from serving.runtime.runtime import Runtime
 
 
@@ -38,7 +38,7 @@ def api_application(runtime: Runtime, otherwise: App) -> ApiEdge:
         r"^(?P<tree>v1|v3)/responses/input_tokens/?$",
         InputTokensConsumer.as_asgi(runtime=runtime),
     )
-    usage = re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", UsageOfKey(runtime)))
+    usage = re_path(r"^(?:v1|v3)/usage/me/?$", cast("Any", KeyUsage(runtime)))
     documents = [
         re_path(r"^version/?$", cast("Any", Document(version))),
         re_path(r"^openapi\.json$", cast("Any", Document(openapi))),

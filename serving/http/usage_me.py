@@ -23,7 +23,7 @@ from serving.protocols.sse import json_bytes
 from serving.runtime.runtime import Runtime
 
 
-class UsageOfKey:
+class KeyUsage:
     """An ASGI application."""
 
     def __init__(self, runtime: Runtime) -> None:

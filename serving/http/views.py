@@ -76,7 +76,7 @@ async def tokenizer_info(request: HttpRequest) -> JsonResponse:
     engine = runtime().directory.find(request.GET.get("model"))
     with as_errors():
         _caller(request).grants.check_model(engine.entry.name)
-    folder = engine.kit.folder
+    folder = engine.assets.folder
     templates = folder.templates
     return JsonResponse(
         {

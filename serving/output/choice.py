@@ -22,7 +22,7 @@ from serving.core.events import (
     ToolCallStarted,
     ToolInputDelta,
 )
-from serving.core.logprobs import Token, without_spaces
+from serving.core.logprobs import Token, without_leading_spaces
 from serving.core.request import Repetition
 from serving.output.attribution import Attribution
 from serving.output.detokenize import Decoder
@@ -132,7 +132,7 @@ class ChoiceReader:
         dropped = token.raw.removesuffix(self._last_text.encode()) if is_first else b""
         if not dropped or dropped.strip(b" "):
             return token
-        return without_spaces(token, len(dropped))
+        return without_leading_spaces(token, len(dropped))
 
     def finish(self, reason: Literal["stop", "length"]) -> list[Event]:
         """What was held back, and the end. `reason` is why the engine ended."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from serving.core.custom import INPUT
 from serving.core.request import Tool
+from serving.core.tools import INPUT
 from serving.output.json_text import JsonUnquote, JsonValue, unquote
 from serving.output.parse_events import CallArgs, CallEnded, CallInput, CallStarted, Parser, Piece
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serving.core.dialect import Dialect
-from serving.core.request import Endpoint
+from serving.core.request import Dialect, Endpoint
 from serving.protocols import chat, completions, responses
 from serving.protocols.base import Encoder, Exchange, Parse
 from serving.protocols.errors import error_body, error_headers

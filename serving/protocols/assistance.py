@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from serving.core.errors import InvalidRequest
-from serving.core.request import Assistance
+from serving.core.request import SpeculativeDecoding
 from serving.protocols.reading import Wire
 
 # More would be rejected before they were needed, and a step must have room for them.
@@ -15,13 +15,13 @@ _MAX_TOKENS = 64
 
 
 class AssistanceFields(Wire):
-    """What `Assistance` is read from."""
+    """What `SpeculativeDecoding` is read from."""
 
     num_assistant_tokens: Annotated[int, Field(ge=1, le=_MAX_TOKENS)] | None = None
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
     max_ngram_size: Annotated[int, Field(ge=1, le=_MAX_TOKENS)] | None = None
 
-    def assistance(self) -> Assistance:
+    def assistance(self) -> SpeculativeDecoding:
         """Raises `InvalidRequest` for two ways at once to say how far ahead."""
         if self.num_assistant_tokens is not None and (
             self.assistant_confidence_threshold is not None
@@ -31,6 +31,6 @@ class AssistanceFields(Wire):
                 "Send one of them.",
                 param="assistant_confidence_threshold",
             )
-        return Assistance(
+        return SpeculativeDecoding(
             self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
         )

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from serving.core.dialect import Dialect
 from serving.core.events import Event
-from serving.core.ids import Head
-from serving.core.request import GenerationRequest
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, GenerationRequest
 from serving.core.result import Result
 
 
@@ -34,10 +33,10 @@ class Exchange(Protocol):
     def request(self) -> GenerationRequest:
         """The request in the inner form."""
 
-    def encoder(self, head: Head) -> Encoder:
+    def encoder(self, head: AnswerIdentity) -> Encoder:
         """A new encoder for the streamed answer."""
 
-    def body(self, head: Head, result: Result) -> bytes:
+    def body(self, head: AnswerIdentity, result: Result) -> bytes:
         """The JSON body of the unary answer."""
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import Discriminator, Field, Tag
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.events import (
     Completed,
@@ -20,14 +19,14 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
 )
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.core.logprobs import Token
-from serving.core.request import Conversation, Endpoint, GenerationRequest, Message
+from serving.core.request import Conversation, Dialect, Endpoint, GenerationRequest, Message
 from serving.core.result import ChoiceResult, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
@@ -177,13 +176,13 @@ class ChatExchange:
     metadata: Mapping[str, str] | None = None
     calls: CallForm = TOOL_CALLS
 
-    def encoder(self, head: Head) -> Encoder:
+    def encoder(self, head: AnswerIdentity) -> Encoder:
         members = self._members(head, "chat.completion.chunk")
         frames = ChunkFrames(members, includes_usage=self.includes_usage)
         encoder = ChatEncoder(frames, self.request, self.calls)
         return obfuscated(encoder, head, is_wanted=self.is_obfuscated)
 
-    def body(self, head: Head, result: Result) -> bytes:
+    def body(self, head: AnswerIdentity, result: Result) -> bytes:
         choices = [_choice(self.request, choice, result, self.calls) for choice in result.choices]
         usage = usage_object(result.usage)
         members = self._members(head, "chat.completion")
@@ -192,7 +191,7 @@ class ChatExchange:
         beside = _of_prompt(self.request, result)
         return json_bytes({**members, **metadata, "choices": choices, "usage": usage, **beside})
 
-    def _members(self, head: Head, kind: str) -> dict[str, object]:
+    def _members(self, head: AnswerIdentity, kind: str) -> dict[str, object]:
         # There is one tier, so whichever was asked for, the default served.
         tier = {"service_tier": "default"} if self.echoes_tier else {}
         return {
@@ -292,7 +291,7 @@ class ChatEncoder:
                 return self._delta(event.choice, self._calls.start(event))
             case Started():
                 return self._start(event)
-            case TokensMade():
+            case TokensGenerated():
                 told = token_members.of_answer(event.token_ids, event.text)
                 ids = json_bytes(list(event.token_ids))
                 return self._delta(event.choice, json_bytes(told)[1:-1], b',"token_ids":' + ids)

@@ -12,7 +12,6 @@ from typing import Annotated, assert_never
 
 from pydantic import Field, PlainValidator
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.events import (
     Completed,
@@ -25,13 +24,13 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
 )
-from serving.core.ids import Head
-from serving.core.request import Endpoint, GenerationRequest, RawPrompts, ToolCall
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, Endpoint, GenerationRequest, RawPrompts, ToolCall
 from serving.core.result import ChoiceResult, CustomCall, Item, Result
 from serving.protocols import token_ids as token_members
 from serving.protocols.base import Encoder
@@ -165,17 +164,17 @@ class CompletionsExchange:
     fingerprint: str | None = None
     is_obfuscated: bool = False
 
-    def encoder(self, head: Head) -> Encoder:
+    def encoder(self, head: AnswerIdentity) -> Encoder:
         frames = ChunkFrames(self._members(head), includes_usage=self.includes_usage)
         encoder = CompletionsEncoder(frames, self.request)
         return obfuscated(encoder, head, is_wanted=self.is_obfuscated)
 
-    def body(self, head: Head, result: Result) -> bytes:
+    def body(self, head: AnswerIdentity, result: Result) -> bytes:
         choices = [_choice(self.request, choice, result) for choice in result.choices]
         usage = usage_object(result.usage)
         return json_bytes({**self._members(head), "choices": choices, "usage": usage})
 
-    def _members(self, head: Head) -> dict[str, object]:
+    def _members(self, head: AnswerIdentity) -> dict[str, object]:
         """Chunks and whole answers have the same object name here."""
         return {
             "id": head.id("cmpl-"),
@@ -250,7 +249,7 @@ class CompletionsEncoder:
                 return self._opens[event.choice] + text + _NO_FINISH + self._frames.close
             case Started():
                 return self._prompts(event)
-            case TokensMade():
+            case TokensGenerated():
                 return self._beside(event.choice, _tokens(event.token_ids, event.text))
             case ToolCallStarted() | PromptScored():
                 return b""  # the latter is told in whole answers only

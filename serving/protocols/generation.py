@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import InvalidRequest
 from serving.core.request import (
     ALL_THAT_FIT,
+    V1,
+    V3,
     Conversation,
+    Dialect,
     Encoding,
     Endpoint,
     GenerationRequest,
@@ -166,7 +168,7 @@ class GenerationBody(
             is_streamed=self.is_streamed,
             wants_progress=self.wants_progress,
             steering=self.steering(),
-            logprobs=self.logprobs_wish(),
+            logprobs=self.logprobs_options(),
             wants_token_ids=self.wants_token_ids,
             wants_prompt_text=bool(self.return_prompt_text),
             dialect=dialect,

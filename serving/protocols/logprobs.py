@@ -5,7 +5,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 
-from serving.core.logprobs import Token, TokenChance
+from serving.core.logprobs import Token, TopLogprob
 
 # What other servers write where nothing can be told.
 _UNKNOWN = -9999.0
@@ -19,7 +19,7 @@ def content_logprobs(tokens: Sequence[Token]) -> list[dict[str, object]]:
     ]
 
 
-def _chance(token: Token | TokenChance) -> dict[str, object]:
+def _chance(token: Token | TopLogprob) -> dict[str, object]:
     logprob = _UNKNOWN if token.logprob is None else token.logprob
     return {"token": token.text, "logprob": logprob, "bytes": list(token.raw)}
 

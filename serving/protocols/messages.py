@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from serving.core.custom import custom_arguments
 from serving.core.request import Message, Role, TextPart, ToolCall
+from serving.core.tools import custom_arguments
 from serving.protocols.reading import Wire, invalid, missing
 from serving.protocols.sse import json_bytes
 

@@ -7,7 +7,7 @@ padding brings each delta up to the next multiple of `_BUCKET_BYTES`.
 from __future__ import annotations
 
 from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolInputDelta
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.protocols.base import Encoder
 
 # Few tokens are longer than this, so that most deltas of a stream have one size.
@@ -21,7 +21,7 @@ _START = b"\ndata: "
 class Obfuscated:
     """Another encoder, with padding in each delta that it makes."""
 
-    def __init__(self, encoder: Encoder, head: Head) -> None:
+    def __init__(self, encoder: Encoder, head: AnswerIdentity) -> None:
         self._encoder = encoder
         # What the padding says is not secret: only its length is of use.
         self._padding = (head.token * _BUCKET_BYTES)[:_BUCKET_BYTES].encode()
@@ -39,6 +39,6 @@ class Obfuscated:
         return rest + self._padding[:num_missing] + _CLOSE
 
 
-def obfuscated(encoder: Encoder, head: Head, *, is_wanted: bool) -> Encoder:
+def obfuscated(encoder: Encoder, head: AnswerIdentity, *, is_wanted: bool) -> Encoder:
     """`encoder` itself, or one that pads its deltas."""
     return Obfuscated(encoder, head) if is_wanted else encoder

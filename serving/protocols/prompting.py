@@ -42,8 +42,8 @@ class PromptFields(Wire):
             uses_template=not self.disable_chat_template,
             documents=tuple(self.documents or ()),
             effort=None if effort is None else Effort(effort),
-            opens_answer=not continues and self.add_generation_prompt is not False,
-            continues_last=continues,
+            adds_generation_prompt=not continues and self.add_generation_prompt is not False,
+            continues_final_message=continues,
         )
 
     def _refuse_contradictions(self) -> None:

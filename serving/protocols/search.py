@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.core.dialect import Dialect
 from serving.core.errors import InvalidRequest
-from serving.core.request import Beams
+from serving.core.request import BeamSearch, Dialect
 from serving.protocols.fields import NumSamples
 from serving.protocols.reading import Wire
 
@@ -22,7 +21,7 @@ _MAX_WIDTH = 64
 
 
 class SearchFields(Wire):
-    """What `Beams` and the number of candidates are read from."""
+    """What `BeamSearch` and the number of candidates are read from."""
 
     best_of: NumSamples | None = None
     use_beam_search: bool | None = None
@@ -30,7 +29,7 @@ class SearchFields(Wire):
     early_stopping: bool | Literal["never"] | None = None
     no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
-    def beams(self, n: int, dialect: Dialect) -> Beams | None:
+    def beams(self, n: int, dialect: Dialect) -> BeamSearch | None:
         """The search, if one was asked for. Raises `InvalidRequest`."""
         width = self._width(n, dialect)
         if width is None:
@@ -42,7 +41,7 @@ class SearchFields(Wire):
             raise InvalidRequest(
                 f"`{param}` must be at most {_MAX_WIDTH} for a search by beams.", param=param
             )
-        return Beams(
+        return BeamSearch(
             width=width,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from serving.core.errors import InvalidRequest
-from serving.core.logprobs import LogprobsWish, Steering
+from serving.core.logprobs import LogprobsOptions, Steering
 from serving.protocols.fields import TokenId, TokenIds
 from serving.protocols.reading import Wire, invalid
 
@@ -51,7 +51,7 @@ WordsOfIds = Annotated[
 
 
 class TokenFields(Wire):
-    """What `Steering` and `LogprobsWish` are read from."""
+    """What `Steering` and `LogprobsOptions` are read from."""
 
     logit_bias: LogitBias | None = None
     bad_words: list[Annotated[str, Field(min_length=1)]] | None = None
@@ -95,17 +95,17 @@ class TokenFields(Wire):
             processor_param="vllm_xargs" if self.vllm_xargs else "logits_processors_args",
         )
 
-    def logprobs_wish(self) -> LogprobsWish:
+    def logprobs_options(self) -> LogprobsOptions:
         """What is told of each token. Raises `InvalidRequest` for a switch without light."""
         if self.num_top_logprobs is None and self.prompt_logprobs is None:
             self._refuse_alone()
-        return LogprobsWish(
+        return LogprobsOptions(
             num_top=self.num_top_logprobs,
             num_top_of_prompt=self.prompt_logprobs,
             token_ids=tuple(self.logprob_token_ids or ()),
             is_temperature_scaled=bool(self.temp_scaled_logprobs),
             is_top_p_normalized=bool(self.top_p_normalized_logprobs),
-            shows_ids=bool(self.return_tokens_as_token_ids),
+            tokens_as_ids=bool(self.return_tokens_as_token_ids),
         )
 
     def _refuse_alone(self) -> None:

@@ -72,7 +72,7 @@ class TokenizeBody(PromptFields):
             # Without anything said, texts get what the model wants around them.
             encoding=Encoding(self.add_special_tokens, self.max_length, keeps_start=True),
             padding=self._padding(),
-            wants_names=bool(self.return_token_strs),
+            wants_token_strings=bool(self.return_token_strs),
         )
 
     def _prompt(self) -> tuple[str, ...] | Conversation:
@@ -127,7 +127,7 @@ class TokenizeExchange:
 
     def body(self, tokenized: Tokenized) -> bytes:
         """The JSON of the answer, in the shape of the system whose body was sent."""
-        ids, names = tokenized.token_ids, tokenized.names
+        ids, names = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
             return json_bytes({"tokens": ids if self.has_many else ids[0]})
         return json_bytes(

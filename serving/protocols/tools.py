@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
 
-from serving.core.custom import custom_tool
 from serving.core.errors import InvalidRequest
-from serving.core.namespaces import found, in_namespace
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from serving.core.tools import custom_tool, find_tools, namespace_tools
 from serving.protocols.reading import Wire, invalid
 
 # OpenAI's alphabet, and the dot that names of tool servers use.
@@ -185,7 +184,7 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
     for at, tool in enumerate(tools):
         place = f"tools[{at}]"
         if isinstance(tool, NamespaceTool):
-            kept += in_namespace(tool.name, tool.description, tool.members(place))
+            kept += namespace_tools(tool.name, tool.description, tool.members(place))
         elif not isinstance(tool, HostedTool):
             kept.append(tool.to_core(place))
     return tuple(kept)
@@ -276,12 +275,12 @@ def settled_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
             raise _unfit("asks for a tool call, but `tools` holds none that could be called")
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
-            meant = set(found(name, tools))
+            meant = set(find_tools(name, tools))
             if len(meant) != 1:
                 raise _unfit("names a tool that is not in `tools`")
             return ToolChoice(ToolMode.NAMED, meant.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
-            each = [found(name, tools) for name in names]
+            each = [find_tools(name, tools) for name in names]
             if not all(each):
                 raise _unfit("allows a tool that is not in `tools`")
             return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))

@@ -6,7 +6,7 @@ from accounts.captures.store import MAX_TEXT_BYTES, Taken
 from accounts.usage.entries import Admission
 
 
-class Recording:
+class CapturedExchange:
     """`answered` with all bytes of the answer in order, then `taken` once."""
 
     def __init__(self, body: bytes) -> None:

@@ -14,7 +14,6 @@ from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
-from serving.requests.capture import Recording
 from serving.requests.live import LiveRequest
 from serving.requests.reservation import Reservation
 from serving.runtime.runtime import Runtime
@@ -22,7 +21,7 @@ from serving.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-class Account:
+class RequestRecord:
     """`admit`, then exactly one of `succeed`, `fail` and `leave`; later ones do nothing."""
 
     def __init__(
@@ -42,7 +41,7 @@ class Account:
         self.meter = Meter()
         self.quota = Reservation(runtime.limits, caller, request_id)
         self._num_response_bytes = 0
-        self._recording = Recording(body) if caller.captures and body else None
+        self._recording = CapturedExchange(body) if caller.captures and body else None
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,
@@ -108,7 +107,7 @@ class Account:
         self._is_settled = True
         self._runtime.live.remove(self.live)
         meter = self.meter
-        self.quota.settle(meter)
+        self.reservation.settle(meter)
         log.info(
             "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
             "cached=%d output=%d first_token_ms=%s total_ms=%s",
@@ -142,8 +141,8 @@ class Account:
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
             energy_mj=_mj(meter.energy_j),
-            weighted_tokens=self.quota.weighted_tokens(meter),
-            bound_limits=self.quota.bound_limits,
+            weighted_tokens=self.reservation.weighted_tokens(meter),
+            bound_limits=self.reservation.bound_limits,
         )
         self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)

@@ -1,7 +1,7 @@
-"""What a web process stands on: a database that answers, and room on its disks.
+"""Whether the host can serve: the database answers, and its disks have free space.
 
-Health tells of these and must never wait for them, so both are looked at beside the requests,
-and what was found is read from memory. A look that does not come back is an answer, too.
+Health checks read the results from memory. They never wait for a database or a file system:
+a check that has not come back in time is itself a failure.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# The snapshots are read every 0.4 s. One that takes so long has met a database that is away, and
-# not only a machine that is busy: pages are refused by this.
-_DATABASE_PATIENCE_S: Final = 10.0
+# Snapshots are read every 0.4 s. A read that takes this long means that the database is
+# unavailable, and not only that the machine is busy: pages are then refused.
+_DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0
-_DISK_PATIENCE_S: Final = 3 * DISK_INTERVAL_S
+_DISK_TIMEOUT_S: Final = 3 * DISK_INTERVAL_S
 _MIB: Final = 1024 * 1024
 
 
-class DatabaseWatch:
-    """Whether the database answers, as whoever reads the snapshots has found: no query of its
-    own. Belongs to one event loop."""
+class DatabaseHealth:
+    """Whether the database answers the reads of snapshots. It sends no query of its own.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,93 +33,91 @@ class DatabaseWatch:
         self._has_failed = False
 
     def answered(self) -> None:
-        """It has just done what it was asked."""
+        """Record that a query came back."""
         self._answered_at_s = self._clock()
         self._has_failed = False
 
     def failed(self) -> None:
-        """It has just refused, or could not be reached."""
+        """Record that the database could not be reached."""
         self._has_failed = True
 
     @property
     def silent_s(self) -> float:
-        """Seconds since it last answered."""
+        """Seconds since the last answer."""
         return self._clock() - self._answered_at_s
 
     @property
-    def is_away(self) -> bool:
-        """Whether the last look failed, or has not come back in time."""
-        return self._has_failed or self.silent_s > _DATABASE_PATIENCE_S
+    def is_unavailable(self) -> bool:
+        """Whether the last query failed, or has not come back in 10 s."""
+        return self._has_failed or self.silent_s > _DATABASE_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system. `free_bytes` is what this user may still write."""
+    """A file system. `contents` names what Vinery stores there; `free_bytes` is what this
+    user may still write."""
 
-    places: tuple[str, ...]
-    """What of ours lives there, in words."""
+    contents: tuple[str, ...]
     free_bytes: int
 
 
-class DiskWatch:
-    """How much room is left where data lives. `places` are folders by what they hold."""
+class DiskHealth:
+    """The free space where data is stored. `folders` maps what is stored to its folder."""
 
     def __init__(
         self,
-        places: Mapping[str, Path],
+        folders: Mapping[str, Path],
         min_free_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places = dict(places)
+        self._folders = dict(folders)
         self._min_free_bytes = min_free_bytes
         self._clock = clock
-        self._looked_at_s = clock()
+        self._checked_at_s = clock()
         self.disks: tuple[Disk, ...] = ()
         self._is_unreadable = False
 
-    def look(self) -> None:
-        """Look anew. For a thread: a network's file system may block for ever."""
+    def check(self) -> None:
+        """Measure the free space. Call it in a thread: a network file system may block."""
         try:
-            self.disks = _disks(self._places)
+            self.disks = _disks(self._folders)
             self._is_unreadable = False
         except OSError:
             self._is_unreadable = True
-        self._looked_at_s = self._clock()
+        self._checked_at_s = self._clock()
 
     @property
     def low(self) -> tuple[Disk, ...]:
-        """Those with less room than there should be."""
+        """The disks with less free space than required."""
         return tuple(disk for disk in self.disks if disk.free_bytes < self._min_free_bytes)
 
     @property
-    def is_well(self) -> bool:
-        """Whether all were looked at a moment ago, and have room."""
-        return not (self.low or self._is_away)
+    def is_healthy(self) -> bool:
+        """Whether all disks were measured in the last 15 s and have enough free space."""
+        return not (self.low or self._is_unavailable)
 
     @property
-    def told(self) -> str:
-        """In words, without paths: probes come without a key."""
-        if self._is_away:
+    def report(self) -> str:
+        """The state as a text without paths, because health checks need no key."""
+        if self._is_unavailable:
             return "cannot be read"
-        short = [f"{disk.free_bytes // _MIB} MiB for {_and(disk.places)}" for disk in self.low]
-        return f"low: {', '.join(short)}" if short else "enough"
+        low = [
+            f"{disk.free_bytes // _MIB} MiB for {' and '.join(disk.contents)}" for disk in self.low
+        ]
+        return f"low: {', '.join(low)}" if low else "enough"
 
     @property
-    def _is_away(self) -> bool:
-        return self._is_unreadable or self._clock() - self._looked_at_s > _DISK_PATIENCE_S
+    def _is_unavailable(self) -> bool:
+        return self._is_unreadable or self._clock() - self._checked_at_s > _DISK_TIMEOUT_S
 
 
-def _disks(places: Mapping[str, Path]) -> tuple[Disk, ...]:
+def _disks(folders: Mapping[str, Path]) -> tuple[Disk, ...]:
     """Each file system once. Raises OSError."""
-    found: dict[int, list[str]] = {}
+    contents: dict[int, list[str]] = {}
     free: dict[int, int] = {}
-    for name, folder in places.items():
+    for name, folder in folders.items():
         device = folder.stat().st_dev
-        found.setdefault(device, []).append(name)
-        there = os.statvfs(folder)
-        free[device] = there.f_bavail * there.f_frsize
-    return tuple(Disk(tuple(names), free[device]) for device, names in found.items())
-
-
-def _and(words: tuple[str, ...]) -> str:
-    return " and ".join(words)
+        contents.setdefault(device, []).append(name)
+        stats = os.statvfs(folder)
+        free[device] = stats.f_bavail * stats.f_frsize
+    return tuple(Disk(tuple(names), free[device]) for device, names in contents.items())

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from accounts.base.errors import DATABASE_AWAY
+from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.queue import CaptureQueue
 from accounts.keys.table import KeyTable
 from accounts.limits.service import (
@@ -31,14 +31,13 @@ from accounts.limits.service import (
 )
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans, store_then
-from serving.core.heap import settle_heap
 from serving.flow.directory import LocalDirectory
 from serving.requests.live import LiveRequests
-from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseWatch, DiskWatch
+from serving.runtime.host_health import DISK_INTERVAL_S
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
+from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
-from serving.transport.run import EngineGone
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class Runtime:
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
-        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
+        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
         self.live = LiveRequests(self.ledger)
         self.traffic = Traffic()
         self.limits = LimitService(
@@ -90,8 +89,8 @@ class Runtime:
         # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
-        self.database = DatabaseWatch()
-        self.disk = DiskWatch(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = DatabaseHealth()
+        self.disk = DiskHealth(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,7 +144,7 @@ class Runtime:
         ]
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+        await asyncio.to_thread(self.disk.check)
         # First, because quotas begin with what the books say.
         await self._in_database_thread(self._recover_books)
         await self._refresh_keys()
@@ -153,7 +152,7 @@ class Runtime:
         await self._refresh_models()
         # From here on nothing fails that a second start would have to do again.
         self.ledger.start()
-        settle_heap()
+        freeze_heap()
         # Apart from each other: a model's tokenizer may take seconds to load, and so may a store
         # of limits to answer, and a revoked key must not work meanwhile.
         self._tasks = [
@@ -164,7 +163,7 @@ class Runtime:
             asyncio.create_task(
                 _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
             ),
-            asyncio.create_task(_repeat(self._look_at_disks, DISK_INTERVAL_S), name="disks"),
+            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
         ]
         self._is_started = True
 
@@ -214,8 +213,8 @@ class Runtime:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._capturing, _then_close, self.captures.store)
 
-    async def _look_at_disks(self) -> None:
-        await asyncio.to_thread(self.disk.look)
+    async def _check_disks(self) -> None:
+        await asyncio.to_thread(self.disk.check)
 
     async def _in_database_thread(
         self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
@@ -223,7 +222,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(thread or self._snapshots, _then_close, work)
-        except DATABASE_AWAY:
+        except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise
         except Error:  # it answers, if only with a complaint
@@ -235,7 +234,7 @@ class Runtime:
     async def _ping(self, ping: Callable[[float], Awaitable[EngineStats]]) -> EngineStats | None:
         try:
             return await ping(_PING_TIMEOUT_S)
-        except (EngineGone, TimeoutError):
+        except (EngineDisconnected, TimeoutError):
             return None
 
 

@@ -1,1 +1,1 @@
-"""The only types that cross the process border, and the two ends of the socket."""
+"""The messages between a gateway and an engine, and both ends of the socket."""

@@ -1,22 +1,25 @@
 """The gateway's end of the socket: one connection per engine, many generations on it.
 
-`EngineClient` keeps the connection up for as long as it is open: it connects again within
-moments of an engine's start. A generation belongs to one connection; when that breaks,
-every `Run` on it learns so by `EngineGone`, and whoever owns the run decides what to do.
+`EngineClient` keeps the connection up while it is open, and connects again within moments of
+an engine's start. A generation belongs to one connection. When the connection breaks, every
+`OutputStream` on it raises `EngineDisconnected`, and its owner decides whether to submit again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, assert_never, cast
 
 import msgspec
 
-from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -30,16 +33,142 @@ from serving.transport.messages import (
     Rejected,
     StepOutputs,
     Submit,
+    TokenOutput,
 )
-from serving.transport.run import EngineGone, Run, Said
 
-# How soon a vanished engine is looked for again. It bounds how long a waiting request
-# notices nothing after the engine is back; a failed connect to a Unix socket costs 50 us.
+# How often a lost engine is looked for. A waiting request notices a new engine after this
+# time at the latest. A failed connect to a Unix socket costs 50 us.
 _RECONNECT_S: Final = 0.05
+# Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
+_MAX_PATH_BYTES: Final = 103
+
+# A message about one generation. Its `id` is the generation's.
+GenerationUpdate = Accepted | TokenOutput | Rejected
+
+
+class EngineDisconnected(Exception):
+    """The connection to the engine broke, or there is none."""
+
+
+def engine_socket(run_dir: Path, model_id: int) -> Path:
+    """Return the path of the socket on which a model's engine listens.
+
+    The path follows from the model's id, so gateway and node need not exchange it. Its folder
+    is created, for the owner alone. If the path in `run_dir` is too long for a socket, the
+    folder is under the system's temporary one and named after `run_dir`, so that two platforms
+    never share it. Raises PermissionError if the folder belongs to another user.
+    """
+    path = run_dir / f"engine-{model_id}.sock"
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{name}" / path.name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path.parent} belongs to another user")
+    return path
+
+
+class OutputStream:
+    """The outputs of the generations that were submitted together: the choices of a request.
+
+    One task reads it. The inbox is bounded by what the engine may send: at most
+    `max_new_tokens` outputs for each generation.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        cancel: Callable[[int, int], None],
+        grant: Callable[[Grant], None],
+    ) -> None:
+        """`cancel` and `grant` send to the engine; `cancel` gets an id and its used tokens."""
+        self._cancel = cancel
+        self._grant = grant
+        self._open = set(ids)
+        self._inbox: list[GenerationUpdate] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0  # seconds of the loop's clock
+        self._is_lost = False
+
+    async def next(self, timeout_s: float | None = None) -> list[GenerationUpdate]:
+        """Return all updates since the last call; wait for the first if there is none.
+
+        Returns an empty list after `timeout_s` without updates. Raises EngineDisconnected.
+        """
+        if not self._inbox and not self._is_lost:
+            await self._wait(timeout_s)
+        if self._inbox:
+            updates, self._inbox = self._inbox, []
+            return updates
+        if self._is_lost:
+            raise EngineDisconnected
+        return []
+
+    def cancel(self, num_used: Mapping[int, int]) -> None:
+        """Free the engine's slots of these generations.
+
+        `num_used` has the tokens that the client used, by id. A generation that has ended
+        meanwhile may have generated more.
+        """
+        for id_, num_tokens in num_used.items():
+            self._open.discard(id_)
+            if not self._is_lost:
+                self._cancel(id_, num_tokens)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+
+    def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
+        """Let a generation have `num_tokens` output tokens in all.
+
+        The generation pauses there, or finishes with "length" if this grant is its last.
+        """
+        if id_ in self._open:
+            self._grant(Grant(id_, num_tokens, is_last))
+
+    def put(self, update: GenerationUpdate) -> None:
+        """Deliver an update. Called by the connection."""
+        self._inbox.append(update)
+        self._wake()
+
+    def end(self, update: GenerationUpdate) -> None:
+        """Deliver a generation's last update. Called by the connection."""
+        self._open.discard(update.id)
+        self.put(update)
+
+    def lose(self) -> None:
+        """End the stream. Called by the connection when it breaks."""
+        self._open.clear()
+        self._is_lost = True
+        self._wake()
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        self._waiter = self._loop.create_future()
+        if timeout_s is not None:
+            self._wake_at = self._loop.time() + timeout_s
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._wake_at, self._time_out)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _time_out(self) -> None:
+        """One timer serves all waits: a timer for each token would cost more than decoding it."""
+        if self._loop.time() < self._wake_at:
+            self._timer = self._loop.call_at(self._wake_at, self._time_out)
+            return
+        self._timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class _Link(asyncio.Protocol):
-    """One live connection."""
+    """One live connection. All methods run in the event loop."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -47,24 +176,24 @@ class _Link(asyncio.Protocol):
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
-        self._runs: dict[int, Run] = {}
+        self._streams: dict[int, OutputStream] = {}  # by generation id
         self._pings: dict[int, asyncio.Future[EngineStats]] = {}
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asserted: uvloop's transports are no subclasses of asyncio's.
+        # A cast, no assertion: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # First of all: a run that is told of the loss may submit again at once.
+        # `_on_lost` comes first: a stream's owner may submit again as soon as it is lost.
         self._on_lost()
-        runs, self._runs = set(self._runs.values()), {}
-        for run in runs:
-            run.lose()
+        streams, self._streams = set(self._streams.values()), {}
+        for stream in streams:
+            stream.lose()
         for ping in self._pings.values():
-            _fail(ping, EngineGone())
-        _fail(self.hello, EngineGone())
+            _fail(ping, EngineDisconnected())
+        _fail(self.hello, EngineDisconnected())
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -72,31 +201,21 @@ class _Link(asyncio.Protocol):
         try:
             for frame in self._frames.feed(data):
                 self._take(self._decode(frame))
-        except (BrokenFrame, msgspec.MsgspecError):
+        except (InvalidFrame, msgspec.MsgspecError):
             self.close()
 
     def send(self, message: msgspec.Struct) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise EngineGone
+            raise EngineDisconnected
         self._transport.write(pack(message))
 
-    def open_run(self, submits: Sequence[Submit]) -> Run:
+    def submit(self, submits: Sequence[Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
-        run = Run(ids, self.forget, self.grant)
-        for id_ in ids:
-            self._runs[id_] = run
+        stream = OutputStream(ids, self._cancel, self._grant)
+        self._streams.update(dict.fromkeys(ids, stream))
         for submit in submits:
             self.send(submit)
-        return run
-
-    def forget(self, id_: int, num_used: int) -> None:
-        self._runs.pop(id_, None)
-        with contextlib.suppress(EngineGone):
-            self.send(Cancel(id_, num_used))
-
-    def grant(self, grant: Grant) -> None:
-        with contextlib.suppress(EngineGone):
-            self.send(grant)
+        return stream
 
     async def ping(self, nonce: int) -> EngineStats:
         answer: asyncio.Future[EngineStats] = asyncio.get_running_loop().create_future()
@@ -110,6 +229,15 @@ class _Link(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _cancel(self, id_: int, num_used: int) -> None:
+        self._streams.pop(id_, None)
+        with contextlib.suppress(EngineDisconnected):
+            self.send(Cancel(id_, num_used))
+
+    def _grant(self, grant: Grant) -> None:
+        with contextlib.suppress(EngineDisconnected):
+            self.send(grant)
 
     def _take(self, message: FromEngine) -> None:
         match message:
@@ -129,14 +257,14 @@ class _Link(asyncio.Protocol):
             case _:
                 assert_never(message)
 
-    def _deliver(self, said: Said, *, is_end: bool) -> None:
-        run = self._runs.pop(said.id, None) if is_end else self._runs.get(said.id)
-        if run is None:
+    def _deliver(self, update: GenerationUpdate, *, is_end: bool) -> None:
+        stream = self._streams.pop(update.id, None) if is_end else self._streams.get(update.id)
+        if stream is None:
             return  # cancelled meanwhile
         if is_end:
-            run.end(said)
+            stream.end(update)
         else:
-            run.put(said)
+            stream.put(update)
 
     def _greet(self, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
@@ -148,11 +276,11 @@ class _Link(asyncio.Protocol):
 def _fail(future: asyncio.Future[EngineStats] | asyncio.Future[Hello], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # read here, so that nobody is warned of a failure unread
+        future.exception()  # read here, so that asyncio does not warn of an unread exception
 
 
 class EngineClient:
-    """Everything a gateway needs of one engine. Call `open` once, `close` at the end."""
+    """A gateway's client of one engine. Call `open` once, and `close` at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -164,16 +292,16 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether an engine is there now."""
+        """Whether the connection to an engine is up."""
         return self._connected.is_set()
 
     def open(self) -> None:
-        """Begin to keep a connection up."""
+        """Begin to keep a connection up. Needs a running event loop."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.path.name}")
 
     async def close(self) -> None:
-        """Drop the connection; runs on it are lost."""
+        """Drop the connection. Its streams raise EngineDisconnected."""
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -181,33 +309,33 @@ class EngineClient:
             self._keeper = None
 
     async def wait_connected(self, timeout_s: float) -> Hello:
-        """The engine's greeting. Raises TimeoutError."""
+        """Return the engine's first message. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             await self._connected.wait()
         assert self.hello is not None
         return self.hello
 
     def new_id(self) -> int:
-        """An id that no other generation of this client has."""
+        """Return an id that no other generation or ping of this client has."""
         return next(self._ids)
 
-    def submit(self, submits: Sequence[Submit]) -> Run:
-        """Start some generations as one run. Raises `EngineGone` when none is there."""
+    def submit(self, submits: Sequence[Submit]) -> OutputStream:
+        """Start generations. Raises EngineDisconnected if no engine is connected."""
         if self._link is None:
-            raise EngineGone
-        return self._link.open_run(submits)
+            raise EngineDisconnected
+        return self._link.submit(submits)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """What the engine is doing. Raises `EngineGone`, or TimeoutError when it hangs."""
+        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if it hangs."""
         if self._link is None:
-            raise EngineGone
+            raise EngineDisconnected
         async with asyncio.timeout(timeout_s):
             return await self._link.ping(self.new_id())
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(OSError, EngineGone):
+            with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
                 await self._use(link)

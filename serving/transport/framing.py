@@ -13,31 +13,34 @@ _LENGTH: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-class BrokenFrame(Exception):
-    """The peer sent something that is no frame of ours: the connection must be closed."""
+class InvalidFrame(Exception):
+    """The peer does not speak this protocol. The connection must be closed."""
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """One frame, ready for the socket."""
+    """Return one frame, ready for the socket."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever pieces it arrives in."""
+    """Cuts a byte stream into frames, wherever the stream was split."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """The frames that are now complete. Raises `BrokenFrame` for an absurd length."""
+        """Return the bodies of the frames that are complete now.
+
+        Raises InvalidFrame if a frame announces more than `max_frame_bytes`.
+        """
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self._max_frame_bytes:
-                raise BrokenFrame(f"a frame of {length} bytes")
+                raise InvalidFrame(f"a frame of {length} bytes")
             end = start + _LENGTH.size + length
             if len(buffer) < end:
                 break

@@ -1,9 +1,9 @@
-"""Everything that gateway and engine say to each other.
+"""The messages between gateway and engine.
 
-Frames are four bytes of length (big endian) and one msgpack document, schema-checked by
-msgspec on arrival. Ids of generations are chosen by the gateway and are unique on its
-connection. Every `Submit` is answered by exactly one ending: a `TokenOutput` whose
-`finish` is set, or a `Rejected`.
+A frame is four bytes of length (big endian) and one msgpack document. msgspec checks each
+message against its type on arrival. The gateway chooses the ids of generations; they are unique
+on its connection. The engine ends each id of a `Submit` exactly once: by a `TokenOutput` whose
+`finish` is set, or by a `Rejected`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
-# A prompt of a million tokens is 4 MB; nothing legitimate comes near this.
+# A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 FINISH_STOP = "stop"
@@ -23,15 +23,15 @@ FINISH_LENGTH = "length"
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A message is a tagged array, so that its fields need no names on the wire."""
+    """A message is a tagged array, so that field names do not travel."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, array_like=True):
-    """Resolved sampling: nothing is left to defaults. Greedy when `temperature` is 0."""
+    """Resolved sampling parameters. Decoding is greedy when `temperature` is 0."""
 
     temperature: float = 0.0
     top_p: float = 1.0
-    top_k: int = 0  # 0: all
+    top_k: int = 0  # 0: all tokens
     min_p: float = 0.0
     seed: int = 0
     frequency_penalty: float = 0.0
@@ -47,95 +47,97 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
-    """Search for the likeliest answers instead of drawing one. Nothing is told before the
-    end, when each of the best has an id of its own: the generation's, then `other_ids`."""
+    """Beam search. Its outputs come only at its end.
+
+    Each of the best sequences has an id: the likeliest has the `Submit`'s, the next ones have
+    `other_ids`.
+    """
 
     width: int
     other_ids: tuple[int, ...] = ()
     length_penalty: float = 1.0
-    # When to end: as soon as `width` answers are complete, when better ones are unlikely, or
-    # when there can be none.
+    # When to stop: when `width` sequences are complete, when better ones are unlikely, or when
+    # better ones are impossible.
     early_stopping: Literal["early", "heuristic", "never"] = "heuristic"
-    no_repeat_ngram_size: int = 0  # 0: sequences may repeat
+    no_repeat_ngram_size: int = 0  # 0: n-grams may repeat
 
 
-class AssistSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How far ahead tokens are proposed, by a draft model or by looking into the prompt."""
+class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
+    """How many draft tokens a draft model or prompt lookup proposes."""
 
-    num_tokens: int = 0  # 0: as long as the draft model is confident
+    num_tokens: int = 0  # 0: while the draft model is confident
     confidence_threshold: float = 0.0  # of the draft model
-    max_ngram_size: int = 0  # what is looked up in the prompt
+    max_ngram_size: int = 0  # the longest n-gram that is looked up in the prompt
 
 
 class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
-    """Which log-probabilities are told with a token, beside its own."""
+    """Which log-probabilities are reported with each token, beside the token's own."""
 
     num_top: int = 0
     token_ids: tuple[int, ...] = ()
-    # Of which distribution: the model's own, or that divided by a temperature, or without
-    # what `top_p` cuts off.
+    # They are of the model's distribution at this temperature, cut off at this `top_p`.
     temperature: float = 1.0
     top_p: float = 1.0
 
 
-class ThoughtBudget(msgspec.Struct, frozen=True, array_like=True):
-    """After `max_tokens` tokens of thought, `closing_ids` are what comes next."""
+class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
+    """After `max_tokens` reasoning tokens the engine forces `closing_ids`."""
 
     max_tokens: int
-    is_open: bool  # whether the prompt ends inside a thought
-    start: tuple[int, ...]  # these, one after the other, begin a thought; empty: none does
-    end: tuple[int, ...]  # these end it
+    is_open: bool  # whether the prompt ends inside reasoning
+    start: tuple[int, ...]  # this token sequence opens reasoning; empty: no sequence does
+    end: tuple[int, ...]  # this token sequence closes reasoning
     closing_ids: tuple[int, ...]
 
 
 class LogitsSpec(msgspec.Struct, frozen=True, array_like=True):
-    """What must be seen of, or done to, the logits of a generation."""
+    """How a generation reads and changes its logits. It needs the logits hook."""
 
-    bias: tuple[tuple[int, float], ...] = ()
-    bad_words: tuple[tuple[int, ...], ...] = ()  # sequences that must not be completed
+    bias: tuple[tuple[int, float], ...] = ()  # (token id, added to its logit)
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that must not be completed
     allowed_ids: tuple[int, ...] = ()  # empty: all
-    # For the administrator's processors; None: they are not asked.
+    # Arguments of the administrator's logits processors; None: they are not called.
     processor_args: dict[str, Any] | None = None
-    budget: ThoughtBudget | None = None
+    budget: ReasoningBudget | None = None
     logprobs: LogprobsSpec | None = None
     prompt_logprobs: LogprobsSpec | None = None
 
 
 class Submit(_Message, frozen=True):
-    """Generate. The engine answers `Accepted` or `Rejected` at once."""
+    """Gateway to engine: generate. The engine answers `Accepted` or `Rejected`."""
 
     id: int
     prompt_ids: bytes  # int32 little endian, (num_prompt_tokens,)
     sampling: SamplingParams
     max_new_tokens: Annotated[int, Meta(ge=0)]  # 0: only with `prompt_logprobs`
-    deadline_s: float  # from now; the engine ends the generation then
+    deadline_s: float  # from arrival; the engine rejects the generation then
     stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
     beams: BeamSpec | None = None
-    assist: AssistSpec | None = None  # None: the engine's usual
-    min_new_tokens: int = 0  # before these no end token is drawn
-    # The model's end tokens end nothing; neither do `stop_token_ids`, which the engine does
-    # not look for then.
+    assist: SpeculationSpec | None = None  # None: the engine's default
+    min_new_tokens: int = 0  # no end token is sampled before this many tokens
+    # The model's end tokens do not end the output. GenAI then ignores `stop_token_ids` too.
     ignore_eos: bool = False
-    priority: int = 0  # of those that wait, a lower number is admitted first
-    # The prompt shares cached work only with prompts of the same key; None: of no key.
+    priority: int = 0  # the engine admits lower numbers first
+    # Derived from the request's cache_salt. Only prompts with the same key share the prefix
+    # cache; None is the key of all prompts without a salt.
     cache_key: bytes | None = None
-    request_id: str = ""  # under which the gateway keeps its books
-    # It pauses at so many tokens until a `Grant` lets it go on; None: it never does. Searches
-    # by beams do not either.
+    request_id: str = ""  # names the request in the gateway's usage journal
+    # The generation pauses after this many tokens until a `Grant`; None: it never pauses. Beam
+    # searches ignore it.
     num_granted: int | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of all answers that this makes, the likeliest first."""
+        """The ids of all sequences that this returns, the likeliest first."""
         return (self.id, *(self.beams.other_ids if self.beams is not None else ()))
 
 
 class Cancel(_Message, frozen=True):
-    """The client is gone, or has enough: free the slot. Unknown ids are ignored.
+    """Gateway to engine: free the generation's slot. Unknown ids are ignored.
 
-    `num_used` of its tokens count; what was made beyond them, and may be on its way, does not.
+    Only the first `num_used` tokens count as output; the engine may have generated more.
     """
 
     id: int
@@ -143,9 +145,11 @@ class Cancel(_Message, frozen=True):
 
 
 class Grant(_Message, frozen=True):
-    """This generation may make so many tokens in all. It pauses there; or where there will be
-    no more, it ends there with FINISH_LENGTH: now, if it has made them. Unknown ids are
-    ignored, and so are searches by beams."""
+    """Gateway to engine: the generation may have `num_tokens` output tokens in all.
+
+    The generation pauses there. If `is_last`, it finishes there with FINISH_LENGTH, at once if
+    it already has that many. Unknown ids and beam searches are ignored.
+    """
 
     id: int
     num_tokens: int
@@ -153,7 +157,7 @@ class Grant(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Answered by `Pong` between two steps; an engine that hangs in a step stays silent."""
+    """Gateway or node to engine. The engine answers `Pong` between two steps."""
 
     nonce: int
 
@@ -167,54 +171,51 @@ class Hello(_Message, frozen=True):
     vocab_size: int
     max_running: int
     max_waiting: int
-    # Whether a request's `logits` can be honoured, and whether its `prompt_logprobs` can.
-    has_tap: bool = False
-    can_score_prompts: bool = False
-    has_processors: bool = False
-    can_salt: bool = False  # whether its `cache_key` can
+    has_logits_hook: bool = False  # whether `Submit.logits` is supported
+    can_score_prompts: bool = False  # whether `LogitsSpec.prompt_logprobs` is supported
+    has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
+    supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
 
 
 class Accepted(_Message, frozen=True):
-    """The request is valid and has a place, running or waiting."""
+    """The generation is valid, and runs or waits."""
 
     id: int
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Of one token: its own log-probability, its rank (1: the likeliest), and the others that
-    were asked for, the likeliest first, as (token id, log-probability)."""
+    """The log-probability of one token, with its rank and the tokens that were asked for."""
 
     logprob: float
-    rank: int
-    others: tuple[tuple[int, float], ...] = ()
+    rank: int  # 1: the likeliest
+    others: tuple[tuple[int, float], ...] = ()  # (token id, logprob), the top ones first
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
-    """New tokens of one generation. The first output of an id tells how it began."""
+    """New tokens of one generation."""
 
     id: int
     token_ids: tuple[int, ...]
-    finish: str | None = None  # FINISH_STOP, FINISH_LENGTH
-    queue_s: float | None = None  # first output only: waiting before the first step
+    finish: str | None = None  # FINISH_STOP, FINISH_LENGTH; None: it goes on
+    queue_s: float | None = None  # first output only: from arrival to its first step
     prefill_s: float | None = None  # first output only: from there to the first token
     num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
-    logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, when they were asked for
-    # First output only: of the prompt's tokens but the first, which follows nothing.
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, if they were asked for
+    # First output only: of the prompt's tokens without the first, which follows no token.
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
-    # Tokens that were proposed ahead since the beginning, and those of them that were taken.
-    num_proposed: int = 0
-    num_accepted: int = 0
-    energy_j: float | None = None  # that it has used since its last output; None: not measured
+    num_proposed: int = 0  # draft tokens since the start
+    num_accepted: int = 0  # how many of them were accepted
+    energy_j: float | None = None  # since the last output; None: not measured
 
 
 class StepOutputs(_Message, frozen=True):
-    """What one step made for this connection: one frame for all its generations."""
+    """The outputs of a step for one connection, in one frame."""
 
     outputs: tuple[TokenOutput, ...]
 
 
 class Rejected(_Message, frozen=True):
-    """The generation ended without a finish. `code` is a `core.errors` class's code."""
+    """The generation ended without a finish. `code` is the code of a `core.errors` class."""
 
     id: int
     code: str
@@ -222,24 +223,20 @@ class Rejected(_Message, frozen=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):
-    """Counters since the start of the process, and what is going on now."""
+    """Counters since the start of the process, and gauges of the present."""
 
     num_running: int = 0
     num_waiting: int = 0
     num_steps: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    num_output_tokens: int = 0  # that were used
-    num_unused_tokens: int = (
-        0  # that were made beyond them, after the client had left or had enough
-    )
+    num_output_tokens: int = 0  # that clients used
+    num_unused_tokens: int = 0  # generated after the client had left or had enough
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
-    last_token_age_s: float | None = None  # None: never made a token
-    # This engine's part of what the machine has used, and what of that it has told its requests;
-    # None: the machine has no counter.
-    energy_j: float | None = None
-    request_energy_j: float | None = None
+    last_token_age_s: float | None = None  # None: no token was ever generated
+    energy_j: float | None = None  # this engine's part of the host's; None: no counter
+    request_energy_j: float | None = None  # the part of `energy_j` reported with outputs
 
 
 class Pong(_Message, frozen=True):

@@ -1,7 +1,7 @@
 """The engine's end of the socket: non-blocking, single-threaded, driven by `poll`.
 
-The engine's only thread calls `poll` between two steps, so nothing here may block. What a
-peer does not read is kept up to a limit; a peer beyond it is dead or hostile and is cut.
+The engine's only thread calls `poll` between two steps, so no call here may block. Frames that
+a peer does not read are buffered up to a limit; a peer beyond the limit is disconnected.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Final
 
 import msgspec
 
-from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import ToEngine
 
 _READ_BYTES: Final = 1 << 18
-_MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
+_MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Connection:
-    """One gateway. `send` never blocks; `is_open` turns false when the peer is gone."""
+    """One gateway. `send` never blocks. `is_open` becomes false when the peer is gone."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class Connection:
         self._selector = selector
         self._on_close = on_close
         self._frames = FrameReader()
-        self._outbox = bytearray()
+        self._unsent = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
         self.is_open = True
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send, or keep for later what the peer's buffer does not take now."""
+        """Send a message, or buffer the part that the socket does not take now."""
         if not self.is_open:
             return
         frame = pack(message)
-        if not self._outbox:
+        if not self._unsent:
             frame = frame[self._write(frame) :]
         if frame and self.is_open:
-            self._keep(frame)
+            self._buffer(frame)
 
     def receive(self) -> list[ToEngine]:
-        """What has arrived. Closes the connection at its end or on nonsense."""
+        """Return the messages that arrived. Closes the connection at its end or on a bad frame."""
         try:
             received = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
@@ -63,18 +63,17 @@ class Connection:
             return []
         try:
             return [self._decode(frame) for frame in self._frames.feed(received)]
-        except (BrokenFrame, msgspec.MsgspecError):
+        except (InvalidFrame, msgspec.MsgspecError):
             self.close()
             return []
 
     def flush(self) -> None:
-        """Send more of what was kept."""
-        del self._outbox[: self._write(bytes(self._outbox))]
-        if not self._outbox:
+        """Send more of the buffer. Called when the socket is writable."""
+        del self._unsent[: self._write(bytes(self._unsent))]
+        if not self._unsent:
             self._watch(selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Idempotent."""
         if self.is_open:
             self.is_open = False
             self._selector.unregister(self._socket)
@@ -90,9 +89,9 @@ class Connection:
             self.close()
             return 0
 
-    def _keep(self, frame: bytes) -> None:
-        self._outbox += frame
-        if len(self._outbox) > _MAX_OUTBOX_BYTES:
+    def _buffer(self, frame: bytes) -> None:
+        self._unsent += frame
+        if len(self._unsent) > _MAX_UNSENT_BYTES:
             self.close()
         else:
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -104,24 +103,25 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message and the gateway that sent it. `message` None: the gateway is gone."""
+    """A message and its connection. `message` is None once the gateway has disconnected."""
 
     connection: Connection
     message: ToEngine | None
 
 
 class SocketServer:
-    """Listens on a Unix socket and gathers what all gateways say."""
+    """Listens on a Unix socket and collects the messages of all gateways."""
 
     def __init__(self, path: Path, greeting: Callable[[], msgspec.Struct]) -> None:
+        """`greeting` makes the first message of each connection."""
         self._greeting = greeting
-        self._closed: list[Connection] = []  # which nobody has been told
+        self._closed: list[Connection] = []  # not yet returned by `poll`
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(path)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
-        """Also call `on_readable` from `poll` whenever this descriptor has something."""
+        """Also call `on_readable` from `poll` whenever this descriptor is readable."""
         self._selector.register(fd, selectors.EVENT_READ, on_readable)
 
     def unwatch(self, fd: int) -> None:
@@ -129,7 +129,7 @@ class SocketServer:
         self._selector.unregister(fd)
 
     def poll(self, timeout_s: float) -> list[Incoming]:
-        """Everything that has arrived, after at most `timeout_s` of waiting for it."""
+        """Return all messages that arrived. Waits at most `timeout_s` for the first event."""
         incoming: list[Incoming] = []
         for key, events in self._selector.select(0 if self._closed else timeout_s):
             if key.fileobj is self._listener:
@@ -138,13 +138,13 @@ class SocketServer:
                 incoming += _serve(key.data, events)
             else:
                 key.data()
-        # Also those that were found out to be gone by sending to them.
+        # A failed `send` closes a connection, too.
         incoming += [Incoming(connection, None) for connection in self._closed]
         self._closed.clear()
         return incoming
 
     def close(self) -> None:
-        """Stop listening and drop every gateway."""
+        """Stop listening and close every connection."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Connection):
                 key.data.close()
@@ -169,7 +169,7 @@ def _serve(connection: Connection, events: int) -> list[Incoming]:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A fresh listening socket at this path, which only the owner may open."""
+    """Return a new listening socket at `path`, which only the owner may open."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

@@ -20,7 +20,7 @@ WEEK = timedelta(days=7)
 
 
 def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey]) -> None:
-    old = new_key(models=["small"], networks=["10.0.0.0/8"])
+    old = new_key(allowed_models=["small"], allowed_networks=["10.0.0.0/8"])
 
     new = rotate_key(old.key, grace=WEEK)
 
@@ -71,9 +71,9 @@ def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewK
     [
         {"scopes": []},
         {"scopes": ["everything"]},
-        {"models": [""]},
-        {"networks": ["10.0.0.1/8"]},
-        {"networks": ["the office"]},
+        {"allowed_models": [""]},
+        {"allowed_networks": ["10.0.0.1/8"]},
+        {"allowed_networks": ["the office"]},
         {"name": ""},
     ],
 )

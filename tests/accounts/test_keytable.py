@@ -48,7 +48,10 @@ def test_it_knows_what_a_key_may_be_used_for(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key(
-        scopes=["manage"], models=["small"], endpoints=["completions"], networks=["10.0.0.0/8"]
+        scopes=["manage"],
+        allowed_models=["small"],
+        allowed_endpoints=["completions"],
+        allowed_networks=["10.0.0.0/8"],
     )
     table.refresh()
 

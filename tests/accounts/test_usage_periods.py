@@ -41,8 +41,8 @@ def test_every_second_is_told_once_by_roll_ups_that_are_kept(
     hours_since: datetime,
 ) -> None:
     kept = Kept(
-        periods.floor(int(minutes_since.timestamp()), DAY_S),
-        periods.floor(int(hours_since.timestamp()), DAY_S),
+        periods.round_down(int(minutes_since.timestamp()), DAY_S),
+        periods.round_down(int(hours_since.timestamp()), DAY_S),
     )
     until = since + length
     try:

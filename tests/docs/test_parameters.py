@@ -10,9 +10,8 @@ from pydantic import BaseModel
 from docs.answers import ANSWERS
 from docs.parts import PARTS, Part
 from docs.systems import PARAMETERS, SYSTEMS
-from serving.core.dialect import DIALECTS
 from serving.core.errors import InvalidRequest
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, Endpoint
 from serving.protocols import parse
 from serving.protocols.openapi.document import BODIES
 from serving.protocols.openapi.schema import paths

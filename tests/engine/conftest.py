@@ -14,9 +14,8 @@ from tokenizers import Tokenizer
 
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.node.engine_process import EngineProcess
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, OutputStream
 from serving.transport.messages import Accepted, Rejected, SamplingParams, Submit, TokenOutput
-from serving.transport.run import Run
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TIMEOUT_S = 60.0
@@ -74,10 +73,10 @@ class Gateway:
             id=self.client.new_id(), prompt_ids=array("i", ids).tobytes(), **{**defaults, **values}
         )
 
-    def start(self, *submits: Submit) -> Run:
+    def start(self, *submits: Submit) -> OutputStream:
         return self.client.submit(submits)
 
-    async def finish(self, run: Run, *submits: Submit) -> list[Answer]:
+    async def finish(self, run: OutputStream, *submits: Submit) -> list[Answer]:
         answers = {submit.id: Answer() for submit in submits}
         while not all(answer.is_over for answer in answers.values()):
             said = await run.next(TIMEOUT_S)
@@ -86,7 +85,7 @@ class Gateway:
                 answers[each.id].take(each)
         return list(answers.values())
 
-    async def hear(self, run: Run, answer: Answer, num_tokens: int) -> None:
+    async def hear(self, run: OutputStream, answer: Answer, num_tokens: int) -> None:
         """Read until there are so many tokens, or no more."""
         while len(answer.tokens) < num_tokens and not answer.is_over:
             said = await run.next(TIMEOUT_S)

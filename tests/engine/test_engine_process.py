@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from serving.node.engine_process import EngineDied
-from serving.transport.client import EngineClient
+from serving.transport.client import EngineClient, EngineDisconnected
 from serving.transport.messages import (
     EngineStats,
     GrammarSpec,
@@ -17,7 +17,6 @@ from serving.transport.messages import (
     SamplingParams,
     TokenOutput,
 )
-from serving.transport.run import EngineGone
 from tests.engine.conftest import TIMEOUT_S, StartEngine
 
 pytestmark = pytest.mark.live
@@ -166,7 +165,7 @@ async def test_a_gateway_that_dies_frees_all_its_slots(start_engine: StartEngine
         stats = await until_idle(gateway.client)
 
         assert stats.num_running == 0
-        with pytest.raises(EngineGone):
+        with pytest.raises(EngineDisconnected):
             while True:
                 await run.next(TIMEOUT_S)
 
@@ -221,7 +220,7 @@ async def test_an_engine_that_loses_its_node_loses_its_generations_and_refuses_n
         assert node_end is not None and node_end.stdin is not None
         node_end.stdin.close()
 
-        with pytest.raises(EngineGone):
+        with pytest.raises(EngineDisconnected):
             while True:
                 said = await run.next(TIMEOUT_S)
                 assert said
@@ -235,7 +234,7 @@ async def test_a_killed_engine_is_told_to_whoever_waits(start_engine: StartEngin
         assert gateway.process.pid is not None
         os.kill(gateway.process.pid, signal.SIGKILL)
 
-        with pytest.raises(EngineGone):
+        with pytest.raises(EngineDisconnected):
             while True:
                 await run.next(TIMEOUT_S)
         with pytest.raises(EngineDied, match="status -9"):
@@ -278,7 +277,7 @@ async def test_an_engine_that_is_gone_when_it_is_to_be_killed_has_died(
         await gateway.process._process.wait()
 
         with pytest.raises(EngineDied, match="longer than"):
-            await gateway.process._check_pulse()
+            await gateway.process._ping()
 
 
 async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: StartEngine) -> None:

@@ -11,15 +11,15 @@ from msgspec import structs
 from serving.engine.batch import Batch
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import (
-    AssistSpec,
     LogitsSpec,
     LogprobsSpec,
+    ReasoningBudget,
     SamplingParams,
-    ThoughtBudget,
+    SpeculationSpec,
 )
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
-from tests.engine.test_watch import SCORED, scores
+from tests.engine.test_logits_handler import SCORED, scores
 
 pytestmark = pytest.mark.live
 
@@ -63,16 +63,16 @@ def test_what_was_proposed_and_taken_is_counted(batch: Batch) -> None:
 
 
 def test_how_many_are_proposed_is_the_requests_to_say(batch: Batch) -> None:
-    ngram = 3 if batch._pipeline._assist == AssistSpec(5, max_ngram_size=3) else 0
+    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
     submit = structs.replace(
-        generation("Count to 9.").submit, assist=AssistSpec(2, max_ngram_size=ngram)
+        generation("Count to 9.").submit, assist=SpeculationSpec(2, max_ngram_size=ngram)
     )
     made = type(generation("x")).of(None, submit)
     batch.add(made)
     most = 0
     while len(batch):
         before = made.num_proposed
-        for new in batch.step().made:
+        for new in batch.step().generated:
             new.generation.tokens += new.token_ids
         most = max(most, made.num_proposed - before)
     assert most == 2
@@ -81,7 +81,7 @@ def test_how_many_are_proposed_is_the_requests_to_say(batch: Batch) -> None:
 def test_each_row_is_seen_with_the_tokens_before_it(batch: Batch, plain_batch: Batch) -> None:
     def watched() -> list[object]:
         end = TOKENIZER.token_to_id("</think>")
-        budget = ThoughtBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
+        budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
         return [
             generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=2))),
             generation("hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=12),
@@ -131,7 +131,7 @@ def test_sampling_with_one_seed_gives_one_text(batch: Batch) -> None:
 def test_a_draft_model_may_be_as_confident_as_it_likes(tmp_path: Path) -> None:
     for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, draft_model=str(TINY_DRAFT))):
         submit = generation("Count to 30.", max_new_tokens=80).submit
-        assist = AssistSpec(confidence_threshold=0.5)
+        assist = SpeculationSpec(confidence_threshold=0.5)
         made = type(generation("x")).of(None, structs.replace(submit, assist=assist))
         assert run(batch, made) == []
         assert made.num_accepted > 20

@@ -1,4 +1,4 @@
-"""What one engine's entry tells its model's kit, and who waits for it."""
+"""What one engine's entry tells its model's assets, and who waits for it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 
 from serving.core.errors import ModelNotReady
 from serving.core.request import Conversation, Message, Rendering, Role, TextPart
-from serving.prompting.assets import ModelKit
-from tests.flow.tiny_chat import KIT, TINY_CHAT, new_engine
+from serving.prompting.assets import ModelAssets
+from tests.flow.tiny_chat import ASSETS, TINY_CHAT, new_engine
 
 
 def test_a_prompt_that_opens_a_thought_in_the_models_own_words_begins_inside_it(
     tmp_path: Path,
 ) -> None:
-    kit = ModelKit.load(TINY_CHAT)
-    new_engine(tmp_path, kit, output_format="mistral_think")
+    assets = ModelAssets.load(TINY_CHAT)
+    new_engine(tmp_path, assets, output_format="mistral_think")
     turns = (
         Message(Role.USER, (TextPart("Hi"),)),
         Message(Role.ASSISTANT, (TextPart("[THINK]so"),)),
     )
-    rendering = Rendering(continues_last=True, opens_answer=False)
-    assert kit.render(Conversation(turns, rendering=rendering)).opens_reasoning
-    assert not KIT.render(Conversation(turns, rendering=rendering)).opens_reasoning
+    rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
+    assert assets.render(Conversation(turns, rendering=rendering)).opens_reasoning
+    assert not ASSETS.render(Conversation(turns, rendering=rendering)).opens_reasoning
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,17 @@ from typing import cast
 import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.request import Beams, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import Job, attempt
-from serving.flow.best import check_search
+from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
+from serving.flow.attempt import attempt
+from serving.flow.candidates import check_beam_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Submit
-from tests.flow.test_attempt import SUBMIT, ScriptedEngine
-from tests.flow.tiny_chat import job_of, new_engine
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
+from tests.flow.tiny_chat import new_engine, prepared_of
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:
@@ -27,7 +29,7 @@ def asking(handling: Handling, n: int = 1) -> GenerationRequest:
 
 async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
     """What an engine would be told whose process is not running."""
-    return (await job_of(new_engine(tmp_path), asking(handling, n))).submits
+    return (await prepared_of(new_engine(tmp_path), asking(handling, n))).submits
 
 
 async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -> None:
@@ -48,21 +50,23 @@ async def test_the_engine_learns_who_shares_a_salt_but_not_the_salt(tmp_path: Pa
 
 
 def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
-    request = replace(asking(Handling(cache_salt="one")), beams=Beams(2, no_repeat_ngram_size=1))
+    request = replace(
+        asking(Handling(cache_salt="one")), beams=BeamSearch(2, no_repeat_ngram_size=1)
+    )
 
     with pytest.raises(InvalidRequest, match="Leave one of them out") as refusal:
-        check_search(request)
+        check_beam_search(request)
 
     assert refusal.value.param == "cache_salt"
-    check_search(replace(request, beams=Beams(2)))
+    check_beam_search(replace(request, beams=BeamSearch(2)))
 
 
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
-    engine = cast(Engine, ScriptedEngine())
+    engine = cast(Engine, InMemoryEngine())
     request = asking(Handling(cache_salt="one"))
-    job = Job(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
-        await anext(attempt(job))
+        await anext(attempt(prepared, None))
 
     assert refusal.value.param == "cache_salt"

@@ -19,7 +19,7 @@ from serving.core.request import (
     ToolMode,
 )
 from serving.flow.directory import Engine
-from tests.flow.tiny_chat import HELLO, RAW, ids_of, job_of, new_engine
+from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -27,22 +27,22 @@ NUM_RAW = len(ids_of("Hi there"))
 async def test_samples_of_one_request_have_seeds_of_their_own(engine: Engine) -> None:
     request = replace(HELLO, n=3, sampling=replace(HELLO.sampling, seed=5, temperature=1.0))
 
-    job = await job_of(engine, request)
+    prepared = await prepared_of(engine, request)
 
-    seeds = [submit.sampling.seed for submit in job.submits]
+    seeds = [submit.sampling.seed for submit in prepared.submits]
     assert seeds[0] == 5
     assert len(set(seeds)) == 3
 
 
 async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
-    first, second = await job_of(engine), await job_of(engine)
+    first, second = await prepared_of(engine), await prepared_of(engine)
 
     assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
 
 
 async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **stopping: Any) -> int:
-    job = await job_of(engine, replace(request, stopping=Stopping(**stopping)))
-    return job.submits[0].max_new_tokens
+    prepared = await prepared_of(engine, replace(request, stopping=Stopping(**stopping)))
+    return prepared.submits[0].max_new_tokens
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ async def test_more_than_the_models_limit_is_refused_by_the_name_that_was_used(
 async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) -> None:
     engine = new_engine(tmp_path, best_of_limit=2)
 
-    assert len((await job_of(engine, replace(RAW, n=2))).submits) == 2
+    assert len((await prepared_of(engine, replace(RAW, n=2))).submits) == 2
     with pytest.raises(InvalidRequest, match="`n` must be at most 2"):
-        await job_of(engine, replace(RAW, n=3))
+        await prepared_of(engine, replace(RAW, n=3))
 
 
 async def test_a_least_number_of_tokens_must_fit_too(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_least_number_of_tokens_must_fit_too(tmp_path: Path) -> None:
 async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
     stopping = Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
 
-    submit = (await job_of(engine, replace(RAW, stopping=stopping))).submits[0]
+    submit = (await prepared_of(engine, replace(RAW, stopping=stopping))).submits[0]
 
     assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
     assert submit.stop_token_ids == (5, 6)
@@ -118,7 +118,7 @@ async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
 
 async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
     with pytest.raises(InvalidRequest, match="3072 is no token") as caught:
-        await job_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
+        await prepared_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
 
     assert caught.value.param == "stop_token_ids"
 
@@ -139,6 +139,6 @@ async def test_nothing_goes_on_after_its_shape_is_complete(
     engine: Engine, request_: GenerationRequest, param: str, stopping: Stopping
 ) -> None:
     with pytest.raises(InvalidRequest, match="cannot go with") as caught:
-        await job_of(engine, replace(request_, stopping=stopping))
+        await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param

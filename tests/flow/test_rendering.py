@@ -22,9 +22,9 @@ from serving.core.request import (
     TextPart,
     ToolCall,
 )
-from serving.flow.attempt import Job
 from serving.flow.directory import Engine
-from tests.flow.tiny_chat import HELLO, KIT, RAW, ids_of, job_of, new_engine
+from serving.flow.prepared import PreparedRequest
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
 
 LONG = TextPart("The capital of France is Paris. " * 60)
 TALK = Conversation(
@@ -35,7 +35,7 @@ TALK = Conversation(
     ),
     drops_oldest=True,
 )
-MAX_CONTEXT = KIT.max_context or 0
+MAX_CONTEXT = ASSETS.max_context or 0
 
 
 def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> GenerationRequest:
@@ -44,42 +44,42 @@ def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> Generat
     return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
 
 
-def text_of(job: Job) -> str:
-    return job.prompts[0].text or ""
+def text_of(prepared: PreparedRequest) -> str:
+    return prepared.prompts[0].text or ""
 
 
 @pytest.mark.parametrize("max_tokens", [1, 100, 1500, None])
 async def test_a_long_conversation_loses_no_more_than_it_must(
     engine: Engine, max_tokens: int | None
 ) -> None:
-    job = await job_of(engine, talk(max_tokens=max_tokens))
+    prepared = await prepared_of(engine, talk(max_tokens=max_tokens))
 
     answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
-    (prompt,) = job.prompts
-    exchange = KIT.render(Conversation(TALK.messages[1:3])).num_tokens
+    (prompt,) = prepared.prompts
+    exchange = ASSETS.render(Conversation(TALK.messages[1:3])).num_tokens
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
-    assert "Be brief." in text_of(job)
-    assert "What is the capital of France?" in text_of(job)
+    assert "Be brief." in text_of(prepared)
+    assert "What is the capital of France?" in text_of(prepared)
 
 
 async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
     short = replace(TALK, messages=TALK.messages[:5])
 
-    job = await job_of(engine, replace(talk(), prompt=short))
+    prepared = await prepared_of(engine, replace(talk(), prompt=short))
 
-    assert job.prompts == (KIT.render(short),)
+    assert prepared.prompts == (ASSETS.render(short),)
 
 
 async def test_a_long_conversation_is_refused_unless_it_may_be_shortened(engine: Engine) -> None:
     with pytest.raises(ContextTooLong) as caught:
-        await job_of(engine, talk(drops_oldest=False))
+        await prepared_of(engine, talk(drops_oldest=False))
 
     assert caught.value.param == "input"
 
 
 async def test_what_cannot_be_shortened_enough_is_refused(engine: Engine) -> None:
     with pytest.raises(ContextTooLong) as caught:
-        await job_of(engine, talk(max_tokens=MAX_CONTEXT - 3))
+        await prepared_of(engine, talk(max_tokens=MAX_CONTEXT - 3))
 
     assert caught.value.code == "context_length_exceeded"
 
@@ -88,13 +88,13 @@ async def test_what_fits_is_cut_to_leave_room_for_the_answer(tmp_path: Path) -> 
     prompt = RawPrompts(("one two three four five six seven",))
     request = replace(RAW, prompt=prompt, encoding=Encoding(max_tokens=ALL_THAT_FIT))
     engine = new_engine(tmp_path, max_context=6)
-    job = await job_of(engine, replace(request, stopping=Stopping(max_tokens=2)))
-    longest = await job_of(engine, request)
+    prepared = await prepared_of(engine, replace(request, stopping=Stopping(max_tokens=2)))
+    longest = await prepared_of(engine, request)
     with pytest.raises(ContextTooLong):
-        await job_of(engine, replace(RAW, prompt=prompt))
+        await prepared_of(engine, replace(RAW, prompt=prompt))
 
     whole = tuple(ids_of(prompt.prompts[0]))
-    assert job.prompts[0].token_ids == whole[-4:]
+    assert prepared.prompts[0].token_ids == whole[-4:]
     assert longest.prompts[0].token_ids == whole[-5:]
 
 
@@ -108,7 +108,7 @@ async def test_what_a_template_cannot_take_is_told_in_the_clients_words(
     broken = Message(Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{"),))
 
     with pytest.raises(InvalidRequest) as caught:
-        await job_of(engine, replace(HELLO, endpoint=endpoint, prompt=Conversation((broken,))))
+        await prepared_of(engine, replace(HELLO, endpoint=endpoint, prompt=Conversation((broken,))))
 
     assert str(caught.value.param).startswith(param)
 
@@ -120,8 +120,8 @@ async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(
     request = replace(HELLO, prompt=replace(HELLO.prompt, rendering=Rendering(template=template)))
     engine = new_engine(tmp_path)
     with pytest.raises(UnsupportedParameter, match="trust_request_chat_template"):
-        await job_of(engine, request)
+        await prepared_of(engine, request)
     engine = new_engine(tmp_path, trust_request_chat_template=True)
-    job = await job_of(engine, request)
+    prepared = await prepared_of(engine, request)
 
-    assert job.prompts[0].text == "<Hello!>"
+    assert prepared.prompts[0].text == "<Hello!>"

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.constraints.families.registry import select_family
 from serving.core.events import Event, TextDelta
-from serving.core.logprobs import LogprobsWish, Token
+from serving.core.logprobs import LogprobsOptions, Token
 from serving.core.request import (
     Conversation,
     Endpoint,
@@ -29,17 +30,17 @@ from serving.core.request import (
     TextPart,
 )
 from serving.engine.config import EngineOptions
-from serving.flow.attempt import Job
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.meter import Meter
-from serving.prompting.assets import ModelKit, Prompt
+from serving.flow.prepared import PreparedRequest
+from serving.prompting.assets import ModelAssets, Prompt
 from serving.protocols.logprobs import TextLogprobs
 from serving.transport.client import EngineClient
 from serving.transport.messages import TokenLogprobs
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LOGPROBS = LogprobsWish(num_top=0, num_top_of_prompt=0)
+LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
 KIND = pytest.mark.parametrize("kind", KINDS)
 TEXT = "The Paris is a"
 # Words with and without their space, spaces alone, and characters in pieces.
@@ -54,37 +55,39 @@ def engine(kind: str) -> Engine:
     """Its process is never asked."""
     folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
-    return Engine(entry, ModelKit.load(folder), EngineClient(folder / "e.sock"))
+    assets = ModelAssets.load(folder)
+    family = select_family("", assets.template_text)
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
 
 
-def job(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> Job:
+def prepared(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
     endpoint = Endpoint.COMPLETIONS if isinstance(asked, RawPrompts) else Endpoint.CHAT
     request = GenerationRequest(endpoint, kind, asked, logprobs=LOGPROBS)
-    return Job(request, engine(kind), Meter(), "t", (prompt,), (), 1)
+    return PreparedRequest(request, engine(kind), Meter(), "t", (prompt,), (), 1)
 
 
-def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> Job:
+def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest:
     asked = RawPrompts((text,), echo=True)
-    return job(kind, asked, engine(kind).kit.encode_prompt(text))
+    return prepared(kind, asked, engine(kind).assets.encode_prompt(text))
 
 
-def chat(kind: str, *, continues: bool = False) -> Job:
+def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
-    asked = Conversation(messages, rendering=Rendering(continues_last=continues))
-    ids = engine(kind).kit.tokenizer.encode_raw("a The")
-    return job(kind, asked, Prompt(tuple(ids), "a The"))
+    asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
+    ids = engine(kind).assets.tokenizer.encode_raw("a The")
+    return prepared(kind, asked, Prompt(tuple(ids), "a The"))
 
 
 def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
     return [TokenLogprobs(-1.0, 1, ()) for _ in ids]
 
 
-def answer(job: Job, ids: Sequence[int]) -> tuple[str, list[Token]]:
+def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
     """The text of these tokens, one by one, and what is told of them."""
-    reader = job.reader(0)
+    reader = prepared.reader(0)
     events: list[Event] = []
     for id_ in ids:
-        events += reader.feed((id_,), job.writer.answer((id_,), chances((id_,))))
+        events += reader.feed((id_,), prepared.writer.answer((id_,), chances((id_,))))
     events += reader.finish("length")
     deltas = [event for event in events if isinstance(event, TextDelta)]
     return "".join(each.text for each in deltas), [each for d in deltas for each in d.tokens]
@@ -104,7 +107,7 @@ def hold_together(text: str, tokens: Sequence[Token]) -> None:
 def test_an_answer_goes_on_from_its_prompt(kind: str, ids: list[int]) -> None:
     text, tokens = answer(completion(kind), ids)
 
-    tokenizer = engine(kind).kit.tokenizer
+    tokenizer = engine(kind).assets.tokenizer
     before = tokenizer.encode_raw(TEXT)
     assert text == tokenizer.decode([*before, *ids]).removeprefix(tokenizer.decode(before))
     assert [token.id for token in tokens] == ids
@@ -141,7 +144,7 @@ def test_pieces_of_characters_have_places_in_the_text_too(kind: str, ids: list[i
 def test_an_answer_to_a_chat_begins_a_text(kind: str, ids: list[int]) -> None:
     text, tokens = answer(chat(kind), ids)
 
-    assert text == engine(kind).kit.tokenizer.decode(ids)
+    assert text == engine(kind).assets.tokenizer.decode(ids)
     hold_together(text, tokens)
 
 
@@ -150,7 +153,7 @@ def test_an_answer_to_a_chat_begins_a_text(kind: str, ids: list[int]) -> None:
 def test_a_message_that_is_continued_is_gone_on_with(kind: str, ids: list[int]) -> None:
     text, tokens = answer(chat(kind, continues=True), ids)
 
-    assert text == engine(kind).kit.tokenizer.decode([VOCABULARY["a"], *ids])[1:]
+    assert text == engine(kind).assets.tokenizer.decode([VOCABULARY["a"], *ids])[1:]
     hold_together(text, tokens)
 
 
@@ -174,7 +177,7 @@ def test_a_prompt_of_ids_is_echoed_with_the_places_of_its_tokens(kind: str, ids:
 
     tokens = asked.writer.prompt(asked.prompts[0], chances(ids[1:]))
 
-    hold_together(engine(kind).kit.text_of(asked.prompts[0]), tokens)
+    hold_together(engine(kind).assets.text_of(asked.prompts[0]), tokens)
 
 
 @KIND
@@ -183,7 +186,7 @@ def test_after_nothing_but_a_start_an_answer_begins_a_text(kind: str) -> None:
 
     text, tokens = answer(completion(kind, (VOCABULARY[START],)), ids)
 
-    assert text == engine(kind).kit.tokenizer.decode(ids)
+    assert text == engine(kind).assets.tokenizer.decode(ids)
     hold_together(text, tokens)
 
 

@@ -10,28 +10,28 @@ from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
 from serving.core.tokens import Padding, TokenizeRequest
 from serving.flow.directory import Engine
-from serving.flow.tokens import count, detokenize, tokenize
-from tests.flow.tiny_chat import job_of
+from serving.flow.rendering import count_tokens, detokenize, tokenize
+from tests.flow.tiny_chat import prepared_of
 
 HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
 
 
 async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
-    job = await job_of(engine)
+    prepared = await prepared_of(engine)
 
-    assert await count(job.request, engine) == job.prompts[0].num_tokens
+    assert await count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
 
 
 async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
     tokenized = await tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
 
-    assert tokenized.token_ids == (engine.kit.render(HELLO).token_ids,)
+    assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
-    assert tokenized.names is None
+    assert tokenized.token_strings is None
 
 
 async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
     tokenized = await tokenize(asked, engine)
 
@@ -40,8 +40,10 @@ async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
         "",
         "two three",
     ]
-    assert tokenized.names is not None
-    assert [len(names) for names in tokenized.names] == [len(ids) for ids in tokenized.token_ids]
+    assert tokenized.token_strings is not None
+    assert [len(names) for names in tokenized.token_strings] == [
+        len(ids) for ids in tokenized.token_ids
+    ]
 
 
 @pytest.mark.parametrize("is_left", [True, False])
@@ -52,10 +54,10 @@ async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left:
 
     short, long = (await tokenize(asked, engine)).token_ids
 
-    one = engine.kit.ids_of_text("one")
+    one = engine.assets.ids_of_text("one")
     pads = (0,) * (4 - len(one))
     assert short == ((*pads, *one) if is_left else (*one, *pads))
-    assert long == tuple(engine.kit.ids_of_text(texts[1])[:4])
+    assert long == tuple(engine.assets.ids_of_text(texts[1])[:4])
 
 
 async def test_ids_that_the_model_lacks_have_no_text(engine: Engine) -> None:
@@ -73,7 +75,7 @@ async def test_a_template_of_a_request_needs_trust_here_too(engine: Engine) -> N
 
 
 async def test_the_loop_turns_while_a_long_text_is_tokenized(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_names=True)
+    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
     num_turns = 0
     asking = asyncio.create_task(tokenize(asked, engine))
     while not asking.done():

@@ -1,5 +1,4 @@
-"""The reference chat model for the tests of this room: real but for its engine, which is a script
-or not there at all."""
+"""The reference chat model, without its engine process or with a scripted one."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from serving.constraints.families.registry import select_family
 from serving.core.events import Event, TextDelta
 from serving.core.request import (
     Conversation,
@@ -18,16 +18,16 @@ from serving.core.request import (
     TextPart,
 )
 from serving.engine.config import EngineOptions
-from serving.flow.attempt import Job
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.generate import stream
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 from serving.transport.client import EngineClient
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-KIT = ModelKit.load(TINY_CHAT)
+ASSETS = ModelAssets.load(TINY_CHAT)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELLO = GenerationRequest(
     endpoint=Endpoint.CHAT,
@@ -37,18 +37,19 @@ HELLO = GenerationRequest(
 RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there",)))
 
 
-def new_engine(folder: Path, kit: ModelKit = KIT, **options: Any) -> Engine:
-    """One that nobody has tried to reach yet, by a socket in `folder`."""
+def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
+    """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    return Engine(entry, kit, EngineClient(folder / "e.sock"))
+    family = select_family(entry.options.output_format, assets.template_text)
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
 
 
-async def job_of(engine: Engine, request: GenerationRequest = HELLO) -> Job:
+async def prepared_of(engine: Engine, request: GenerationRequest = HELLO) -> PreparedRequest:
     return await prepare(request, engine, Meter(), token="ab" * 12, deadline_s=60)
 
 
-async def events_of(job: Job) -> list[Event]:
-    return [event async for batch in stream(job) for event in batch]
+async def events_of(prepared: PreparedRequest) -> list[Event]:
+    return [event async for batch in stream(prepared) for event in batch]
 
 
 def texts_of(events: list[Event]) -> list[str]:
@@ -56,4 +57,4 @@ def texts_of(events: list[Event]) -> list[str]:
 
 
 def ids_of(text: str) -> list[int]:
-    return KIT.tokenizer.encode(text)
+    return ASSETS.tokenizer.encode(text)

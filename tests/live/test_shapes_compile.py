@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import openvino_genai
 import pytest
 
-from serving.core.custom import custom_tool
+from serving.constraints.answers import answer_grammar
+from serving.constraints.families.registry import by_name, family_names
+from serving.constraints.grammars import tool_grammar
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
+from serving.core.tools import custom_tool
 from serving.engine.canary import Canary
-from serving.output.formats import answer_grammar, by_name, format_names, tool_grammar
 from serving.transport.messages import GrammarSpec
 from tests.engine.conftest import TINY_CHAT
 
@@ -41,28 +44,37 @@ CUSTOM = [
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
     vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
-    return Canary(TINY_CHAT, vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(TINY_CHAT))
+    return Canary(tokenizer, vocab_size, Path(tmp_path_factory.mktemp("canary")))
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", family_names())
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("wanted", WANTED)
 def test_an_answer_beside_tools_can_be_held_to(
     canary: Canary, name: str, thinks: bool, wanted: str
 ) -> None:
     for tools in ((), TOOLS):
-        grammar = answer_grammar(by_name(name), WANTED[wanted], opens_reasoning=thinks, tools=tools)
+        grammar = answer_grammar(
+            by_name(name).grammar, WANTED[wanted], opens_reasoning=thinks, tools=tools
+        )
 
         assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
 
 
-@pytest.mark.parametrize("name", [name for name in format_names() if by_name(name).makes_calls])
+@pytest.mark.parametrize(
+    "name", [name for name in family_names() if by_name(name).grammar.supports_calls]
+)
 @pytest.mark.parametrize("thinks", [False, True])
 def test_free_calls_of_custom_tools_can_be_held_to_their_grammars(
     canary: Canary, name: str, thinks: bool
 ) -> None:
     grammar = tool_grammar(
-        by_name(name), [*TOOLS, *CUSTOM], ToolChoice(), parallel=True, opens_reasoning=thinks
+        by_name(name).grammar,
+        [*TOOLS, *CUSTOM],
+        ToolChoice(),
+        parallel=True,
+        opens_reasoning=thinks,
     )
 
     assert grammar is not None

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from serving.constraints.families.registry import by_name
 from serving.core.events import Completed, Event, Finished, FinishReason, Usage
 from serving.core.request import Repetition, Tool
-from serving.core.result import ChoiceResult, fold
+from serving.core.result import ChoiceResult, build_result
 from serving.output.choice import ChoiceReader
 from serving.output.detokenize import Decoder
-from serving.output.formats import by_name
 from serving.output.parse_events import (
     CallArgs,
     CallEnded,
@@ -37,7 +37,7 @@ def a_parser(
     tools: Sequence[Tool] = (WEATHER,),
 ) -> Parser:
     tools = tools if has_tools else ()
-    return by_name(format_name).new_parser(tools, opens_reasoning=opens_reasoning)
+    return by_name(format_name).parser.new_parser(tools, opens_reasoning=opens_reasoning)
 
 
 def pieces_of(parser: Parser, parts: Iterable[str]) -> list[Piece]:
@@ -137,7 +137,7 @@ def a_reader(
 
 def choice_of(events: Iterable[Event]) -> ChoiceResult:
     """The one finished choice that events add up to."""
-    result = fold([*events, Completed(Usage(), at=0)])
+    result = build_result([*events, Completed(Usage(), at=0)])
     return result.choices[0]
 
 

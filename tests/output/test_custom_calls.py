@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.core.custom import custom_arguments, custom_tool
+from serving.core.tools import custom_arguments, custom_tool
 from serving.output.custom_calls import with_custom_calls
 from serving.output.parse_events import CallInput, Parser
 

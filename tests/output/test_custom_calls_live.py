@@ -10,10 +10,10 @@ import re
 
 import pytest
 
-from serving.core.custom import custom_tool
+from serving.constraints.families.registry import by_name, family_names
 from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from serving.core.result import ChoiceResult, CustomCall
-from serving.output.formats import by_name, format_names
+from serving.core.tools import custom_tool
 
 from .tiny_chat import Model, asked, straight
 
@@ -28,7 +28,9 @@ DIGIT: "1".."3"
 %ignore " "
 """
 AS_LARK = re.compile(r" *sum\n *([1-3] *\+ *)*[1-3] *; *")
-CALLING = [name for name in format_names() if "+" not in name and by_name(name).makes_calls]
+CALLING = [
+    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
+]
 
 every_family = pytest.mark.parametrize("name", CALLING)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.constraints.families.registry import by_name, family_names
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.formats import by_name, format_names
 from serving.output.parse_events import Reasoning, Text
 
 from .builders import a_parser, cut, folded, pieces_of
@@ -26,7 +26,7 @@ def _is_usual(name: str) -> bool:
     return not plus or thought == "think" or calls == "hermes"
 
 
-every_format = pytest.mark.parametrize("name", [name for name in format_names() if _is_usual(name)])
+every_format = pytest.mark.parametrize("name", [name for name in family_names() if _is_usual(name)])
 
 
 def texts_in(shape: Any) -> Iterator[str]:
@@ -48,13 +48,13 @@ def texts_in(shape: Any) -> Iterator[str]:
 
 def syntax_of(name: str) -> list[str]:
     """What the family's output is made of: whole calls, their parts, and its tags."""
-    format_ = by_name(name)
-    texts = [*format_.special_texts]
-    if format_.makes_calls:
+    family = by_name(name)
+    texts = [*family.parser.special_texts]
+    if family.grammar.supports_calls:
         choice = ToolChoice(ToolMode.REQUIRED)
-        parts = list(texts_in(format_.call_shape(TOOLS, choice, parallel=True)))
+        parts = list(texts_in(family.grammar.calls(TOOLS, choice, parallel=True)))
         texts += ["".join(parts), *parts]
-    texts += texts_in(format_.after_thought({"type": "const_string", "value": "Yes."}))
+    texts += texts_in(family.grammar.after_reasoning({"type": "const_string", "value": "Yes."}))
     return [text for text in texts if text]
 
 
@@ -91,14 +91,18 @@ def test_plain_words_are_told_as_they_come(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in format_names() if "+" not in name and not by_name(name).starts_in_thought],
+    [
+        name
+        for name in family_names()
+        if "+" not in name and not by_name(name).grammar.starts_in_reasoning
+    ],
 )
 @pytest.mark.parametrize("text", ["Hello.", "a < b", '{"a": 1}', "[1, {}]", "x[0] {y} | z\n"])
 def test_answers_without_syntax_stay_as_they_are(name: str, text: str) -> None:
     assert folded(pieces_of(a_parser(name, tools=TOOLS), [text])) == [("text", text)]
 
 
-@pytest.mark.parametrize("name", [name for name in format_names() if "+" not in name])
+@pytest.mark.parametrize("name", [name for name in family_names() if "+" not in name])
 def test_without_tools_no_call_is_read(name: str) -> None:
     text = "".join(syntax_of(name)) + "Hello."
 

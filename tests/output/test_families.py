@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.output.formats import by_name
+from serving.constraints.families.registry import by_name
 from serving.output.parse_events import CallArgs, CallStarted, Text
 
 from .builders import a_parser, cut, pieces_of
@@ -208,7 +208,7 @@ def test_a_tool_that_nobody_named_is_called_all_the_same(way: str) -> None:
 def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
     for family, write in OTHERS.values():
         text = write([PARIS])
-        assert any(tag in text for tag in by_name(family).special_texts) or text[0] in "[<"
+        assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
 
 
 _strings = st.text("ab{}[]()\"'\\;,=<>/|: \n😀", max_size=8).filter(

@@ -5,12 +5,14 @@ import re
 
 import pytest
 
+from serving.constraints.answers import answer_grammar
+from serving.constraints.families.base import AfterReasoning, Answers
+from serving.constraints.families.registry import by_name, detect
+from serving.constraints.grammars import tool_grammar
 from serving.constraints.json_grammar import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.formats import answer_grammar, by_name, detect, tool_grammar
-from serving.output.formats.plain import Plain
-from serving.output.formats.think import Think
+from serving.output.parsers.reasoning import THINK
 
 from .builders import MODEL, WEATHER, read
 from .templates import TEMPLATES
@@ -22,7 +24,9 @@ PING = Tool("ping")
 
 
 def a_grammar(name="hermes", tools=(WEATHER,), choice=REQUIRED, parallel=True, opens=False):
-    return tool_grammar(by_name(name), tools, choice, parallel=parallel, opens_reasoning=opens)
+    return tool_grammar(
+        by_name(name).grammar, tools, choice, parallel=parallel, opens_reasoning=opens
+    )
 
 
 def format_of(grammar):
@@ -80,7 +84,7 @@ def test_an_unknown_family_is_told_with_the_known_ones(name):
 def test_without_a_format_a_call_cannot_be_forced_and_none_is_read():
     plain = by_name("none")
 
-    assert not plain.makes_calls
+    assert not plain.grammar.supports_calls
     assert read("none", '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>') == [
         ("text", '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>')
     ]
@@ -89,7 +93,7 @@ def test_without_a_format_a_call_cannot_be_forced_and_none_is_read():
 def test_an_output_that_begins_in_a_thought_ends_it_before_what_is_demanded():
     calls = format_of(a_grammar("deepseek_r1+hermes"))
     answer = answer_grammar(
-        by_name("deepseek_r1"), Grammar(GrammarKind.REGEX, "a|b"), opens_reasoning=False
+        by_name("deepseek_r1").grammar, Grammar(GrammarKind.REGEX, "a|b"), opens_reasoning=False
     )
 
     assert calls["elements"][0]["end"] == "</think>"
@@ -97,14 +101,14 @@ def test_an_output_that_begins_in_a_thought_ends_it_before_what_is_demanded():
 
 
 def test_marks_around_an_answer_are_part_of_its_grammar():
-    class Marked(Plain):
-        def answer_shape(self, shape):
+    class Marked(Answers):
+        def answer(self, shape):
             return {"type": "tag", "begin": "<", "content": shape, "end": ">"}
 
     grammar = Grammar(GrammarKind.REGEX, "a|b", "guided_regex")
 
     bare = answer_grammar(Marked(), grammar, opens_reasoning=False)
-    after = answer_grammar(Think(Marked()), grammar, opens_reasoning=True)
+    after = answer_grammar(AfterReasoning(Marked(), THINK), grammar, opens_reasoning=True)
 
     assert bare.param == "guided_regex"
     assert format_of(bare)["begin"] == "<"
@@ -113,7 +117,7 @@ def test_marks_around_an_answer_are_part_of_its_grammar():
 
 
 def test_tags_of_a_family_must_reach_its_parser():
-    assert by_name("think+hermes").special_texts == {
+    assert by_name("think+hermes").parser.special_texts == {
         "<think>",
         "</think>",
         "<tool_call>",

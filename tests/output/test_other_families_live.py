@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from serving.constraints.families.registry import by_name
 from serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.formats import by_name
 
 from .tiny_chat import Model, asked, calls_of, straight
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.formats import by_name
+from serving.constraints.families.registry import by_name
 
 from .builders import a_parser, cut, folded, pieces_of, read
 
@@ -157,10 +157,10 @@ def test_forms_that_the_model_opens_itself_may_be_missing(name):
 @pytest.mark.parametrize("name", ["think", "deepseek_r1", "mistral_think", "granite_think"])
 @pytest.mark.parametrize("calls", ["hermes", "llama3"])
 def test_every_form_of_thoughts_goes_with_every_family(name, calls):
-    form = by_name(name).form
+    tags = by_name(name).parser.reasoning
     call = CALL if calls == "hermes" else '{"name": "get_weather", "parameters": {}}'
 
-    thought, *others = read(f"{name}+{calls}", f"{form.open.text}Hm.{form.close.text}{call}")
+    thought, *others = read(f"{name}+{calls}", f"{tags.open.text}Hm.{tags.close.text}{call}")
 
     assert thought == ("reasoning", "Hm.")
     assert others == [("f" if calls == "hermes" else "get_weather", "{}")]

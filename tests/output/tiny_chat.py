@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from serving.constraints.answers import answer_grammar
+from serving.constraints.families.base import Messages
+from serving.constraints.families.registry import Family, by_name, detect
+from serving.constraints.grammars import tool_grammar
 from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult
 from serving.output.choice import ChoiceReader
 from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Detokenizer
-from serving.output.formats import Format, answer_grammar, by_name, detect, tool_grammar
-from serving.prompting.assets import ModelKit
+from serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
 
@@ -33,14 +37,16 @@ class Model:
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
             str(MODEL), scheduler, "CPU", {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
         )
-        self.kit = ModelKit.load(MODEL)
-        self.use(detect(self.kit.template_text))
+        self.assets = ModelAssets.load(MODEL)
+        self.use(detect(self.assets.template_text))
 
-    def use(self, format_: Format) -> None:
-        """Read and force answers in this format from now on."""
-        self.format = format_
+    def use(self, family: Family) -> None:
+        """Read and force answers of this family from now on."""
+        self.family = family
         self._detokenizer = Detokenizer.keeping(
-            self.kit.tokenizer.raw, self.kit.tokenizer.special_texts, format_.special_texts
+            self.assets.tokenizer.raw,
+            self.assets.tokenizer.special_texts,
+            family.parser.special_texts,
         )
 
     def answer(self, chat: Conversation, wanted: Grammar | None = None) -> ChoiceResult:
@@ -58,24 +64,24 @@ class Model:
 
     def events(self, chat: Conversation, wanted: Grammar | None = None) -> tuple[list[Event], bool]:
         """What each token tells, and whether the answer ended by itself."""
-        prompt = self.kit.render(chat)
+        prompt = self.assets.render(chat)
         grammar = wanted and answer_grammar(
-            self.format, wanted, opens_reasoning=prompt.opens_reasoning
+            self.family.grammar, wanted, opens_reasoning=prompt.opens_reasoning
         )
         grammar = grammar or tool_grammar(
-            self.format,
+            self.family.grammar,
             chat.tools,
             chat.tool_choice,
             parallel=chat.parallel_tool_calls,
             opens_reasoning=prompt.opens_reasoning,
         )
         ids = self._generate(prompt.token_ids, grammar)
-        is_ended = ids[-1] in self.kit.tokenizer.eos_ids
+        is_ended = ids[-1] in self.assets.tokenizer.eos_ids
         reader = ChoiceReader(
             0,
             self._detokenizer.new_decoder(),
             with_custom_calls(
-                self.format.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
+                self.family.parser.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
                 chat.tools,
             ),
             new_call_id=str,
@@ -102,15 +108,14 @@ class Model:
         return result.m_generation_ids[0]
 
 
-def straight(name: str) -> Format:
-    """The family of this name, going straight to its answer. Families that begin with a thought
+def straight(name: str) -> Family:
+    """The family of this name, going straight to its answer. Families that begin with reasoning
     of their own accord may do so under a grammar, too, and this model, which was never taught
     their marks, finds no end to it."""
-    format_ = by_name(name)
-    if not format_.starts_in_thought:
-        return format_
-    kind: type[Format] = type("Straight", (type(format_),), {"starts_in_thought": False})
-    return kind()
+    family = by_name(name)
+    if not isinstance(family.grammar, Messages):
+        return family
+    return replace(family, grammar=replace(family.grammar, starts_in_reasoning=False))
 
 
 def asked(

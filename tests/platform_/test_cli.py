@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import vinery.cli
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 from tests.platform_ import scripts
 from vinery.cli import commands
 from vinery.cli.key import period

@@ -124,7 +124,7 @@ def test_no_connection_is_refused_while_the_web_process_restarts(running: Runnin
 
 def test_a_second_start_keeps_keys_and_secrets(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with run_platform(home) as first:
+    with run_platform(home, is_first_start=True) as first:
         secrets = {file.name: file.read_text() for file in (home / "secrets").iterdir()}
 
     with run_platform(home) as second:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from serving.core.dialect import V1, Dialect
 from serving.core.events import (
     Completed,
     Event,
@@ -20,12 +19,12 @@ from serving.core.events import (
     ToolInputDelta,
     Usage,
 )
-from serving.core.ids import Head
-from serving.core.request import Endpoint, GenerationRequest
-from serving.core.result import fold
+from serving.core.ids import AnswerIdentity
+from serving.core.request import V1, Dialect, Endpoint, GenerationRequest
+from serving.core.result import build_result
 from serving.protocols import Exchange, parse
 
-HEAD = Head("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
+HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002
 USAGE = Usage(
     num_prompt_tokens=11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2
@@ -69,7 +68,7 @@ def streamed(exchange: Exchange, events: Iterable[Event]) -> bytes:
 
 def answered(exchange: Exchange, events: Iterable[Event]) -> Any:
     """The unary body, decoded."""
-    return json.loads(exchange.body(HEAD, fold(events)))
+    return json.loads(exchange.body(HEAD, build_result(events)))
 
 
 PLAIN: list[Event] = [

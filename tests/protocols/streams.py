@@ -14,13 +14,13 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
     Usage,
 )
-from serving.core.logprobs import Token, TokenChance
+from serving.core.logprobs import Token, TopLogprob
 
 # Letters of one to four bytes, and all that escapers and line splitters trip over.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
@@ -30,7 +30,7 @@ USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
 
-CHANCES = st.builds(TokenChance, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0))
+CHANCES = st.builds(TopLogprob, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0))
 TOKENS = st.builds(
     Token,
     st.integers(0, 9),
@@ -77,7 +77,7 @@ ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integ
 
 def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
     """What is told of a choice beside its deltas."""
-    made: st.SearchStrategy[Event] = st.builds(TokensMade, st.just(choice), IDS, TEXTS)
+    made: st.SearchStrategy[Event] = st.builds(TokensGenerated, st.just(choice), IDS, TEXTS)
     return st.lists(made, max_size=4)
 
 

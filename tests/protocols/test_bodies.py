@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.core.dialect import DIALECTS, V1
 from serving.core.errors import InvalidRequest, ServingError
-from serving.core.request import Conversation, Endpoint
+from serving.core.request import DIALECTS, V1, Conversation, Endpoint
 from serving.protocols import parse
 from serving.protocols.chat import ChatBody
 from serving.protocols.completions import CompletionsBody

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from serving.core.request import Conversation, Endpoint, Tool, ToolChoice, ToolMode
-from serving.core.result import fold
+from serving.core.result import build_result
 
 from .clients import chat_answer, payloads
 from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, exchange, streamed
@@ -60,7 +60,7 @@ def test_an_answer_without_a_call_is_an_answer() -> None:
 
 @pytest.mark.parametrize("events", [PLAIN, TWO_CALLS])
 def test_strict_clients_take_it(events: Any) -> None:
-    ChatCompletion.model_validate_json(deprecated().body(HEAD, fold(events)), strict=True)
+    ChatCompletion.model_validate_json(deprecated().body(HEAD, build_result(events)), strict=True)
     for chunk in payloads(streamed(deprecated(**STREAM), events)):
         ChatCompletionChunk.model_validate(chunk)
 

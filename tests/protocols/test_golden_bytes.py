@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3, Dialect
 from serving.core.errors import EngineLost
 from serving.core.events import (
     Event,
@@ -20,11 +19,11 @@ from serving.core.events import (
     Progress,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     Usage,
 )
-from serving.core.request import Endpoint
-from serving.core.result import fold
+from serving.core.request import V1, V3, Dialect, Endpoint
+from serving.core.result import build_result
 
 from .exchanges import (
     CUSTOM_CALL,
@@ -110,9 +109,9 @@ COUNTED: list[Event] = [
 WITH_IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
 MADE: list[Event] = [
     Started(1, ((5, 6),), ("<user>Hi",)),
-    TokensMade(0, (7,), "Gr"),
+    TokensGenerated(0, (7,), "Gr"),
     TextDelta(0, "Gr"),
-    TokensMade(0, (8, 2), "\u00fc\u00dfe<end>"),
+    TokensGenerated(0, (8, 2), "\u00fc\u00dfe<end>"),
     TextDelta(0, "\u00fc\u00dfe"),
     *PLAIN[3:],
 ]
@@ -182,4 +181,4 @@ def test_a_stream_is_these_bytes(name: str) -> None:
 def test_a_body_is_these_bytes(name: str) -> None:
     endpoint, dialect, fields, events = BODIES[name]
 
-    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, fold(events)))
+    expect(f"{name}.json", exchange(endpoint, dialect, **fields).body(HEAD, build_result(events)))

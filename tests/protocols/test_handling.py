@@ -19,7 +19,7 @@ from serving.core.events import (
     TextDelta,
 )
 from serving.core.request import Endpoint, Handling, Repetition
-from serving.core.result import fold
+from serving.core.result import build_result
 
 from .clients import payloads
 from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed
@@ -96,7 +96,7 @@ def test_a_choice_tells_what_ended_it(
     stream = exchange(endpoint, stream=True)
 
     strict = ChatCompletion if endpoint is Endpoint.CHAT else Completion
-    body = strict.model_validate_json(whole.body(HEAD, fold(events)), strict=True)
+    body = strict.model_validate_json(whole.body(HEAD, build_result(events)), strict=True)
     last = payloads(streamed(stream, events))[-1]
 
     assert body.choices[0].stop_reason == last["choices"][0]["stop_reason"] == cause
@@ -129,7 +129,7 @@ def test_each_completion_tells_the_text_of_its_prompt() -> None:
 def test_a_chat_tells_the_text_of_its_prompt_once() -> None:
     events = [Started(1, (), ("<s>one",)), *ASKED_BACK[1:2], *ASKED_BACK[3:4], ASKED_BACK[-1]]
     asked = exchange(Endpoint.CHAT, return_prompt_text=True)
-    body = ChatCompletion.model_validate_json(asked.body(HEAD, fold(events)), strict=True)
+    body = ChatCompletion.model_validate_json(asked.body(HEAD, build_result(events)), strict=True)
     first, *rest = payloads(streamed(asked, events))
 
     assert body.model_extra == {"prompt_text": "<s>one"}

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
-from serving.core.dialect import DIALECTS, V1
 from serving.core.errors import EngineLost, InvalidRequest
 from serving.core.events import Failed, Started, TextDelta
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, V1, Endpoint
 from serving.protocols import error_body, openapi
 from serving.protocols.openapi import answers
 from serving.protocols.openapi.document import BODIES

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3
 from serving.core.request import (
+    V1,
+    V3,
     Conversation,
     Effort,
     Endpoint,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3, Dialect
-from serving.core.request import RawPrompts
+from serving.core.request import V1, V3, Dialect, RawPrompts
 
 from .exchanges import completion
 

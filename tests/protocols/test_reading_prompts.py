@@ -49,14 +49,14 @@ def test_token_ids_go_before_the_messages_which_may_then_be_missing() -> None:
         ({"disable_chat_template": True}, Rendering(uses_template=False)),
         ({"documents": [{"text": "a"}]}, Rendering(documents=({"text": "a"},))),
         ({"add_generation_prompt": True}, Rendering()),
-        ({"add_generation_prompt": False}, Rendering(opens_answer=False)),
+        ({"add_generation_prompt": False}, Rendering(adds_generation_prompt=False)),
         (
             {"continue_final_message": True},
-            Rendering(opens_answer=False, continues_last=True),
+            Rendering(adds_generation_prompt=False, continues_final_message=True),
         ),
         (
             {"continue_final_message": True, "add_generation_prompt": False},
-            Rendering(opens_answer=False, continues_last=True),
+            Rendering(adds_generation_prompt=False, continues_final_message=True),
         ),
     ],
 )

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from serving.core.dialect import V1, V3
 from serving.core.errors import InvalidRequest
 from serving.core.request import (
+    V1,
+    V3,
     Conversation,
     Effort,
     Endpoint,
@@ -23,7 +24,7 @@ from serving.core.request import (
     ToolChoice,
     ToolMode,
 )
-from serving.core.result import fold
+from serving.core.result import build_result
 from serving.protocols.responses.counting import parse_count
 
 from .exchanges import PLAIN, THOUGHTFUL, TWO_CALLS, answered, exchange, response
@@ -132,7 +133,7 @@ def test_a_thought_that_this_server_packed_is_unpacked() -> None:
 
     (turn,) = turns(bare)
 
-    assert turn.reasoning == fold(THOUGHTFUL).choices[0].reasoning
+    assert turn.reasoning == build_result(THOUGHTFUL).choices[0].reasoning
 
 
 def test_thoughts_are_packed_only_when_asked_for() -> None:
@@ -200,7 +201,7 @@ def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
 
     (turn,) = turns(*answer["output"])
 
-    choice = fold(events).choices[0]
+    choice = build_result(events).choices[0]
     assert (turn.text, turn.tool_calls) == (choice.text, choice.tool_calls)
 
 

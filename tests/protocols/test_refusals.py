@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED, Row
-from serving.core.dialect import DIALECTS, V1, V3, Dialect
 from serving.core.errors import InvalidRequest
-from serving.core.request import Endpoint
+from serving.core.request import DIALECTS, V1, V3, Dialect, Endpoint
 from serving.protocols.refused import REFUSED, refusal
 
 from .exchanges import exchange

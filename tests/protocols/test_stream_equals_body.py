@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.core.dialect import DIALECTS
 from serving.core.errors import EngineLost
 from serving.core.events import (
     Event,
@@ -18,8 +17,8 @@ from serving.core.events import (
     ToolArgsDelta,
     ToolCallStarted,
 )
-from serving.core.request import Endpoint
-from serving.core.result import fold
+from serving.core.request import DIALECTS, Endpoint
+from serving.core.result import build_result
 
 from .clients import (
     chat_answer,
@@ -126,13 +125,13 @@ def test_a_response_stream_adds_up_to_the_body(
 def test_choices_of_a_response_are_told_in_their_order(data: st.DataObject) -> None:
     events = data.draw(event_streams(3))
     each = [[event for event in events if getattr(event, "choice", at) == at] for at in range(3)]
-    texts = [choice.text for choice in fold(events).choices]
+    texts = [choice.text for choice in build_result(events).choices]
 
     output = answered(exchange(Endpoint.RESPONSES, n=3), events)["output"]
 
     said = [item_text(item) for item in output if item["type"] == "message"]
     assert "".join(said) == "".join(texts)
-    assert len(output) == sum(len(fold(one).choices[0].items) for one in each)
+    assert len(output) == sum(len(build_result(one).choices[0].items) for one in each)
 
 
 @pytest.mark.parametrize(

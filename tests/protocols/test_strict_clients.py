@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from serving.core.events import Event
 from serving.core.request import Endpoint
-from serving.core.result import fold
+from serving.core.result import build_result
 
 from .clients import item_text, payloads
 from .exchanges import (
@@ -93,7 +93,7 @@ def response_events(stream: bytes) -> list[Any]:
 @pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, CUSTOM_CALL, TWO_CHOICES])
 def test_a_chat_body_is_valid(events: list[Event]) -> None:
     chat = exchange(Endpoint.CHAT, service_tier="auto", metadata={"k": "v"})
-    body = chat.body(HEAD, fold(events))
+    body = chat.body(HEAD, build_result(events))
 
     completion = ChatCompletion.model_validate_json(body, strict=True)
 
@@ -107,7 +107,7 @@ def test_a_chat_body_is_valid(events: list[Event]) -> None:
 @pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, TWO_CHOICES])
 def test_a_completions_body_is_valid(events: list[Event]) -> None:
     Completion.model_validate_json(
-        exchange(Endpoint.COMPLETIONS).body(HEAD, fold(events)), strict=True
+        exchange(Endpoint.COMPLETIONS).body(HEAD, build_result(events)), strict=True
     )
 
 
@@ -116,7 +116,7 @@ def test_a_completions_body_is_valid(events: list[Event]) -> None:
 def test_a_response_body_is_valid(events: list[Event], fields: dict[str, Any]) -> None:
     response = exchange(Endpoint.RESPONSES, **fields)
 
-    Response.model_validate_json(response.body(HEAD, fold(events)), strict=True)
+    Response.model_validate_json(response.body(HEAD, build_result(events)), strict=True)
 
     extra = {"prompt_cache_options"} & fields.keys()
     assert answered(response, events).keys() == set(OPEN_RESPONSES.split()) | extra

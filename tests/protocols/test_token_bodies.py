@@ -33,7 +33,7 @@ def test_a_prompt_is_one_text() -> None:
 
     assert (asked.model, asked.prompt) == ("m", ("Once",))
     assert asked.encoding.adds_special_tokens is None
-    assert not asked.wants_names
+    assert not asked.wants_token_strings
 
 
 def test_messages_are_rendered_as_for_chat() -> None:
@@ -47,7 +47,7 @@ def test_messages_are_rendered_as_for_chat() -> None:
 
     assert isinstance(asked.prompt, Conversation)
     assert [tool.name for tool in asked.prompt.tools] == ["f"]
-    assert asked.prompt.rendering == Rendering(opens_answer=False)
+    assert asked.prompt.rendering == Rendering(adds_generation_prompt=False)
     assert asked.prompt.template_kwargs == {"enable_thinking": True}
     assert asked.encoding.adds_special_tokens is True
 
@@ -71,8 +71,8 @@ def test_vllm_gets_counts_beside_the_tokens() -> None:
 def test_the_names_of_the_tokens_come_when_they_are_wanted() -> None:
     exchange = tokenizing(prompt="a", return_token_strs=True)
 
-    assert exchange.request.wants_names
-    assert answer(exchange, (5,), names=(("x",),))["token_strs"] == ["x"]
+    assert exchange.request.wants_token_strings
+    assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
 def test_ovms_gets_nothing_but_tokens_one_list_for_each_text() -> None:

@@ -13,7 +13,6 @@ from accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.weights import Weights
 from serving.core.errors import LimitReached
-from serving.flow.attempt import Job
 from serving.flow.meter import Meter
 from serving.requests.reservation import Reservation
 
@@ -42,7 +41,7 @@ def follow(limits: LimitService, *rules: Rule) -> None:
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
-def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Job:
+def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
     submit = SimpleNamespace(max_new_tokens=max_tokens, beams="wide" if is_search else None)
     made = SimpleNamespace(
         engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
@@ -50,7 +49,7 @@ def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Jo
         request=SimpleNamespace(n=num_answers),
         submits=(submit,) * (1 if is_search else num_answers),
     )
-    return cast(Job, made)
+    return cast(PreparedRequest, made)
 
 
 def quota_of(limits: LimitService, request_id: str = "r") -> Reservation:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.transport.framing import BrokenFrame, FrameReader, pack
+from serving.transport.framing import FrameReader, InvalidFrame, pack
 from serving.transport.messages import (
     FromEngine,
     Rejected,
@@ -36,7 +36,7 @@ def test_frames_come_out_whole_wherever_the_stream_is_cut(
 
 
 def test_a_frame_of_absurd_length_is_refused_before_it_is_kept() -> None:
-    with pytest.raises(BrokenFrame):
+    with pytest.raises(InvalidFrame):
         FrameReader(max_frame_bytes=100).feed(b"\x7f\xff\xff\xff")
 
 

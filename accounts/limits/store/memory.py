@@ -217,7 +217,7 @@ class MemoryLimiter:
                 for counter, amount in zip(counters, before, strict=True):
                     counter.used = amount
                 denial = binding_denial(enforced)
-                return structs.replace(denial, is_held=self._is_held(denial.rule))
+                return structs.replace(denial, is_returnable=self._is_held(denial.rule))
         self._num_additions = number = self._num_additions + 1
         for counter, level in drained:
             counter.has_drained = False

@@ -112,7 +112,7 @@ class RedisLimiter:
             denials = denials_of(refusing, costs, reading)
             denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
             held_rules = [request.rules[index] for index in held]
-            return structs.replace(denial, is_held=denial.rule in held_rules)
+            return structs.replace(denial, is_returnable=denial.rule in held_rules)
         # A shadow rule that would have refused is not charged: its use is as it was before.
         return Lease(request, reading, denials_of(refusing, costs, reading))
 

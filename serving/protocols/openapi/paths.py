@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from serving.core.dialect import DIALECTS
+from serving.core.request import DIALECTS
 from serving.protocols.chat import ChatBody
 from serving.protocols.completions import CompletionsBody
 from serving.protocols.openapi import answers

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.core.dialect import Dialect
 from serving.core.events import FinishReason
-from serving.core.ids import Head
-from serving.core.request import Endpoint, GenerationRequest
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, Endpoint, GenerationRequest
 from serving.core.result import Result
 from serving.protocols.base import Encoder
 from serving.protocols.obfuscation import obfuscated
@@ -53,18 +52,18 @@ class ResponsesExchange:
     packs_thoughts: bool = False
     is_obfuscated: bool = False
 
-    def encoder(self, head: Head) -> Encoder:
+    def encoder(self, head: AnswerIdentity) -> Encoder:
         plain = ResponsesEncoder(self._answer(head))
         encoder = obfuscated(plain, head, is_wanted=self.is_obfuscated)
         return InOrder(encoder) if self.request.num_choices > 1 else encoder
 
-    def body(self, head: Head, result: Result) -> bytes:
+    def body(self, head: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
         items = output_items(head, choices, self.names, packs_thoughts=self.packs_thoughts)
         cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
         answer = self._answer(head)
         return json_bytes(answer.finished(items, result.usage, result.completed_at, cuts=cuts))
 
-    def _answer(self, head: Head) -> Answer:
-        reason = self.request.dialect.cut_reason
+    def _answer(self, head: AnswerIdentity) -> Answer:
+        reason = self.request.dialect.length_reason
         return Answer(head, self.echo, reason, self.names, self.packs_thoughts)

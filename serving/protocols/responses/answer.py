@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from serving.core.errors import ServingError
 from serving.core.events import QUOTA, Usage
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.protocols.chunks import prediction_details
 from serving.protocols.responses.items import Item
 from serving.protocols.responses.names import Names
@@ -18,13 +18,13 @@ Cause = str | int | None  # see `core.events.Finished`
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is constant about a response. `cut_reason` says why one is incomplete, `names`
+    """What is constant about a response. `length_reason` says why one is incomplete, `names`
     what its tools are called, `packs_thoughts` whether thoughts are also told as one opaque
     string."""
 
-    head: Head
+    head: AnswerIdentity
     echo: Mapping[str, object]
-    cut_reason: str
+    length_reason: str
     names: Names
     packs_thoughts: bool = False
 
@@ -41,7 +41,7 @@ class Answer:
         """
         counts = _usage_object(usage)
         if cuts:
-            details = {"reason": self.cut_reason}
+            details = {"reason": self.length_reason}
             if QUOTA in cuts:
                 details["stop_reason"] = QUOTA
             return self._object("incomplete", items, usage=counts, incomplete_details=details)

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from serving.core.dialect import V1, Dialect
 from serving.core.errors import MissingParameter, UnsupportedParameter
-from serving.core.request import Conversation, Grammar, Message, Role, TextPart
+from serving.core.request import V1, Conversation, Dialect, Grammar, Message, Role, TextPart
 from serving.protocols.constraints import ResponseFormat, TextFormat
 from serving.protocols.fields import Effort
 from serving.protocols.generation import GenerationBody

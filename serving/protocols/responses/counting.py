@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from serving.core.dialect import Dialect
 from serving.core.errors import MissingParameter
-from serving.core.request import Endpoint, GenerationRequest
+from serving.core.request import Dialect, Endpoint, GenerationRequest
 from serving.protocols.refused import read_body
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.sse import json_bytes

@@ -20,7 +20,7 @@ from serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensMade,
+    TokensGenerated,
     ToolArgsDelta,
     ToolCallStarted,
     ToolInputDelta,
@@ -70,7 +70,7 @@ class ResponsesEncoder:
                 return self._start()
             case Finished():
                 return self._finish(event)
-            case Progress() | PromptScored() | TokensMade():
+            case Progress() | PromptScored() | TokensGenerated():
                 return b""
             case Completed():
                 return self._complete(event)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from serving.core.namespaces import qualified
 from serving.core.request import Message, Role, ToolCall
+from serving.core.tools import qualified_name
 from serving.protocols.messages import WireFunctionCall, WireMessage
 from serving.protocols.reading import Wire, invalid, missing, unsupported
 from serving.protocols.responses.thoughts import unpacked
@@ -49,7 +49,7 @@ class FunctionCall(WireFunctionCall, ReplayedCall):
     namespace: str | None = None
 
     def to_call(self) -> ToolCall:
-        return replace(self.to_core(self.known_id), name=qualified(self.namespace, self.name))
+        return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
 
 
 class ReasoningText(Wire):

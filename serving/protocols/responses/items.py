@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, assert_never
 
 from serving.core.events import FinishReason, ToolCallStarted
-from serving.core.ids import Head
+from serving.core.ids import AnswerIdentity
 from serving.core.logprobs import Token
 from serving.core.request import ToolCall
 from serving.core.result import ChoiceResult, CustomCall, ReasoningItem, TextItem
@@ -30,7 +30,7 @@ INCOMPLETE = "incomplete"
 
 
 def output_items(
-    head: Head, choices: Iterable[ChoiceResult], names: Names, *, packs_thoughts: bool
+    head: AnswerIdentity, choices: Iterable[ChoiceResult], names: Names, *, packs_thoughts: bool
 ) -> Sequence[Item]:
     """The items of a finished answer, choice after choice."""
     told = [pair for choice in choices for pair in _with_status(choice)]
@@ -49,7 +49,13 @@ def _with_status(choice: ChoiceResult) -> Iterable[tuple[CoreItem, str]]:
 
 
 def _finished(
-    head: Head, at: int, item: CoreItem, status: str, names: Names, *, packs_thoughts: bool
+    head: AnswerIdentity,
+    at: int,
+    item: CoreItem,
+    status: str,
+    names: Names,
+    *,
+    packs_thoughts: bool,
 ) -> Item:
     match item:
         case TextItem(text=text, tokens=tokens):
@@ -155,7 +161,7 @@ class OpenMessage:
 
     delta_close = b',"logprobs":[],"sequence_number":'
 
-    def __init__(self, head: Head, at: int) -> None:
+    def __init__(self, head: AnswerIdentity, at: int) -> None:
         self._id = head.item_id("msg_", at)
         self._at = {"output_index": at}
         self._place = {"item_id": self._id, "output_index": at, "content_index": 0}
@@ -194,7 +200,7 @@ class OpenReasoning:
 
     delta_close = b',"sequence_number":'
 
-    def __init__(self, head: Head, at: int, *, is_packed: bool) -> None:
+    def __init__(self, head: AnswerIdentity, at: int, *, is_packed: bool) -> None:
         self._is_packed = is_packed
         self._id = head.item_id("rs_", at)
         self._at = {"output_index": at}
@@ -229,7 +235,7 @@ class OpenCall:
 
     delta_close = b',"sequence_number":'
 
-    def __init__(self, head: Head, at: int, start: ToolCallStarted, names: Names) -> None:
+    def __init__(self, head: AnswerIdentity, at: int, start: ToolCallStarted, names: Names) -> None:
         self._names = names
         self.index = start.index  # among the calls, not among the items
         self._id = head.item_id("fc_", at)
@@ -259,7 +265,7 @@ class OpenCustomCall:
 
     delta_close = b',"sequence_number":'
 
-    def __init__(self, head: Head, at: int, start: ToolCallStarted, names: Names) -> None:
+    def __init__(self, head: AnswerIdentity, at: int, start: ToolCallStarted, names: Names) -> None:
         self._names = names
         self.index = start.index  # among the calls, not among the items
         self._id = head.item_id("ctc_", at)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, model_validator
 
-from serving.core.namespaces import qualified
 from serving.core.request import Message, Role, TextPart, ToolCall
+from serving.core.tools import qualified_name
 from serving.protocols.messages import Content, WireCustomCall, content_parts
 from serving.protocols.reading import Wire, missing
 from serving.protocols.sse import json_bytes
@@ -52,7 +52,7 @@ class CustomCall(WireCustomCall, ReplayedCall):
     namespace: str | None = None
 
     def to_call(self) -> ToolCall:
-        return replace(self.to_core(self.known_id), name=qualified(self.namespace, self.name))
+        return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
 
 
 class LocalShellCall(ReplayedCall):

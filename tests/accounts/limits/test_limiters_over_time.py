@@ -412,10 +412,10 @@ async def test_who_does_not_renew_a_lease_holds_no_quota(
         clock.pass_s(LEASE_TTL_S - 1)
         await limiter.renew([kept])
 
-    assert (await denied(limiter, claim(quota))).is_held
+    assert (await denied(limiter, claim(quota))).is_returnable
     clock.pass_s(LEASE_TTL_S)
     await limiter.renew([])
-    assert not (await denied(limiter, claim(quota))).is_held
+    assert not (await denied(limiter, claim(quota))).is_returnable
 
 
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: FakeClock) -> None:

@@ -1,0 +1,60 @@
+"""The calls of Gemma 4 in its own notation (see the parser)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from serving.constraints.families.base import AfterReasoning, Calls
+from serving.constraints.family import Shape
+from serving.constraints.literal_grammar import Spelling, spelled_arguments_tag
+from serving.constraints.shapes import arguments_tag
+from serving.core.request import Tool, ToolChoice
+from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
+
+
+def _value(value: Any) -> str:
+    """A JSON value in Gemma's notation."""
+    match value:
+        case list():
+            return f"[{','.join(map(_value, value))}]"
+        case dict():
+            return f"{{{','.join(f'{_value(key)}:{_value(each)}' for key, each in value.items())}}}"
+        case str():
+            return f"{QUOTE}{value}{QUOTE}"
+        case _:
+            return json.dumps(value)
+
+
+_SPELLING: Final = Spelling(
+    assign=":",
+    comma=",",
+    key=re.compile(r"\w+"),
+    key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
+    value=_value,
+    has_bare_keys=True,
+    quote=QUOTE,
+    has_escapes=False,
+    rules={
+        "char": "char ::= [^<]",
+        # Anything but the mark that ends it.
+        "string": r'''string ::= "<|\"|>" ([^<] | "<"+ [^<|])* "<|\"|>"''',
+    },
+)
+
+
+def _call(tool: Tool, choice: ToolChoice) -> Shape:
+    """A call. Arguments that cannot be forced in Gemma's notation are JSON, which its parser
+    reads as well."""
+    arguments = spelled_arguments_tag(tool, choice, _SPELLING)
+    begin, end = ("{", "}") if arguments else ("", "")
+    return {
+        "type": "tag",
+        "begin": f"{OPEN.text}call:{tool.name}{begin}",
+        "content": arguments or arguments_tag(tool, choice),
+        "end": f"{end}{CLOSE.text}",
+    }
+
+
+GEMMA4_CALLS = AfterReasoning(Calls(_call, trigger=OPEN.text, separator=""), REASONING)

@@ -1,0 +1,39 @@
+"""What the grammars of a model family are: what holds its output to calls or to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from serving.core.request import Tool, ToolChoice
+
+# A format of XGrammar's structural tags, as JSON. Formats nest.
+Shape = Mapping[str, Any]
+
+
+class GrammarFamily(Protocol):
+    """Forces the output of one family of models. Stateless."""
+
+    @property
+    def supports_calls(self) -> bool:
+        """Whether the family has a form for tool calls."""
+
+    @property
+    def starts_in_reasoning(self) -> bool:
+        """Whether its output begins with reasoning whatever the prompt ends with."""
+
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+        """Return the format of an answer with calls of these tools (never empty).
+
+        REQUIRED and NAMED: at least one call and nothing else. AUTO: free text in which calls,
+        once begun, must fit. One call at most unless `parallel`.
+        Raises `UnsupportedParameter` for a strict tool whose schema cannot be enforced. Asked
+        for only where the family supports calls.
+        """
+
+    def answer(self, shape: Shape) -> Shape:
+        """Return `shape` with the syntax that the family writes around an answer."""
+
+    def after_reasoning(self, shape: Shape) -> Shape:
+        """Return `shape` (calls, or an answer with its syntax) after reasoning, for an output
+        that begins inside reasoning."""

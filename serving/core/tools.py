@@ -1,0 +1,98 @@
+"""Custom tools and namespaces, in terms of functions.
+
+Chat templates and models know only functions with one name. So the model sees a custom tool
+as a function of one string, and a tool in a namespace under a name that contains the
+namespace. `output/custom_calls.py` turns the arguments of a call back into a custom tool's
+input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, assert_never
+
+from serving.core.request import TextGrammar, TextSyntax, Tool
+
+# The only argument of the function that replaces a custom tool.
+INPUT: Final = "input"
+
+_NAMESPACE_SEPARATOR: Final = "__"
+
+
+def custom_tool(name: str, description: str | None, grammar: TextGrammar | None) -> Tool:
+    """Return the function that the model sees for a custom tool. A tool with a grammar is
+    strict: the grammar constrains every call of it."""
+    text = {"type": "string", "description": _input_description(grammar)}
+    parameters = {
+        "type": "object",
+        "properties": {INPUT: text},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    is_strict = None if grammar is None else True
+    return Tool(name, description, parameters, is_strict, is_custom=True, input_grammar=grammar)
+
+
+def custom_arguments(text: str) -> str:
+    """Return the JSON text of a call's arguments for the input `text`."""
+    return json.dumps({INPUT: text}, ensure_ascii=False, separators=(",", ":"))
+
+
+def qualified_name(namespace: str | None, name: str) -> str:
+    """Return the name under which the model sees a tool of `namespace`. A namespace that
+    ends with the separator does not get a second one."""
+    if not namespace:
+        return name
+    return f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}"
+
+
+def namespace_tools(
+    namespace: str, description: str | None, tools: Sequence[Tool]
+) -> tuple[Tool, ...]:
+    """Return the tools of a namespace as the model sees them. The description of the
+    namespace goes before that of its first tool."""
+    return tuple(
+        replace(
+            tool,
+            name=qualified_name(namespace, tool.name),
+            description=_joined(description, tool.description) if index == 0 else tool.description,
+            own_name=tool.name,
+            namespace=namespace,
+        )
+        for index, tool in enumerate(tools)
+    )
+
+
+def find_tools(name: str, tools: Sequence[Tool]) -> tuple[str, ...]:
+    """Return the qualified names of the tools that a client means by `name`.
+
+    `name` is, in this order: the qualified name of a tool, the name of a namespace, or a
+    tool's own name that only one namespace has. Returns () when no tool matches.
+    """
+    for matches in (
+        [tool.name for tool in tools if tool.name == name],
+        [tool.name for tool in tools if tool.namespace == name],
+    ):
+        if matches:
+            return tuple(matches)
+    same_own_name = [tool.name for tool in tools if tool.own_name == name]
+    return tuple(same_own_name) if len(same_own_name) == 1 else ()
+
+
+def _joined(*descriptions: str | None) -> str | None:
+    return "\n\n".join(filter(None, descriptions)) or None
+
+
+def _input_description(grammar: TextGrammar | None) -> str:
+    """Models write better inputs under a grammar when the description contains it."""
+    if grammar is None:
+        return "The input of the tool, as plain text."
+    match grammar.syntax:
+        case TextSyntax.REGEX:
+            return f"Plain text that this regular expression matches: {grammar.definition}"
+        case TextSyntax.LARK:
+            return f"Plain text that fits this Lark grammar:\n{grammar.definition}"
+        case _:
+            assert_never(grammar.syntax)

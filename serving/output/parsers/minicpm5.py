@@ -1,0 +1,24 @@
+"""The calls of MiniCPM5:
+
+    <function name="get_weather"><param name="city">Paris</param></function>
+
+A value that holds tags or line breaks may stand in a CDATA section.
+"""
+
+from __future__ import annotations
+
+from serving.output.parsers.tagged import tagged_family
+from serving.output.tagged_call import TagSyntax
+
+SYNTAX = TagSyntax(
+    call_begin='<function name="',
+    name_end='">',
+    key_begin='<param name="',
+    key_end='">',
+    value_end="</param>",
+    call_end="</function>",
+    has_cdata=True,
+)
+
+# The model's tokens are halves of the tags.
+MINICPM5 = tagged_family(SYNTAX, "<function", "</function>", "<param", "</param>")

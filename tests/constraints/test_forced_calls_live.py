@@ -1,0 +1,198 @@
+"""The real engine under the grammar of every family: what it is made to write is read back.
+
+The reference model's tokenizer has none of these families' special tokens, so it spells
+them out, which tests the grammar and the parser all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openvino_genai
+import pytest
+
+from serving.constraints.families.registry import by_name, family_names
+from serving.constraints.grammars import tool_grammar
+from serving.core.events import FinishReason, ToolArgsDelta
+from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.engine.canary import Canary
+from serving.transport.messages import GrammarSpec
+from tests.output.builders import MODEL
+from tests.output.tiny_chat import Model, asked, calls_of, straight
+
+pytestmark = pytest.mark.live
+
+# All values have an end: under a grammar that is strange to it, a weak model finds none.
+PICK = Tool(
+    "pick",
+    "Pick a city",
+    {
+        "type": "object",
+        "properties": {
+            "city": {"enum": ["Paris; }", 'London "]']},
+            "rank": {"type": "integer", "minimum": 1, "maximum": 9},
+            "is_big": {"type": "boolean"},
+        },
+        "required": ["city", "rank", "is_big"],
+    },
+)
+NOTE = Tool(
+    "note",
+    "Write something down",
+    {
+        "type": "object",
+        "properties": {"text": {"type": "string", "minLength": 60, "maxLength": 70}},
+        "required": ["text"],
+    },
+)
+PING = Tool("ping", "Ping")
+TOOLS = (PICK, NOTE, PING)
+NAMES = {tool.name for tool in TOOLS}
+
+QUESTION = "What is the weather in Paris and in London?"
+REQUIRED = ToolChoice(ToolMode.REQUIRED)
+CALLING = [
+    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
+]
+
+every_family = pytest.mark.parametrize("name", CALLING)
+
+
+def named(name: str) -> ToolChoice:
+    return ToolChoice(ToolMode.NAMED, name)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model()
+
+
+def is_pick(arguments: Any) -> bool:
+    return (
+        arguments.keys() == {"city", "rank", "is_big"}
+        and arguments["city"] in ("Paris; }", 'London "]')
+        and arguments["rank"] in range(1, 10)
+        and isinstance(arguments["is_big"], bool)
+    )
+
+
+@every_family
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_named_call_is_made_and_read_back(model: Model, name: str, thinking: bool) -> None:
+    model.use(by_name(f"think+{name}") if _takes_thoughts(name) else straight(name))
+    chat = asked(
+        QUESTION,
+        tools=TOOLS,
+        tool_choice=named("pick"),
+        thinking=thinking and _takes_thoughts(name),
+    )
+
+    result = model.answer(chat)
+
+    [(called, arguments)] = calls_of(result)
+    assert called == "pick"
+    assert is_pick(arguments)
+    assert result.text == ""
+    assert result.finish_reason is FinishReason.TOOL_CALLS
+    assert bool(result.reasoning) == (thinking and _takes_thoughts(name))
+
+
+def _takes_thoughts(name: str) -> bool:
+    return f"think+{name}" in family_names()
+
+
+@every_family
+def test_a_tool_without_parameters_can_be_named(model: Model, name: str) -> None:
+    model.use(straight(name))
+
+    assert calls_of(model.answer(asked(QUESTION, tools=TOOLS, tool_choice=named("ping")))) == [
+        ("ping", {})
+    ]
+
+
+@every_family
+def test_one_required_call_is_made(model: Model, name: str) -> None:
+    model.use(straight(name))
+    chat = asked(QUESTION, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=False)
+
+    result = model.answer(chat)
+
+    [(called, _)] = calls_of(result)
+    assert called in NAMES
+    assert result.text == ""
+
+
+@every_family
+def test_several_calls_can_be_required(model: Model, name: str) -> None:
+    """How many is the model's choice: it may go on until its limit, inside of a call."""
+    model.use(straight(name))
+
+    result, is_ended = model.stretch(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
+
+    calls = result.tool_calls if is_ended else result.tool_calls[:-1]
+    assert result.tool_calls
+    for call in calls:
+        assert call.name in NAMES
+        assert call.name == "ping" or is_pick(json.loads(call.arguments))
+    assert result.text == "" or not is_ended
+
+
+@every_family
+def test_long_arguments_are_told_in_many_pieces(model: Model, name: str) -> None:
+    model.use(straight(name))
+
+    events, is_ended = model.events(asked(QUESTION, tools=TOOLS, tool_choice=named("note")))
+
+    pieces = [event.text for event in events if isinstance(event, ToolArgsDelta)]
+    assert is_ended
+    # Special tokens inside a string count for the grammar, and leave no text.
+    assert 20 <= len(json.loads("".join(pieces))["text"]) <= 70
+    assert len(pieces) > 3
+
+
+@every_family
+def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) -> None:
+    model.use(straight(name))
+    strict = Tool(PICK.name, PICK.description, PICK.parameters, strict=True)
+
+    result = model.answer(asked("Hello!", tools=(strict, PING)))
+
+    assert result.text.strip() == "Hello! How can I help you today?"
+    assert result.tool_calls == ()
+
+
+@pytest.fixture(scope="module")
+def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
+    tokenizer = openvino_genai.Tokenizer(str(MODEL))
+    return Canary(
+        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
+    )
+
+
+@every_family
+@pytest.mark.parametrize("opens", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("choice", [ToolChoice(), REQUIRED, named("strict")])
+def test_every_demand_compiles(
+    canary: Canary, name: str, opens: bool, parallel: bool, choice: ToolChoice
+) -> None:
+    strict = Tool("strict", None, PICK.parameters, strict=True)
+    # Not translated by our own grammars: the engine's schemas must fit in as well.
+    dated = Tool(
+        "dated",
+        None,
+        {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}},
+    )
+
+    grammar = tool_grammar(
+        by_name(name).grammar,
+        (strict, dated, PING),
+        choice,
+        parallel=parallel,
+        opens_reasoning=opens,
+    )
+
+    assert grammar is not None
+    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None

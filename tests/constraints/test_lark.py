@@ -1,0 +1,189 @@
+"""Lark grammars, beside Lark itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lark import Lark
+from lark.exceptions import LarkError
+
+from serving.constraints.schema.lark import BadLark, lark_rules
+from serving.constraints.schema.pattern import IrregularPattern
+from serving.constraints.schema.regular import plain
+from serving.constraints.schema.terminals import Terminals
+from serving.constraints.texts import text_tag
+from serving.core.request import TextGrammar, TextSyntax
+
+from .lark_texts import a_text, fits
+
+PATCH = r"""
+start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+
+hunk: add_hunk | delete_hunk | update_hunk
+add_hunk: "*** Add File: " filename LF add_line+
+delete_hunk: "*** Delete File: " filename LF
+update_hunk: "*** Update File: " filename LF change_move? change?
+
+filename: /(.+)/
+add_line: "+" /(.+)/ LF -> line
+
+change_move: "*** Move to: " filename LF
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.+)/ LF
+eof_line: "*** End of File" LF
+
+%import common.LF
+"""
+SUMS = r"""
+// A comment.
+start: sum
+?sum: product ("+" product | "-" product)*
+?product: atom ("*"i atom)*
+atom: NUMBER -> number | "-" atom | "(" sum ")"
+NUMBER.2: /[0-9]+/ ["." /[0-9]+/]
+%ignore " "
+%ignore /#[a-z]*;/
+"""
+LISTS = r"""
+start: "[" [item ("," item)*] "]"
+item: WORD~2..3
+    | ESCAPED_STRING
+    | "x".."z"
+    | KEYWORD
+WORD: ("a".."c" | "é") "\n"?
+KEYWORD: /select|from[^x]/i
+%import common (ESCAPED_STRING, WS)
+%ignore WS
+"""
+SQL = r"""
+start: "SELECT " column (", " column)* " FROM " NAME (" LIMIT " INT)? ";"
+column: NAME | "COUNT(" ("*" | NAME) ")"
+NAME: CNAME
+%import common.CNAME
+%import common.INT
+"""
+GRAMMARS = {"patch": PATCH, "sums": SUMS, "lists": LISTS, "sql": SQL}
+
+
+def by_lark(definition: str, text: str) -> bool:
+    parser = Lark(definition, parser="earley", lexer="dynamic_complete")
+    try:
+        parser.parse(text)
+    except LarkError:
+        return False
+    return True
+
+
+def by_us(definition: str, text: str) -> bool:
+    terminals = Terminals(plain)
+    return fits(lark_rules(definition, terminals), terminals.rules, text)
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_lark_reads_what_our_rules_allow(name: str, seed: int) -> None:
+    terminals = Terminals(plain)
+    text = a_text(lark_rules(GRAMMARS[name], terminals), terminals.rules, seed)
+
+    assert by_lark(GRAMMARS[name], text)
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9), data=st.data())
+def test_of_texts_with_an_error_we_allow_those_that_lark_reads(
+    name: str, seed: int, data: st.DataObject
+) -> None:
+    terminals = Terminals(plain)
+    root = lark_rules(GRAMMARS[name], terminals)
+    text = a_text(root, terminals.rules, seed)
+    at = data.draw(st.integers(0, len(text)))
+    letter = data.draw(st.sampled_from(['"', "a", "é", "\n", " ", "*", "(", "9", ""]))
+    changed = text[:at] + letter + text[at + 1 :]
+
+    assert fits(root, terminals.rules, changed) == by_lark(GRAMMARS[name], changed)
+
+
+def test_a_patch_fits_its_grammar() -> None:
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n"
+        "*** Add File: b.py\n+x = 1\n*** End Patch\n"
+    )
+
+    assert by_us(PATCH, patch)
+    assert not by_us(PATCH, patch.replace("@@", "@"))
+
+
+@pytest.mark.parametrize(
+    ("definition", "text", "is_fit"),
+    [
+        # A terminal may be empty, unlike in Lark's own lexers.
+        ('start: "+" /(.*)/', "+", True),
+        ('start: "a\\n\\x41\\u00e9\\"\\\\\\d"', 'a\nAé"\\\\d', True),
+        ("start: /a.b/s", "a\nb", True),
+        ("start: /a.b/", "a\nb", False),
+        ("start: /[^k]é/i", "KÉ", False),
+        ("start: /[^k]é/i", "xÉ", True),
+        ('start: "a"~3', "aaa", True),
+        ('start: "a"~3', "aa", False),
+        ("start: common\ncommon: INT\n%import common.INT", "12", True),
+        ("start: N\n%import common.INT -> N", "12", True),
+        # What is ignored stands between terminals, never inside of them.
+        ('start: AB "c"\nAB: "a" "b"\n%ignore " "', " ab  c ", True),
+        ('start: AB "c"\nAB: "a" "b"\n%ignore " "', "a bc", False),
+    ],
+)
+def test_it_means_what_lark_means(definition: str, text: str, is_fit: bool) -> None:
+    assert by_us(definition, text) == is_fit
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ("", "there is no rule or terminal named start"),
+        ("start: word", "there is no rule or terminal named word"),
+        ('start: "a" (', "it cannot be read at line 1, column 13"),
+        ('start: "a"\nstart: "b"', "start is defined twice"),
+        ('start: twice{"a"}\ntwice{x}: x x', "twice is a template, which is not supported"),
+        ('start: twice{"a"}', "twice is a template, which is not supported"),
+        ("start: A\n%declare A", "%declare is not supported"),
+        ('start: A\nA: "a"\n%override start: "b"', "%override is not supported"),
+        ("start: A\n%import python.A", "%import python.A: only `common` can be imported"),
+        ("start: a\n%import .etc.a", "%import .etc.a: only `common` can be imported"),
+        ("start: A\n%import common.A", "%import common.A: there is no such terminal"),
+        ('start: A\nA: b\nb: "x"', "a terminal cannot be made of the rule b"),
+        ("start: /a(?=b)/", "/a(?=b)/ cannot be used: it looks ahead or behind"),
+        ("start: /a b/x", "/a b/x has the flag x, which is not supported"),
+        ('start: "b".."a"', '"b".."a" is no range of characters'),
+        ('start: "a"~3..2', "~3..2 must be in order, and at most 1000"),
+        ('start: "\\U00110000"', "\\U00110000 is no character"),
+        (f"start: {'(' * 5000}{')' * 5000}", "it nests too deeply"),
+        ("//" + "a" * 20_000, "it is longer than 20000 characters"),
+    ],
+)
+def test_what_cannot_be_held_to_is_told(definition: str, reason: str) -> None:
+    with pytest.raises(BadLark) as caught:
+        lark_rules(definition, Terminals(plain))
+
+    assert str(caught.value) == reason
+
+
+def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
+    doubling = "".join(f"a{at}: a{at + 1} a{at + 1}\n" for at in range(60))
+    grammar = TextGrammar(TextSyntax.LARK, f'start: a0\n{doubling}a60: "y"\n', "tools[0]")
+
+    shape = text_tag(grammar, plain)
+
+    assert len(shape["grammar"]) < 2000
+
+
+def test_automata_have_a_limit_together() -> None:
+    terms = " ".join(f"/(a|b)*a(a|b){{6}}{at}/" for at in range(500))
+
+    with pytest.raises(IrregularPattern, match="too large together"):
+        lark_rules(f"start: {terms}", Terminals(plain, ["</parameter>"]))

@@ -1,0 +1,98 @@
+"""Host health: it is read from memory, and a check that does not come back is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
+
+MIB = 1024 * 1024
+TERABYTES = 10**18
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_database_that_failed_is_unavailable_until_it_answers() -> None:
+    database = DatabaseHealth()
+    assert not database.is_unavailable
+
+    database.failed()
+    assert database.is_unavailable
+
+    database.answered()
+    assert not database.is_unavailable
+
+
+def test_a_database_that_does_not_answer_for_seconds_is_unavailable() -> None:
+    clock = Clock()
+    database = DatabaseHealth(clock)
+
+    clock.now_s += 9.9
+    assert not database.is_unavailable
+    clock.now_s += 0.2
+    assert database.is_unavailable
+    assert round(database.silent_s, 1) == 10.1
+
+    database.answered()
+    assert not database.is_unavailable
+
+
+def test_enough_free_space_is_reported(tmp_path: Path) -> None:
+    disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
+
+    disk.check()
+
+    assert (disk.is_healthy, disk.report) == (True, "enough")
+    assert disk.disks[0].free_bytes > 0
+
+
+def test_a_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
+    (tmp_path / "usage").mkdir()
+    folders = {"usage": tmp_path / "usage", "the database": tmp_path}
+    disk = DiskHealth(folders, min_free_bytes=TERABYTES)
+
+    disk.check()
+
+    assert not disk.is_healthy
+    free_mib = disk.disks[0].free_bytes // MIB
+    assert disk.report == f"low: {free_mib} MiB for usage and the database"
+    assert str(tmp_path) not in disk.report
+
+
+def test_each_disk_is_reported(tmp_path: Path) -> None:
+    folders = {"usage": tmp_path, "the database": Path("/proc")}
+    disk = DiskHealth(folders, min_free_bytes=1)
+
+    disk.check()
+
+    # The kernel's file system has no free space.
+    assert disk.low == (Disk(("the database",), 0),)
+    assert disk.report == "low: 0 MiB for the database"
+
+
+def test_a_missing_folder_cannot_be_read_until_it_exists(tmp_path: Path) -> None:
+    folder = tmp_path / "usage"
+    disk = DiskHealth({"usage": folder}, min_free_bytes=0)
+
+    disk.check()
+    assert (disk.is_healthy, disk.report) == (False, "cannot be read")
+
+    folder.mkdir()
+    disk.check()
+    assert disk.report == "enough"
+
+
+def test_a_disk_that_does_not_answer_is_reported(tmp_path: Path) -> None:
+    clock = Clock()
+    disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0, clock=clock)
+    disk.check()
+
+    clock.now_s += 16.0
+
+    assert (disk.is_healthy, disk.report) == (False, "cannot be read")
