@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from django.db import models
 
+from accounts.models.rollups import RetentionCutoff
+
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 

@@ -11,7 +11,7 @@ from django.db import connection, models, transaction
 from msgspec import structs
 
 from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
-from accounts.usage import rollups
+from accounts.usage import cutoffs, rollups
 from accounts.usage.entries import Admission, Settlement
 from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 

@@ -17,6 +17,7 @@ from django.db.models import Count, F, Model, QuerySet, Sum
 
 from accounts.models.rollups import HourRollup, MinuteRollup, UsageSlice
 from accounts.models.usage import UsageRecord
+from accounts.usage import cutoffs
 from accounts.usage.dimensions import coarsest
 from accounts.usage.periods import round_down, round_up
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS

@@ -86,5 +86,5 @@ async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None
 
 # The console shows what is left of limits, and does not import serving.
 show_in_pages(runtime().limits)
-ask_whether_away(lambda: runtime().database.is_away)
+ask_whether_away(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, django_application))

@@ -14,8 +14,9 @@ from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.errors import error_body
-from serving.requests.live import LiveRequest
+from serving.requests.capture import CapturedExchange
 from serving.requests.reservation import Reservation
+from serving.runtime.live import LiveRequest
 from serving.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class RequestRecord:
         self._runtime = runtime
         self._is_settled = False
         self.meter = Meter()
-        self.quota = Reservation(runtime.limits, caller, request_id)
+        self.reservation = Reservation(runtime.limits, caller, request_id)
         self._num_response_bytes = 0
         self._recording = CapturedExchange(body) if caller.captures and body else None
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())

@@ -27,13 +27,13 @@ from accounts.limits.service import (
 )
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached, Unavailable
-from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
-from serving.flow.attempt import Job
+from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 
 
 class Reservation:
-    """The reservation of one request: its `serving.flow.allowance.Allowance` after `reserve`."""
+    """The reservation of one request: its `serving.flow.grants.TokenSource` after `reserve`."""
 
     def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
         self._limits = limits
@@ -47,7 +47,7 @@ class Reservation:
         self.is_last = False
 
     @property
-    def allowance(self) -> Allowance | None:
+    def allowance(self) -> TokenSource | None:
         """What the reader of the answers asks for more tokens; None if they cannot need more."""
         return None if self._lease is None or self._is_whole else self
 
@@ -61,7 +61,7 @@ class Reservation:
         """The `x-ratelimit-*` headers of the answer."""
         return [] if self._lease is None else headers_of(self._lease.reading)
 
-    async def reserve(self, job: Job) -> None:
+    async def reserve(self, job: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""
         model = job.engine.entry.name
@@ -76,7 +76,7 @@ class Reservation:
                 "The limits of this server cannot be checked just now. Try again."
             ) from None
 
-    async def _reserve(self, job: Job, rules: tuple[Rule, ...]) -> None:
+    async def _reserve(self, job: PreparedRequest, rules: tuple[Rule, ...]) -> None:
         is_search = any(submit.beams is not None for submit in job.submits)
         num_each = job.request.n if is_search else 1
         num_answers = max(1, len(job.submits))

@@ -31,9 +31,11 @@ from accounts.limits.service import (
 )
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans, store_then
+from serving.constraints.families.registry import select_family
+from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
-from serving.requests.live import LiveRequests
-from serving.runtime.host_health import DISK_INTERVAL_S
+from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
+from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
 from serving.transport.client import EngineDisconnected

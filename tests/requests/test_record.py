@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from serving.requests.live import LiveRequests
 
 from accounts.keys.table import ANONYMOUS
 from accounts.limits.service import LimitService, LimitSettings
@@ -16,6 +15,8 @@ from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
+from serving.requests.record import RequestRecord
+from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 
 

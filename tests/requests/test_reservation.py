@@ -14,6 +14,7 @@ from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.weights import Weights
 from serving.core.errors import LimitReached
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.requests.reservation import Reservation
 
 NUM_PROMPT_TOKENS = 10
