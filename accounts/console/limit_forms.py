@@ -23,8 +23,7 @@ from accounts.limits.rules import (
     in_words,
 )
 from accounts.models import Limit, LimitScope
-from accounts.models.alerts import check_percents
-from accounts.models.limits import check_time_zone
+from accounts.models.limits import check_percents, check_time_zone
 from accounts.resources.owners import OWNERS, owners_of
 from accounts.services import changes
 from accounts.services.access import Access, Action

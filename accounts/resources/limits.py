@@ -13,7 +13,7 @@ from rest_framework import serializers
 from accounts.alerts import quotas
 from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.models import Limit, LimitScope, ModelWeight, Scope
-from accounts.models.alerts import check_percents
+from accounts.models.limits import check_percents
 from accounts.resources.base import Resource
 from accounts.resources.fields import (
     MAX_ID,

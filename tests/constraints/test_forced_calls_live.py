@@ -13,8 +13,8 @@ from typing import Any
 import openvino_genai
 import pytest
 
+from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.grammars import tool_grammar
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.engine.canary import Canary

@@ -8,9 +8,8 @@ from pathlib import Path
 import openvino_genai
 import pytest
 
-from serving.constraints.answers import answer_grammar
+from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.grammars import tool_grammar
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
 from serving.core.tools import custom_tool
 from serving.engine.canary import Canary

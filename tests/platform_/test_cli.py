@@ -16,7 +16,7 @@ from vinery.cli import commands
 from vinery.cli.key import period
 from vinery.cli.model import option
 from vinery.cli.shape import table
-from vinery.home import Home
+from vinery.config.home import Home
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from accounts.limits.rules import Metric, Weekday, Window
 from vinery.cli.shape import (
     Commands,
     Failure,
@@ -19,9 +18,11 @@ from vinery.cli.shape import (
 if TYPE_CHECKING:
     from accounts.models import Limit
 
-METRICS = [metric.value for metric in Metric]
-WINDOWS = [window.value for window in Window]
+METRICS = (
+    *("requests", "tokens", "input_tokens", "output_tokens", "concurrency", "weighted_tokens"),
+)
 SCOPES = ("platform", "model", "organization", "project", "user", "key")
+_WEEKDAYS = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
 _VALUES = ("amount", "time_zone", "week_start", "is_shadow", "alert_at")
 _QUOTAS = (
     *("id", "scope", "whose", "metric", "window", "amount", "used", "left", "resets"),
@@ -81,7 +82,7 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
     put.add_argument("--metric", required=True, choices=METRICS, help="what is counted")
     put.add_argument(
         "--window",
-        choices=WINDOWS,
+        choices=("minute", "day", "week", "month", "none"),
         default="none",
         help="in which time; none is for concurrency, and for budgets of weighted tokens "
         "(default: %(default)s)",
@@ -97,7 +98,7 @@ def _add_details(put: argparse.ArgumentParser) -> None:
     )
     put.add_argument(
         "--week-start",
-        choices=[day.value for day in Weekday],
+        choices=_WEEKDAYS,
         default=argparse.SUPPRESS,
         help="the first day of a week, for a limit of one (default: as it was; monday for a new "
         "limit)",
@@ -261,7 +262,7 @@ def _names(limits: list[Limit]) -> dict[tuple[str, int], str]:
 
 
 def _told(limit: Limit) -> str:
-    return limit.told_for(_whose(limit, _names([limit])))
+    return limit.described_for(_whose(limit, _names([limit])))
 
 
 def _whose(limit: Limit, names: dict[tuple[str, int], str]) -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from vinery.cli.find import METAVARS, ids_of
-from vinery.cli.limit import METRICS, SCOPES, WINDOWS
+from vinery.cli.limit import METRICS, SCOPES
 from vinery.cli.shape import Commands, add_json, add_num, print_rows, start_django
 from vinery.cli.usage import add_file, add_period, output, period_of
 
@@ -88,7 +88,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", choices=METRICS, help="only by limits of this metric")
     parser.add_argument(
         "--window",
-        choices=WINDOWS,
+        choices=("minute", "day", "week", "month", "none"),
         help="only by limits of this window",
     )
     parser.add_argument(

@@ -178,5 +178,5 @@ def test_choices_of_a_form_are_the_table() -> None:
 
 def test_two_limits_of_one_kind_are_refused() -> None:
     limit("platform")
-    with pytest.raises(ValidationError, match="There is such a limit already"):
+    with pytest.raises(ValidationError, match="This limit exists already"):
         limit("platform", amount=5)
