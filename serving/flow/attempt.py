@@ -30,10 +30,10 @@ from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.pace import Pace
 from serving.flow.steering import TokenWriter, check_engine
-from serving.output.choice import ChoiceReader
-from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
-from serving.output.parse_events import Parser
+from serving.output.parser import EventSink, Parser
+from serving.output.reader import ChoiceReader
+from serving.output.writer import EventWriter
 from serving.prompting.assets import Prompt
 from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
@@ -68,25 +68,30 @@ class PreparedRequest:
         """A new reader for the tokens of a choice."""
         request, stopping = self.request, self.request.stopping
         prompt = self.prompts[choice // request.n]
-        return ChoiceReader(
+        writer = EventWriter(
             choice,
+            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+            tools=() if isinstance(request.prompt, RawPrompts) else request.prompt.tools,
+            stop=stopping.stop,
+            include_stop_text=stopping.include_stop_text,
+            hides_reasoning=request.hides_reasoning,
+            exposes_tokens=request.logprobs.num_top is not None,
+        )
+        return ChoiceReader(
+            writer,
             self.engine.new_decoder(
                 is_raw=isinstance(request.prompt, RawPrompts),
                 shows_special=request.shows_special_tokens,
                 after=prompt.token_ids if _continues_text(request) else (),
             ),
-            self._parser(choice),
-            stop=stopping.stop,
-            include_stop_text=stopping.include_stop_text,
+            self._parser(writer, choice),
             stop_ids=stopping.stop_token_ids,
             end_ids=prompt.end_ids,
+            include_stop_text=stopping.include_stop_text,
             repetition=stopping.repetition,
             min_tokens=stopping.min_tokens,
-            hides_reasoning=request.hides_reasoning,
-            tells_tokens=request.logprobs.num_top is not None,
             # As OpenAI and vLLM do for raw prompts; programs that score texts count on it.
-            tells_silent_tokens=isinstance(request.prompt, RawPrompts),
-            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+            exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
         )
 
     def raw_decoder(self) -> Decoder:
@@ -105,17 +110,17 @@ class PreparedRequest:
         """Describes single tokens as the request wants them."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
-    def _parser(self, choice: int) -> Parser:
+    def _parser(self, sink: EventSink, choice: int) -> Parser:
         """Raw prompts are completed as they are: nothing in their text is syntax. And where
         special tokens are to be seen, so is all that a parser would take away."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PLAIN.parser.new_parser((), opens_reasoning=False)
+            return PLAIN.parser.new_parser(sink, (), opens_reasoning=False)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        parser = self.engine.family.parser.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
-        return with_custom_calls(parser, tools)
+        family = self.engine.family.parser
+        return family.new_parser(sink, tools, opens_reasoning=prompt.opens_reasoning)
 
 
 async def attempt(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.core.events import Event, Finished, TokensGenerated
-from serving.output.choice import merged
+from serving.output.writer import merged
 
 
 class Pace:
@@ -34,7 +34,7 @@ class Pace:
     def release(self) -> list[Event]:
         """All that is held. Text that belongs together is one delta, and so are ids."""
         ids = [each for each in self._held if isinstance(each, TokensGenerated)]
-        told = merged([], [each for each in self._held if not isinstance(each, TokensGenerated)])
+        told = merged(each for each in self._held if not isinstance(each, TokensGenerated))
         if ids:
             joined = tuple(id_ for each in ids for id_ in each.token_ids)
             text = "".join(each.text for each in ids)

@@ -8,8 +8,8 @@ from serving.constraints.families.base import Messages
 from serving.constraints.family import Shape
 from serving.constraints.shapes import arguments_shape
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.messages import MESSAGE
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
+from serving.output.parsers.messages import MESSAGE
 
 # How the head of a call goes on after its name, the usual form first.
 _HEAD_ENDS: Final = (
