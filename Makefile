@@ -1,5 +1,5 @@
 # `make up` serves on this machine, `make test` proves that it works. Both need Python 3.11
-# or newer, make and a package index, and install everything else into .venv.
+# or newer, make and a package index, and install all other requirements into .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up install install-dev test check format bench bench-usage bench-gateway bench-keys docs models clean
+.PHONY: help up dev install install-dev test check format hooks bench bench-usage bench-gateway bench-keys docs models clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -18,6 +18,9 @@ help: ## Show this list
 
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery.cli up --end-with-parent
+
+dev: install-dev ## Start everything, and restart it when code or templates change
+	@exec $(BIN)/python -m vinery.cli up --reload --end-with-parent
 
 install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
@@ -33,12 +36,16 @@ check: install-dev ## Lint, check types, imports, migrations and deployment sett
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m docs.words
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 format: install-dev ## Format the code and repair what the linter can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+hooks: install-dev ## Run the quick checks before each commit
+	$(BIN)/pre-commit install
 
 bench: install-dev ## Measure; BENCH_ARGS go to the benchmark
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

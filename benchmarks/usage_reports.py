@@ -1,7 +1,7 @@
 """`python -m benchmarks.usage_reports`: how long reports over a month of usage take.
 
 Fills a new SQLite file, and a PostgreSQL server of its own if this machine has one installed,
-with made-up requests (`usage_books`) and measures the views that consoles show. Ends with 1
+with made-up requests (`generated_usage`) and measures the views that consoles show. Ends with 1
 when one takes longer than it may.
 """
 
@@ -44,10 +44,10 @@ def _measure(arguments: argparse.Namespace) -> int:
     set_up_django()
     from django.db import connection
 
-    from benchmarks.usage_books import write_books
+    from benchmarks.generated_usage import write_usage
 
     tell(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of 30 days")
-    write_books(int(arguments.requests), _UNTIL, with_rows=not arguments.no_rows)
+    write_usage(int(arguments.requests), _UNTIL, with_rows=not arguments.no_rows)
     allowed_ms = _ALLOWED_MS[connection.vendor]
     print(f"\n{connection.vendor}, {arguments.requests:,.0f} requests, 30 days\n")
     is_in_time = True

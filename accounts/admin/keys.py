@@ -113,10 +113,10 @@ class ApiKeyForm(ScopedForm[ApiKey]):
         if not self.errors:
             values = {name: cleaned.get(name) for name in _ENDS}
             if self.instance.pk is None:
-                rotation.end_of_new(values, timezone.now())
+                rotation.expiry_of_new(values, timezone.now())
             else:
                 stored = ApiKey.objects.get(pk=self.instance.pk)
-                rotation.with_end(stored, values, timezone.now())
+                rotation.with_expiry(stored, values, timezone.now())
         return cleaned
 
     def _post_clean(self) -> None:
@@ -208,9 +208,9 @@ class ApiKeyAdmin(ScopedAdmin[ApiKey]):
             name=obj.name,
             expires_at=obj.expires_at,
             scopes=obj.scopes,
-            models=obj.allowed_models,
-            endpoints=obj.allowed_endpoints,
-            networks=obj.allowed_networks,
+            allowed_models=obj.allowed_models,
+            allowed_endpoints=obj.allowed_endpoints,
+            allowed_networks=obj.allowed_networks,
             rotate_every_days=obj.rotate_every_days,
             rotation_grace_days=obj.rotation_grace_days,
         )

@@ -1,4 +1,4 @@
-"""Who calls the management API: a person with a session, or a key with the right scope."""
+"""The callers of the management API: users with a session, and keys with the right scope."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from accounts.keys.lifecycle import find_key
 from accounts.models import ApiKey, KeyUse, Scope, User
 from accounts.services.middleware import ACTOR, address_of
 
-_BETWEEN_MARKS: Final = timedelta(minutes=1)
+_MARK_INTERVAL: Final = timedelta(minutes=1)
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <key>`. A request with this header never uses its session, so
-    that no cookie helps out where a key was meant."""
+    """Authentication by `Authorization: Bearer <key>`. A request with this header never uses its
+    session: a cookie must not replace a key that is refused."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
-        """The owner and the key; None without the header. Raises `KeyRefused` for a key that
-        opens no door, and `NotAllowed` for one that is used from elsewhere."""
+        """Return the owner and the key; None without the header. Raises `KeyRefused` for a key
+        that does not work, and `NotAllowed` for one outside of its networks."""
         header = get_authorization_header(request)
         if not header:
             return None
@@ -41,18 +41,18 @@ class KeyAuthentication(BaseAuthentication):
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:
-        """Makes answers to strangers 401 instead of 403."""
+        """Return the scheme: with it, REST framework answers 401 instead of 403."""
         return "Bearer"
 
 
 class MayManage(BasePermission):
-    """A person who is signed in, or a key with the manage scope. Views that keys with another
-    scope may read too name it as `read_scope`."""
+    """Permission for signed-in users and for keys with the scope `manage`. Keys with the
+    `read_scope` of the view may read."""
 
     message = "Sign in, or send a key with the scope `manage`."
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Raises `NotAllowed` for a key that lacks the scope."""
+        """Return whether the caller is known. Raises `NotAllowed` for a key without the scope."""
         key = request.auth
         if isinstance(key, ApiKey):
             read_scope = getattr(view, "read_scope", None)
@@ -63,13 +63,13 @@ class MayManage(BasePermission):
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document tells of keys."""
+    """Keys in the OpenAPI document."""
 
     target_class = KeyAuthentication
     name = "key"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        """OpenAPI's words for a bearer token."""
+        """Return the scheme of a bearer token."""
         return {
             "type": "http",
             "scheme": "bearer",
@@ -78,7 +78,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 def grants_of(key: ApiKey) -> Grants:
-    """What the key may be used for."""
+    """Return what the key may be used for."""
     networks = read_networks(key.allowed_networks) if key.allowed_networks else None
     return Grants(frozenset(key.scopes), networks=networks)
 
@@ -91,7 +91,7 @@ def _secret_in(header: bytes) -> str:
 
 
 def _mark_used(key: ApiKey, address: str | None) -> None:
-    """Once a minute: a script that lists ten thousand rows writes a few times."""
+    """Store the last use, at most once a minute: a script that lists many pages writes rarely."""
     now = timezone.now()
-    if key.last_used_at is None or key.last_used_at < now - _BETWEEN_MARKS:
+    if key.last_used_at is None or key.last_used_at < now - _MARK_INTERVAL:
         ApiKey.objects.mark_used([KeyUse(key.pk, now, address, key.last_used_model)])

@@ -1,4 +1,4 @@
-"""Whatever goes wrong under `/api/`, as OpenAI words errors: one object with four keys."""
+"""Errors of the management API in the format of OpenAI: one object with four keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from django.core.exceptions import PermissionDenied
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.http import Http404
-from rest_framework import exceptions, status
+from rest_framework import exceptions
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.views import set_rollback
 
-from accounts.base.errors import DATABASE_AWAY, KeyRefused, NotAllowed
+from accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused, NotAllowed
 from accounts.models import Scope
+from accounts.resources.base import Conflict
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +35,10 @@ _CODES: Final = {
 _NO_FIELD: Final = ("non_field_errors", "__all__", "detail")
 
 
-class Conflict(exceptions.APIException):
-    """The row is in a state in which this cannot be done."""
-
-    status_code = status.HTTP_409_CONFLICT
-
-
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """The answer to an error, or None for what is the server's own fault."""
+    """Return the response to an error; None for an error of the server itself."""
     if isinstance(error, DjangoValidationError):
-        response: Response | None = _invalid(_as_asked(as_serializer_error(error), context))
+        response: Response | None = _invalid(_with_api_names(as_serializer_error(error), context))
     else:
         response = _response(error, context.get("view"))
     if response is not None:
@@ -57,15 +53,19 @@ def _response(error: Exception, view: Any) -> Response | None:
         case NotAllowed():
             return _answer(403, error.message, code=error.code)
         case Http404():
-            return _answer(404, "There is nothing of that id here, or not for you.")
+            return _answer(404, "There is no row of that id here, or not for you.")
+        case PermissionDenied():
+            return _answer(403, str(error) or "You may not do this.")
+        case Conflict():
+            return _answer(409, str(error))
         case exceptions.ValidationError():
             return _invalid(error.detail)
-        case _ if isinstance(error, DATABASE_AWAY):
+        case _ if isinstance(error, DATABASE_UNAVAILABLE):
             log.warning("the database is away: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():
-            told = "Sign in, or send 'Authorization: Bearer <key>' with a key that has the scope "
-            return _answer(401, f"{told}{_scopes(view)}.", headers=_headers(error))
+            text = "Sign in, or send 'Authorization: Bearer <key>' with a key that has the scope "
+            return _answer(401, f"{text}{_scopes(view)}.", headers=_headers(error))
         case exceptions.ParseError():
             return _answer(400, str(error.detail), code="invalid_json")
         case exceptions.APIException():
@@ -74,7 +74,7 @@ def _response(error: Exception, view: Any) -> Response | None:
 
 
 def _scopes(view: Any) -> str:
-    """With any of which a key may do what was asked for."""
+    """Return the scopes that allow the request, for a message."""
     read_scope = getattr(view, "read_scope", None)
     may_read = read_scope is not None and view.request.method in SAFE_METHODS
     return f"`{read_scope}` or `{Scope.MANAGE}`" if may_read else f"`{Scope.MANAGE}`"
@@ -86,23 +86,23 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
 
 
 def _invalid(detail: Any) -> Response:
-    """The first of all complaints: a client mends one and sees the next."""
-    path, complaint = _first(detail, ())
+    """Report the first error only: OpenAI's format has one parameter."""
+    path, text = _first(detail, ())
     param = ".".join(path) or None
-    message = str(complaint)
+    message = str(text)
     code = {"required": "missing_required_parameter", "unknown": "unknown_parameter"}.get(
-        getattr(complaint, "code", ""), "invalid_value"
+        getattr(text, "code", ""), "invalid_value"
     )
     return _answer(400, f"{param}: {message}" if param else message, param=param, code=code)
 
 
-def _as_asked(detail: Any, context: Mapping[str, Any]) -> Any:
-    """Complaints of a table name its columns; whoever asked knows the names of the API."""
-    body = getattr(context.get("view"), "serializer_class", None)
-    if body is None or not isinstance(detail, Mapping):
+def _with_api_names(detail: Any, context: Mapping[str, Any]) -> Any:
+    """Replace the names of columns by those of the API's fields."""
+    resource = getattr(context.get("view"), "resource", None)
+    if resource is None or not isinstance(detail, Mapping):
         return detail
-    names = {field.source: name for name, field in body().fields.items()}
-    return {names.get(column, column): complaints for column, complaints in detail.items()}
+    names = {field.source: name for name, field in resource.serializer().fields.items()}
+    return {names.get(column, column): texts for column, texts in detail.items()}
 
 
 def _first(detail: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the management API: what drf-spectacular cannot see by itself."""
+"""The parts of the OpenAPI document that drf-spectacular cannot derive by itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drf_spectacular.openapi import AutoSchema
 
 _VERBS: Final = {
     "list": "List {many}",
-    "retrieve": "Read one of the {many}",
-    "create": "Make {one}",
+    "retrieve": "Read {one}",
+    "create": "Create {one}",
     "partial_update": "Change {one}",
     "destroy": "Remove {one}",
 }
@@ -32,38 +32,38 @@ _ERROR: Final = {
 
 
 class Schema(AutoSchema):
-    """Takes summaries from the words of a view and parameters from its filters."""
+    """Summaries and parameters from the resource of a view."""
 
     def get_tags(self) -> list[str]:
-        """The second part of the path: keys, limits, ..."""
+        """Return the second part of the path: keys, limits, ..."""
         return [self.path.strip("/").split("/")[1]]
 
     def get_summary(self) -> str | None:
-        """A few words for each operation."""
-        words = getattr(self.view, "words", None)
+        """Return a short text for the operation."""
+        resource = self._resource
         verb = _VERBS.get(getattr(self.view, "action", ""))
-        if words and verb:
-            return verb.format(one=words[0], many=words[1])
+        if resource and verb:
+            return verb.format(one=resource.one, many=resource.many)
         return (self._docstring() or "").split(". ")[0].strip(" .") or None
 
     def get_description(self) -> str:  # type: ignore[override]
-        """What the view does, and what it is about."""
+        """Return what the operation does, and what the resource is."""
         about = (type(self.view).__doc__ or "").strip()
         return " ".join(f"{self._docstring() or ''}\n\n{about}".replace("    ", "").split(" "))
 
-    def get_serializer_name(self, serializer: Any, direction: Any) -> str:
-        """Without the last word of our classes' names, which clients have no use for."""
-        return str(super().get_serializer_name(serializer, direction)).removesuffix("Body")
-
     def get_override_parameters(self) -> list[Any]:
-        """The filters of lists."""
+        """Return the filters of a list."""
         if getattr(self.view, "action", "") == "list":
-            return [getattr(self.view, "filters")]  # noqa: B009
+            return [self._resource.filters]
         return list(getattr(self.view, "query", {}).get(self._name, ()))
 
     @property
+    def _resource(self) -> Any:
+        return getattr(self.view, "resource", None)
+
+    @property
     def _name(self) -> str:
-        """Of the method that answers."""
+        """The name of the method that responds."""
         return getattr(self.view, "action", None) or str(self.method).lower()
 
     def _docstring(self) -> str | None:
@@ -71,13 +71,13 @@ class Schema(AutoSchema):
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Let every operation say how errors look, and every id in a path whose it is."""
+    """Add the schema of errors to every operation, and a description to every id in a path."""
     result["components"].setdefault("schemas", {})["Error"] = _ERROR
     error = {"$ref": "#/components/schemas/Error"}
     for path in result["paths"].values():
         for operation in path.values():
             operation["responses"]["default"] = {
-                "description": "An error, as OpenAI words them.",
+                "description": "An error in the format of OpenAI.",
                 "content": {"application/json": {"schema": error}},
             }
             for parameter in operation.get("parameters", ()):

@@ -1,37 +1,76 @@
-"""What there is under `/api/`."""
+"""The URLs under `/api/`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.urls import URLPattern, URLResolver, path, re_path
+from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from accounts.api import alerts, books, captures, keys, limits, organizations, people, usage
+from accounts.api.usage import Usage, UsageExport
+from accounts.api.views import ResourceViewSet, viewset_of
+from accounts.models import User
+from accounts.resources import alerts, audit, captures, keys, limits, organizations, refusals, users
+from accounts.services import audit as audit_log
 
+
+@extend_schema(responses=users.MeSerializer)
+@action(detail=False, methods=["get"])
+def me(self: ResourceViewSet, request: Request) -> Response:
+    """Read yourself, or the owner of your key, with all roles."""
+    people = User.objects.prefetch_related(
+        "memberships__user", "memberships__organization", "memberships__project"
+    )
+    return self.show(people.get(pk=self.access.user_id or 0), users.MeSerializer)
+
+
+@extend_schema(responses=audit.VerdictSerializer)
+@action(detail=False, methods=["get"], filter_backends=[], pagination_class=None)
+def verify(self: ResourceViewSet, request: Request) -> Response:
+    """Verify the whole log. Only administrators of the platform may do this."""
+    query = audit.VerdictQuery(data=request.query_params)
+    query.is_valid(raise_exception=True)
+    self.require_superuser()
+    verdict = audit_log.verify(query.validated_data.get("newest_hash"))
+    names = ("num_entries", "newest_hash", "broken", "number", "message")
+    values = {name: getattr(verdict, name) for name in names}
+    return Response({"is_whole": verdict.broken is None, **values})
+
+
+_by_request_id: dict[str, Any] = {
+    "lookup_field": "request_id",
+    "lookup_url_kwarg": "pk",
+    "lookup_value_regex": "[0-9A-Za-z_-]{1,64}",
+}
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-for _name, _views in (
-    ("organizations", organizations.Organizations),
-    ("projects", organizations.Projects),
-    ("users", people.Users),
-    ("memberships", people.Memberships),
-    ("keys", keys.Keys),
-    ("limits", limits.Limits),
-    ("model-weights", limits.ModelWeights),
-    ("quotas", alerts.Quotas),
-    ("alerts", alerts.Alerts),
-    ("key-reminders", alerts.KeyReminders),
-    ("webhooks", alerts.Webhooks),
-    ("refusals", books.Refusals),
-    ("captures", captures.Captures),
-    ("audit", books.Audit),
+for _name, _view in (
+    ("organizations", viewset_of(organizations.ORGANIZATIONS)),
+    ("projects", viewset_of(organizations.PROJECTS)),
+    ("users", viewset_of(users.USERS, me=me)),
+    ("memberships", viewset_of(users.MEMBERSHIPS)),
+    ("keys", viewset_of(keys.KEYS)),
+    ("limits", viewset_of(limits.LIMITS)),
+    ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
+    ("quotas", viewset_of(limits.QUOTAS)),
+    ("alerts", viewset_of(alerts.ALERTS)),
+    ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
+    ("webhooks", viewset_of(alerts.WEBHOOKS)),
+    ("refusals", viewset_of(refusals.REFUSALS)),
+    ("captures", viewset_of(captures.CAPTURES, **_by_request_id)),
+    ("audit", viewset_of(audit.AUDIT, verify=verify, query={"verify": [audit.VerdictQuery]})),
 ):
-    _router.register(_name, _views, basename=f"api-{_name}")
+    _router.register(_name, _view, basename=f"api-{_name}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,
-    re_path("^usage/?$", usage.Usage.as_view(), name="api-usage"),
-    re_path("^usage/export/?$", usage.UsageExport.as_view(), name="api-usage-export"),
+    re_path("^usage/?$", Usage.as_view(), name="api-usage"),
+    re_path("^usage/export/?$", UsageExport.as_view(), name="api-usage-export"),
     path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
 ]

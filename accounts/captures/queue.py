@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from accounts.base.errors import DATABASE_AWAY
+from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.store import Taken, store_taken
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class CaptureQueue:
             try:
                 if not self._store(batch):
                     return
-            except DATABASE_AWAY as error:
+            except DATABASE_UNAVAILABLE as error:
                 logger.warning("%d captures wait for the database: %s", len(self), _reason(error))
                 return
             except Exception as error:

@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
-from accounts.console.owners import owners_of
 from accounts.console.page import Page
 from accounts.console.words import away, reset, runs_out, what
 from accounts.limits.current import current_levels, current_state
@@ -20,6 +19,7 @@ from accounts.limits.leases import Level
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
 from accounts.models import Limit
+from accounts.resources.owners import owners_of
 from accounts.services.access import Access
 
 

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.generic import TemplateView
 
 from accounts.console.charts import Span
-from accounts.console.owners import names_of
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
+from accounts.resources.owners import names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Point, Question

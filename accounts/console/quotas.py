@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.alerts.quotas import Quota, read_quotas
-from accounts.console.owners import owners_of
 from accounts.console.words import what
 from accounts.limits.rulebook import rule_of
+from accounts.resources.owners import owners_of
 from accounts.services.access import Access
 
 _MAX_ROWS: Final = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from accounts.console.owners import owners_of
 from accounts.console.page import UsagePage
 from accounts.console.words import reason
 from accounts.models import RefusedRequest
+from accounts.resources.owners import owners_of
 from accounts.usage.effects import with_effect
 from accounts.usage.filters import Dimension, among
 

@@ -13,9 +13,9 @@ from django.urls import reverse
 from accounts.console import charts, words
 from accounts.console.charts import Chart, Series
 from accounts.console.overview import Drawing
-from accounts.console.owners import names_of
 from accounts.console.page import UsagePage, spans_of, value_of
 from accounts.models import ApiKey
+from accounts.resources.owners import names_of
 from accounts.usage import reports
 from accounts.usage.filters import Dimension
 from accounts.usage.reports import Figures, Group, Point

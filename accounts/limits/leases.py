@@ -52,7 +52,7 @@ class Denial(msgspec.Struct, frozen=True):
     """A refusal, by the rule that would refuse longest.
 
     `num_needed` is what was asked of that rule. `wait_s` None: waiting does not help.
-    `is_held`: of this quota requests that run have reserved some, and may give it back.
+    `is_enforced`: of this quota requests that run have reserved some, and may give it back.
     """
 
     rule: Rule
@@ -60,7 +60,7 @@ class Denial(msgspec.Struct, frozen=True):
     num_needed: int
     wait_s: float | None
     reading: Reading = NOT_READ
-    is_held: bool = False
+    is_enforced: bool = False
 
     @property
     def is_too_large(self) -> bool:

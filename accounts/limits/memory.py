@@ -216,7 +216,7 @@ class MemoryLimiter:
                 for tab, amount in zip(tabs, before, strict=True):
                     tab.used = amount
                 denial = binding_denial(enforced)
-                return structs.replace(denial, is_held=self._is_held(denial.rule))
+                return structs.replace(denial, is_enforced=self._is_held(denial.rule))
         self._num_additions = number = self._num_additions + 1
         for tab, level in drained:
             tab.has_drained = False

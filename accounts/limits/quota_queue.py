@@ -151,4 +151,4 @@ class Turns:
 
 
 def _may_come_back(denial: Denial) -> bool:
-    return denial.is_quota and denial.is_held
+    return denial.is_quota and denial.is_enforced

@@ -103,7 +103,7 @@ class RedisLimiter:
             denials = denials_of(refusing, costs, reading)
             denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
             held_rules = [claim.rules[place] for place in held]
-            return structs.replace(denial, is_held=denial.rule in held_rules)
+            return structs.replace(denial, is_enforced=denial.rule in held_rules)
         # Shadow rules that refuse are not charged: what is used of them is as it was before.
         return Lease(claim, reading, denials_of(refusing, costs, reading))
 

@@ -31,8 +31,8 @@ from accounts.models.rollups import (
     DayRollup,
     HourRollup,
     MinuteRollup,
+    RetentionCutoff,
     Rollup,
-    UsageHorizon,
     UsageSlice,
 )
 from accounts.models.usage import RefusedRequest, UsageRecord
@@ -61,10 +61,10 @@ __all__ = [
     "Organization",
     "Project",
     "RefusedRequest",
+    "RetentionCutoff",
     "Role",
     "Rollup",
     "Scope",
-    "UsageHorizon",
     "UsageRecord",
     "UsageSlice",
     "User",

@@ -1,8 +1,8 @@
-"""Exactly one usage row for each request, whatever dies, and nothing on the hot path.
+"""Exactly one usage record for each request, also after a kill, and no SQL while it runs.
 
-entries   what is written down: admissions, checkpoints, settlements
+entries   lines of a journal: admissions, checkpoints, settlements
 journal   the append-only file of one process, which is also its queue
-ledger    what a web process calls, and the thread that moves rows to the database
-store     settlements to rows
-recovery  the journals of processes that died
+ledger    the interface of a web process, and the thread that moves records to the database
+store     settlements → usage records and roll-ups
+recovery  the journals of dead processes
 """

@@ -1,4 +1,4 @@
-"""Since when each table of usage is whole, and so what may be read from which."""
+"""Retention cutoffs: the time since which each usage table is complete."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from datetime import UTC, datetime
 
 from django.db import models
 
-from accounts.models import UsageHorizon
+from accounts.models import RetentionCutoff
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def kept_since(table: type[models.Model]) -> datetime:
-    """Rows from then on are there; `EVER` when none was deleted yet."""
+    """Return the time from which all rows exist; `EVER` if none was deleted yet."""
     name = table._meta.model_name
-    known = UsageHorizon.objects.filter(table=name).values_list("kept_since", flat=True)
+    known = RetentionCutoff.objects.filter(table=name).values_list("kept_since", flat=True)
     return known.first() or EVER
 
 
 def all_kept_since() -> dict[str | None, datetime]:
-    """The same of all tables that lost a row, by their names as models: one query for many."""
-    return dict(UsageHorizon.objects.values_list("table", "kept_since"))
+    """Return the cutoffs of all tables with deleted rows, by model name, in one query."""
+    return dict(RetentionCutoff.objects.values_list("table", "kept_since"))
 
 
-def forget_before(table: type[models.Model], moment: datetime) -> None:
-    """Say that rows from before `moment` may be deleted. It never moves back."""
+def advance_cutoff(table: type[models.Model], moment: datetime) -> None:
+    """Record that rows from before `moment` may be deleted. A cutoff never moves back."""
     name = table._meta.model_name
     assert name is not None
     if moment > kept_since(table):
-        UsageHorizon.objects.update_or_create(table=name, defaults={"kept_since": moment})
+        RetentionCutoff.objects.update_or_create(table=name, defaults={"kept_since": moment})

@@ -1,9 +1,10 @@
-"""Which of the things that usage can be grouped by are kept apart in a roll-up.
+"""The combinations of columns that usage is aggregated by.
 
-A key that uses three models at two endpoints has a dozen rows an hour in the finest grain;
-who only wants to know about projects should not have to add them up, and neither merge their
-histograms. So each request is added up in every grain, and a report reads the coarsest one
-that has what it asks for. Organisations are in almost all: their members see nothing else.
+A key that uses three models at two endpoints has a dozen rows an hour if all columns are kept
+apart. A report about projects should not have to add those up and merge their histograms. So
+each request is aggregated once for each member of `RollupDimensions`, and a report reads the
+one with the fewest rows that has its columns. Almost all contain the organisation, because
+members of an organisation see nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from accounts.models import UsageRecord, UsageSlice
 from accounts.usage.entries import Outcome
 
 
-class Grain(StrEnum):
-    """From the one with the fewest rows to the one that has everything."""
+class RollupDimensions(StrEnum):
+    """A set of columns that a roll-up keeps apart, in order of the number of rows."""
 
     PROJECT = "project"
     OUTCOME = "outcome"
@@ -32,18 +33,18 @@ class Grain(StrEnum):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Of a slice, without the names that belong to ids."""
+        """The columns of a slice, without the names that belong to ids."""
         return _COLUMNS[self]
 
 
 _COLUMNS = {
-    Grain.PROJECT: frozenset({"project_id", "organization_id"}),
-    Grain.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
-    Grain.ENDPOINT: frozenset({"organization_id", "endpoint"}),
-    Grain.MODEL: frozenset({"organization_id", "model"}),
-    Grain.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
-    Grain.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
-    Grain.ALL: frozenset(
+    RollupDimensions.PROJECT: frozenset({"project_id", "organization_id"}),
+    RollupDimensions.OUTCOME: frozenset({"organization_id", "outcome", "status_class"}),
+    RollupDimensions.ENDPOINT: frozenset({"organization_id", "endpoint"}),
+    RollupDimensions.MODEL: frozenset({"organization_id", "model"}),
+    RollupDimensions.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
+    RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
+    RollupDimensions.ALL: frozenset(
         {
             "key_id",
             "user_id",
@@ -59,7 +60,7 @@ _COLUMNS = {
 
 
 class Slice(NamedTuple):
-    """What a `UsageSlice` is about, in the order of its digest, which must not change."""
+    """The values of a `UsageSlice`. The digest depends on the order of the fields: keep it."""
 
     grain: str
     key_id: int | None
@@ -77,22 +78,22 @@ class Slice(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What tells it from all others, where a unique index over nulls could not."""
+        """32 hex digits, unique for these values. A unique index ignores rows with nulls."""
         return blake2b(msgspec.json.encode(tuple(self)), digest_size=16).hexdigest()
 
     def record(self) -> UsageSlice:
-        """A row, not yet saved."""
+        """Return an unsaved row."""
         return UsageSlice(digest=self.digest, **self._asdict())
 
-    def at(self, grain: Grain) -> Slice:
-        """The slice of a coarser grain that this one is a part of."""
-        if grain is Grain.ALL:
+    def at(self, dimensions: RollupDimensions) -> Slice:
+        """Return the slice with only these dimensions, which contains this one."""
+        if dimensions is RollupDimensions.ALL:
             return self
-        kept = _COLUMNS[grain]
+        kept = _COLUMNS[dimensions]
         has_key, has_project = "key_id" in kept, "project_id" in kept
         has_organization = "organization_id" in kept
         return Slice(
-            grain=str(grain),
+            grain=str(dimensions),
             key_id=self.key_id if has_key else None,
             key_name=self.key_name if has_key else "",
             user_id=self.user_id if has_key else None,
@@ -108,20 +109,23 @@ class Slice(NamedTuple):
         )
 
 
-def coarsest(grains: Iterable[Grain], columns: Collection[str]) -> Grain:
-    """The one with the fewest rows of those that have all of these columns."""
-    return next(grain for grain in grains if grain.columns.issuperset(columns))
+def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
+    """Return the choice with the fewest rows that has all of these columns.
+
+    Raises StopIteration if none has them; `RollupDimensions.ALL` always does.
+    """
+    return next(dimensions for dimensions in choices if dimensions.columns.issuperset(columns))
 
 
 def slice_of(row: UsageRecord) -> Slice:
-    """What a row is about, in the finest grain.
+    """Return the slice of a usage record with all dimensions.
 
-    Clients can ask for models that do not exist, by as many names as they like; lest these
-    fill the books for ever, they count as "".
+    A client can request any number of models that do not exist. Such names would fill the
+    tables for good, so the slice has "" instead.
     """
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     return Slice(
-        grain=str(Grain.ALL),
+        grain=str(RollupDimensions.ALL),
         key_id=row.key_id,
         key_name=row.key_name,
         user_id=row.user_id,

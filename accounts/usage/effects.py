@@ -1,4 +1,4 @@
-"""What a limit did to a request: nothing in its row says so, but how the request was answered."""
+"""What a limit did to a request. It follows from the HTTP status of the usage record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOO_MANY_REQUESTS: Final = 429
 
 
 class Effect(TextChoices):
-    """By the names that `/metrics` has for them."""
+    """The names are those of the label `effect` in `/metrics`."""
 
     REFUSED = "refused", "refused"
     CUT_SHORT = "cut_short", "cut short"
@@ -20,8 +20,10 @@ class Effect(TextChoices):
 
 
 def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
-    """The rows with their `effect`, which is None where the usage row is deleted already, and
-    the `finish_reason` of the answer."""
+    """Annotate refusals with `effect` and the answer's `finish_reason`.
+
+    Both are None if the usage record has been deleted.
+    """
     usage = UsageRecord.objects.filter(request_id=OuterRef("request_id")).order_by()
     refused = When(http_status=_TOO_MANY_REQUESTS, then=Value(Effect.REFUSED.value))
     answered = Case(refused, default=Value(Effect.CUT_SHORT.value), output_field=CharField())

@@ -1,7 +1,7 @@
-"""What a usage journal says, one JSON object to a line.
+"""The entries of a usage journal, one JSON object to a line.
 
-Journals outlive upgrades of the program that wrote them: every field added later needs a
-default. Standard library and msgspec only.
+A journal may outlive an upgrade of the program that wrote it, so each field that is added
+later needs a default. Standard library and msgspec only.
 """
 
 from __future__ import annotations
@@ -9,32 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import assert_never
 
 import msgspec
 
+from accounts.base.outcomes import Outcome as Outcome
+
 logger = logging.getLogger(__name__)
-
-
-class Outcome(StrEnum):
-    """How a request ended, as far as its usage goes."""
-
-    OK = "ok"
-    CLIENT_GONE = "client_gone"
-    REJECTED = "rejected"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-
-    @property
-    def label(self) -> str:
-        """The word that people see."""
-        return self.value.replace("_", " ")
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the client got less than it asked for, and did not leave by itself."""
-        return self in (Outcome.REJECTED, Outcome.FAILED, Outcome.INTERRUPTED)
 
 
 # request_id, then num_prompt_tokens, num_cached_tokens, num_output_tokens and
@@ -43,7 +24,7 @@ Progress = tuple[str, int, int, int, int]
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="admission"):
-    """A request was let in. `request_id` is unique for ever; None ids are anonymous."""
+    """A request was admitted. `request_id` is unique; ids are None for anonymous callers."""
 
     request_id: str
     user_id: int | None
@@ -60,7 +41,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     organization_id: int | None = None
     organization_name: str = ""
     ip: str | None = None
-    asked_model: str = ""  # as the client named it
+    asked_model: str = ""  # the model name in the request
     client_request_id: str = ""
     num_request_bytes: int = 0
 
@@ -70,27 +51,27 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag="checkpoint"):
-    """What running requests have used so far."""
+    """The usage of the running requests so far."""
 
     progress: tuple[Progress, ...]
 
 
 class BoundLimit(msgspec.Struct, frozen=True):
-    """A limit that refused a request, or in shadow would have."""
+    """A limit that refused a request, or would have in shadow."""
 
     limit_id: int
     scope: str  # such as "key:12"
     metric: str
     window: str
     amount: int
-    level: float  # what was used of it
+    level: float  # used, in units of the metric
     needed: float
-    wait_s: float | None  # None: it would never have fitted
+    wait_s: float | None  # None: the request would never fit
     is_shadow: bool = False
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settlement"):
-    """A request has ended: with its admission, the whole usage row."""
+    """A request has ended. With its admission this is the whole usage record."""
 
     admission: Admission
     outcome: Outcome
@@ -110,9 +91,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     num_audio_tokens: int = 0
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
-    # None: nobody has weighed them, and they count what they do when the row is stored.
+    # None: not weighted yet; the weights at the time of storing count.
     weighted_tokens: float | None = None
-    is_exact: bool = True  # False: known from the last checkpoint of a process that died
+    is_exact: bool = True  # False: from the last checkpoint of a dead process
     bound_limits: tuple[BoundLimit, ...] = ()
 
 
@@ -123,16 +104,16 @@ _DECODER = msgspec.json.Decoder(Entry)
 
 
 def encode(entry: Entry) -> bytes:
-    """One line, with its newline. JSON has no newline inside, so a line is an entry."""
+    """Return one line with its newline. JSON contains no raw newline, so a line is an entry."""
     try:
         return _ENCODER.encode(entry) + b"\n"
     except UnicodeEncodeError:
-        # A client's model name may hold half a surrogate pair, which is JSON but not UTF-8.
-        return _ENCODER.encode(_mended(msgspec.to_builtins(entry))) + b"\n"
+        # A client's model name may contain half a surrogate pair: valid JSON, invalid UTF-8.
+        return _ENCODER.encode(_with_valid_texts(msgspec.to_builtins(entry))) + b"\n"
 
 
 def decode(line: bytes) -> Entry | None:
-    """The entry of one line without its newline; None for a line that is not an entry."""
+    """Return the entry of a line without its newline, or None if the line is no entry."""
     try:
         entry: Entry = _DECODER.decode(line)
     except msgspec.MsgspecError:
@@ -141,17 +122,17 @@ def decode(line: bytes) -> Entry | None:
 
 
 def entries_in(lines: bytes) -> Iterator[Entry]:
-    """The entries of whole lines. A line that is damaged is told to the log and left out."""
+    """Yield the entries of whole lines. A damaged line is logged and skipped."""
     for line in lines.splitlines():
         entry = decode(line)
         if entry is None:
-            logger.error("left out a damaged line of %d bytes in a usage journal", len(line))
+            logger.error("skipped a damaged line of %d bytes in a usage journal", len(line))
         else:
             yield entry
 
 
 class OpenRequests:
-    """The requests that are admitted and not yet settled, with their last checkpoint."""
+    """Requests that are admitted and not settled, with their last checkpoint."""
 
     def __init__(self) -> None:
         self._admissions: dict[str, Admission] = {}
@@ -161,8 +142,11 @@ class OpenRequests:
         return len(self._admissions)
 
     def take(self, entry: Entry) -> None:
-        """Apply one entry. Repeats of an entry, and checkpoints of strangers, are harmless. The
-        last admission of a request counts: which model serves it may be known a little later."""
+        """Apply one entry.
+
+        Repeated entries and checkpoints of unknown requests change nothing. The last admission
+        of a request counts, because the serving model may be known only after the first.
+        """
         match entry:
             case Admission(request_id=request_id):
                 self._admissions[request_id] = entry
@@ -175,23 +159,27 @@ class OpenRequests:
                 assert_never(entry)
 
     def entries(self) -> Iterator[Entry]:
-        """What a new journal must begin with to know the same."""
+        """Yield the entries with which a new journal begins in the same state."""
         yield from self._admissions.values()
         if self._progress:
             yield Checkpoint(tuple(self._progress.values()))
 
-    def interrupted(self, lost: Mapping[str, Progress]) -> Iterator[Settlement]:
-        """The settlements of requests that nobody will settle any more. `lost` is what their
-        engines know of them, which is all; else the last checkpoint has to do."""
+    def interrupted(self, engine_counts: Mapping[str, Progress]) -> Iterator[Settlement]:
+        """Yield settlements of the open requests of a dead process.
+
+        `engine_counts` are the exact counts of engines that survived it, by request id. The
+        last checkpoint counts for other requests.
+        """
         for request_id, admission in self._admissions.items():
             none = (request_id, 0, 0, 0, 0)
-            noted, told = self._progress.get(request_id, none), lost.get(request_id, none)
-            counts = [max(pair) for pair in zip(noted[1:], told[1:], strict=True)]
-            if request_id in lost:
-                # The checkpoint may be of an engine that died before this one, and nobody pays
-                # for what that one made of a request that was run again.
-                counts[2] = told[3]
-                counts[3] = min(noted[4], told[3])
+            checkpoint = self._progress.get(request_id, none)
+            counted = engine_counts.get(request_id, none)
+            counts = [max(pair) for pair in zip(checkpoint[1:], counted[1:], strict=True)]
+            if request_id in engine_counts:
+                # The checkpoint may include output of an earlier engine that died. The request
+                # was then repeated, and the client does not pay for the first attempt.
+                counts[2] = counted[3]
+                counts[3] = min(checkpoint[4], counted[3])
             yield Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,
@@ -200,17 +188,17 @@ class OpenRequests:
                 num_cached_tokens=counts[1],
                 num_output_tokens=counts[2],
                 num_reasoning_tokens=counts[3],
-                is_exact=request_id in lost,
+                is_exact=request_id in engine_counts,
             )
 
 
-def _mended(value: object) -> object:
+def _with_valid_texts(value: object) -> object:
     match value:
         case str():
             return value.encode("utf-8", "replace").decode("utf-8")
         case dict():
-            return {key: _mended(item) for key, item in value.items()}
+            return {key: _with_valid_texts(item) for key, item in value.items()}
         case list() | tuple():
-            return [_mended(item) for item in value]
+            return [_with_valid_texts(item) for item in value]
         case _:
             return value

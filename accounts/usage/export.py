@@ -1,7 +1,6 @@
-"""Usage rows, and refusals, as CSV or JSON Lines, page after page: any number of them in little
-memory.
+"""Usage records and refusals as CSV or JSON Lines, one page at a time, in constant memory.
 
-The columns keep their names and order; new ones are added at the end.
+Columns keep their names and order; new ones are added at the end.
 """
 
 from __future__ import annotations
@@ -88,25 +87,25 @@ _OWNERS: dict[str, type[Model]] = {
     "key": ApiKey,
 }
 _STORED = tuple(column for column in COLUMNS if not column.endswith("_exists"))
-# What spreadsheets take for the beginning of a formula.
+# Characters with which a formula begins in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Format(StrEnum):
-    """Of an export."""
+    """The format of an export."""
 
     CSV = "csv"
     JSONL = "jsonl"
 
     @property
     def content_type(self) -> str:
-        """For HTTP."""
+        """The value of the HTTP header."""
         return "text/csv; charset=utf-8" if self is Format.CSV else "application/jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which rows; a bound of None is none. `until` itself is not in it."""
+    """The exported records. A bound of None is no bound; `until` is exclusive."""
 
     visible: Visible | None  # None: everything
     since: datetime | None = None
@@ -115,15 +114,15 @@ class Selection:
 
 
 def export(selection: Selection, form: Format) -> Iterator[str]:
-    """The text of all rows in order of time, a page at a time. Every line has its end."""
-    # The status's first digit, which roll-ups have: both databases divide without a rest.
+    """Yield the text of all records in order of time, one page at a time, in whole lines."""
+    # The first digit of the status, as in roll-ups: both databases divide integers.
     rows = UsageRecord.objects.alias(status_class=F("http_status") / 100)
     pages = _pages(rows.filter(_wanted(selection)).values("id", *_STORED))
     return _written(COLUMNS, map(_with_existence, pages), form)
 
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
-    """The same for refusals."""
+    """Yield the text of refusals, like `export`."""
     return _written(REFUSAL_COLUMNS, _pages(with_effect(rows).values("id", *REFUSAL_COLUMNS)), form)
 
 
@@ -138,7 +137,7 @@ def _written(columns: Sequence[str], pages: Iterable[list[_Row]], form: Format) 
 
 
 def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
-    """By the place of the last row, so that no page is dearer than the one before."""
+    """Yield pages by the position of the last row, so that each page costs the same."""
     rows = rows.order_by("created_at", "id")
     page = list(rows[:_PAGE_SIZE])
     while page:
@@ -182,7 +181,7 @@ def _csv(rows: Sequence[_Row], columns: Sequence[str]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """As CSV has it. A text that a spreadsheet would calculate gets a quote before it."""
+    """Return the value of a CSV cell. A text that a spreadsheet would run gets a quote first."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Which usage is meant, and which a person may see: the same for reports and exports."""
+"""Filters of usage, and the usage that a user may see. Reports and exports share them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ NOTHING = Q(pk__in=())
 
 STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 NO_STATUS: Final = "none"
-"""What those who ask write for requests that were never answered."""
+"""The filter's value for requests that were never answered."""
 
 Key = int | str | None
-"""Of a dimension: an id, a name or a class of status; None for who or what has none."""
+"""A dimension's value: an id, a name or a status class; None if the record has none."""
 Values = frozenset[int | None] | frozenset[str] | frozenset[str | None]
 
 
 class Dimension(StrEnum):
-    """What usage can be filtered and grouped by."""
+    """A column that usage can be filtered and grouped by."""
 
     KEY = "key"
     USER = "user"
@@ -36,27 +36,27 @@ class Dimension(StrEnum):
 
     @property
     def column(self) -> str:
-        """In slices, and in usage rows; these have no class of status until it is computed."""
+        """The column of slices and usage records; records need `status_class` annotated."""
         if self is Dimension.STATUS:
             return "status_class"
         return f"{self}_id" if self in _NAMES else self.value
 
     @property
     def plural(self) -> str:
-        """Its field of `Filters`."""
+        """The field of `Filters`."""
         return "statuses" if self is Dimension.STATUS else f"{self}s"
 
-    def told(self, stored: Key) -> Key:
-        """What stands for a column's value outside of the tables: `4xx` for 4."""
+    def to_public(self, stored: Key) -> Key:
+        """Return the value that APIs and pages use for a stored one: `4xx` for 4."""
         return f"{stored}xx" if self is Dimension.STATUS and stored is not None else stored
 
-    def stored(self, told: Key) -> Key:
-        """The column's value again."""
-        return int(str(told)[0]) if self is Dimension.STATUS and told is not None else told
+    def to_stored(self, public: Key) -> Key:
+        """Return the column's value for a public one: 4 for `4xx`."""
+        return int(str(public)[0]) if self is Dimension.STATUS and public is not None else public
 
     @property
     def name_column(self) -> str | None:
-        """Where the name for an id stands; None for what is a name itself."""
+        """The column with the name of an id; None if the value is a name itself."""
         return _NAMES.get(self)
 
 
@@ -70,8 +70,10 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All of these must hold; what is empty holds always. None is who has no key, and what
-    has no status."""
+    """Conditions that must all hold; an empty one always holds.
+
+    None in a set matches records without a key, owner or status.
+    """
 
     keys: frozenset[int | None] = frozenset()
     users: frozenset[int | None] = frozenset()
@@ -83,7 +85,7 @@ class Filters:
     statuses: frozenset[str | None] = frozenset()
 
     def by_dimension(self) -> dict[Dimension, Values]:
-        """Those that are not empty."""
+        """Return the conditions that are not empty."""
         wanted: dict[Dimension, Values] = {
             Dimension.KEY: self.keys,
             Dimension.USER: self.users,
@@ -102,7 +104,7 @@ EVERYTHING = Filters()
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What somebody may see: whatever belongs to any of these. None of them is nothing."""
+    """The usage that a user may see: records of any of these. Empty sets show nothing."""
 
     keys: frozenset[int] = frozenset()
     users: frozenset[int] = frozenset()
@@ -110,7 +112,7 @@ class Visible:
     organizations: frozenset[int] = frozenset()
 
     def by_dimension(self) -> dict[Dimension, frozenset[int | None]]:
-        """Those that are not empty."""
+        """Return the conditions that are not empty."""
         theirs: dict[Dimension, frozenset[int | None]] = {
             Dimension.KEY: frozenset(self.keys),
             Dimension.USER: frozenset(self.users),
@@ -121,7 +123,7 @@ class Visible:
 
 
 def restriction(filters: Filters, visible: Visible | None) -> Q:
-    """Both together, on usage rows or slices. A `visible` of None is whoever sees everything."""
+    """Return the condition on usage records or slices. `visible` None: everything is visible."""
     wanted = Q(*(among(*pair) for pair in filters.by_dimension().items()))
     if visible is None:
         return wanted
@@ -130,13 +132,13 @@ def restriction(filters: Filters, visible: Visible | None) -> Q:
 
 
 def columns_of(filters: Filters, visible: Visible | None) -> frozenset[str]:
-    """What `restriction` looks at."""
-    looked_at = [*filters.by_dimension(), *(visible.by_dimension() if visible else ())]
-    return frozenset(dimension.column for dimension in looked_at)
+    """Return the columns that `restriction` reads."""
+    dimensions = [*filters.by_dimension(), *(visible.by_dimension() if visible else ())]
+    return frozenset(dimension.column for dimension in dimensions)
 
 
 def among(dimension: Dimension, values: Values) -> Q:
-    """That a row's value is one of these, where None is one like others."""
-    known = {dimension.stored(value) for value in values if value is not None}
+    """Return the condition that a row's value is one of these; None matches null."""
+    known = {dimension.to_stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
     return condition | Q(**{dimension.column: None}) if None in values else condition

@@ -1,4 +1,4 @@
-"""Whether the books balance: the rows that are there, added up once more, against the roll-ups."""
+"""Compares roll-ups with the usage records that exist, and repairs them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs as horizons
-from accounts.usage import histogram, periods, rollups
-from accounts.usage.balance import num_balanced
-from accounts.usage.dimensions import Grain
+from accounts.usage import cutoffs, histogram, periods, rollups
+from accounts.usage.balance import num_verified_rows
+from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, SUMS, Tallies, Tally
 
 _UNIT_NAMES = {rollups.MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -25,7 +24,7 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One sum of one slice that the rows and the roll-ups tell differently."""
+    """One sum of one slice that differs between records and roll-ups."""
 
     unit: str
     start: datetime
@@ -37,13 +36,13 @@ class Difference:
     def __str__(self) -> str:
         return (
             f"{self.unit} {self.start:%Y-%m-%d %H:%M} {self.slice}: {self.column} is "
-            f"{self.in_rows} in the rows and {self.in_rollups} in the roll-ups"
+            f"{self.in_rows} in the records and {self.in_rollups} in the roll-ups"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One day in UTC."""
+    """The result for one day in UTC."""
 
     day: datetime
     num_rows: int
@@ -51,23 +50,23 @@ class Checked:
 
 
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
-    """Check day after day, as far as there are rows; with `repair`, write what differs anew.
+    """Check each day that has records. With `repair`, rewrite the roll-ups that differ.
 
-    Usage waits to be stored while one day is checked, in its journals.
+    While a day is checked, new usage waits in the journals.
     """
-    whole_since = horizons.kept_since(UsageRecord)
-    first = periods.ceil(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
+    whole_since = cutoffs.kept_since(UsageRecord)
+    first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:
-        first = periods.floor(_seconds(since), DAY_S)
+        first = periods.round_down(_seconds(since), DAY_S)
     for day_s in range(first, _seconds(until), DAY_S):
         with transaction.atomic():
-            rollups.one_at_a_time()
+            rollups.take_usage_lock()
             yield _check_day(day_s, repair=repair)
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
-    is_whole = all(day_s >= _seconds(horizons.kept_since(model)) for model in LEVELS.values())
-    num_rows = num_balanced(day_s) if is_whole else None
+    is_whole = all(day_s >= _seconds(cutoffs.kept_since(model)) for model in LEVELS.values())
+    num_rows = num_verified_rows(day_s) if is_whole else None
     if num_rows is None:
         return _compare_day(day_s, repair=repair)
     return Checked(_moment(day_s), num_rows, ())
@@ -97,7 +96,11 @@ def _rows(hour_s: int) -> Iterator[UsageRecord]:
 
 def _num_requests(tallies: Tallies) -> int:
     return int(
-        sum(tally.sums[0] for (_, each), tally in tallies.items() if each.grain == Grain.ALL)
+        sum(
+            tally.sums[0]
+            for (_, each), tally in tallies.items()
+            if each.grain == RollupDimensions.ALL
+        )
     )
 
 
@@ -105,7 +108,7 @@ def _check(
     unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
 ) -> list[Difference]:
     model = LEVELS[unit_s]
-    if start_s < _seconds(horizons.kept_since(model)):
+    if start_s < _seconds(cutoffs.kept_since(model)):
         return []
     found = list(_differences(unit_s, _stored(model, start_s, end_s), tallies))
     if found and repair:
@@ -120,7 +123,7 @@ def _stored(
     rows = model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s)
     return {
         (row.start_s, row.slice.digest): (
-            _told(row.slice.grain, row.slice),
+            _describe(row.slice.grain, row.slice),
             Tally(
                 [getattr(row, column) for column in SUMS], histogram.decode(bytes(row.histograms))
             ),
@@ -133,34 +136,35 @@ def _differences(
     unit_s: int, stored: dict[tuple[int, str], tuple[str, Tally]], tallies: Tallies
 ) -> Iterator[Difference]:
     expected = {
-        (start_s, each.digest): (_told(each.grain, each), tally)
+        (start_s, each.digest): (_describe(each.grain, each), tally)
         for (start_s, each), tally in tallies.items()
     }
     nothing = Tally()
-    for place in sorted(expected.keys() | stored.keys()):
-        told, _ = expected.get(place) or stored[place]
-        _, in_rows = expected.get(place, ("", nothing))
-        _, in_rollups = stored.get(place, ("", nothing))
+    for unit in sorted(expected.keys() | stored.keys()):
+        description, _ = expected.get(unit) or stored[unit]
+        _, in_rows = expected.get(unit, ("", nothing))
+        _, in_rollups = stored.get(unit, ("", nothing))
+        start, name = _moment(unit[0]), _UNIT_NAMES[unit_s]
         for column, mine, theirs in _unequal(in_rows, in_rollups):
-            yield Difference(_UNIT_NAMES[unit_s], _moment(place[0]), told, column, mine, theirs)
+            yield Difference(name, start, description, column, mine, theirs)
 
 
 def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Value]]:
     for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
-        # The weighted tokens are fractions, which add up a little differently in another order.
+        # Sums of fractions depend on the order of addition.
         if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
             yield column, mine, theirs
-    if in_rows.places != in_rollups.places:
-        mine, theirs = (sum(each.places.values()) for each in (in_rows, in_rollups))
+    if in_rows.buckets != in_rollups.buckets:
+        mine, theirs = (sum(each.buckets.values()) for each in (in_rows, in_rollups))
         yield "histograms", f"{mine} measured", f"{theirs} measured"
 
 
-def _told(grain: str, about: object) -> str:
-    """A slice in words, without what its grain leaves out."""
+def _describe(dimensions: str, about: object) -> str:
+    """Return the names and values of a slice."""
     names = ("organization_name", "project_name", "username", "key_name")
     whats = ("model", "endpoint", "outcome")
     words = (getattr(about, column) for column in (*names, *whats))
-    return f"{grain}: {' / '.join(word for word in words if word) or 'nobody'}"
+    return f"{dimensions}: {' / '.join(word for word in words if word) or 'no key'}"
 
 
 def _seconds(moment: datetime) -> int:

@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from serving.catalog.models import ServedModel
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 
 _DEVICES: Final = ("CPU", "GPU", "GPU.0", "GPU.1")
 _NAME_HELP: Final = "What clients send as <code>model</code>."

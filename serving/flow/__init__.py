@@ -1,1 +1,1 @@
-"""Use cases: what happens to a request between its door and the engine."""
+"""The way of a request: render, prepare, run on an engine, and read its output."""

@@ -1,15 +1,14 @@
-"""One submission of a prepared to its engine, from the first word to the last token."""
+"""One submission of a prepared request to its engine, from its acceptance to its last token."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, assert_never, cast
 
 from msgspec import structs
 
-from serving.constraints.families.registry import by_name
 from serving.core.errors import ServingError, error_from_code
 from serving.core.events import (
     QUOTA,
@@ -45,14 +44,15 @@ from serving.transport.messages import (
     TokenOutput,
 )
 
-# A stream that has said nothing for this long gets a comment, so that no proxy drops it.
+# After this long without an event a stream gets a comment, so that no proxy closes it.
 SILENCE_S: Final = 15.0
-PLAIN: Final = by_name("plain")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    """A request that can be submitted: rendered, checked, and with all values decided."""
+async def attempt(
+    prepared: PreparedRequest, tokens: TokenSource | None
+) -> AsyncGenerator[list[Event], None]:
+    """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
+    `SILENCE_S` without events.
 
     request: GenerationRequest
     engine: Engine
@@ -128,62 +128,49 @@ async def attempt(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None
     `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
     if not prepared.submits:
         prepared.meter.is_accepted = True
-        yield _nothing_made(prepared)
+        yield _empty_answer(prepared)
         return
     hello = await prepared.engine.wait()
     check_engine(prepared.request, hello)
     client = prepared.engine.client
     submits = [_with_ids(submit, client, prepared.request.n) for submit in prepared.submits]
     if not hello.has_logits_hook:
-        # All that can be left is the limit of an effort, which is a wish and no promise.
+        # Only the budget of a reasoning effort can be left, which is not a guarantee.
         submits = [structs.replace(submit, logits=None) for submit in submits]
-    shares = _shares(prepared, submits)
-    if shares is not None:
-        submits = [structs.replace(s, num_granted=shares.num_shared[s.id]) for s in submits]
-    run = client.submit(submits)
-    reading = _Reading(prepared, run, [id_ for submit in submits for id_ in submit.ids])
+    grants = _grants(tokens, submits)
+    if grants is not None:
+        granted = grants.num_granted
+        submits = [structs.replace(each, num_granted=granted[each.id]) for each in submits]
+    output = client.submit(submits)
+    reader = _AttemptReader(prepared, output, [id_ for submit in submits for id_ in submit.ids])
     try:
-        if shares is not None and shares.is_last:
-            reading.grant(shares, shares.num_shared)
-        told_at = time.monotonic()
-        while not reading.is_complete:
-            events = reading.take(await run.next(SILENCE_S))
-            if shares is not None and prepared.meter.num_output_tokens >= shares.look_at:
-                await reading.extend(shares)
+        if grants is not None and grants.is_last:
+            reader.grant(grants, grants.num_granted)
+        sent_at = time.monotonic()
+        while not reader.is_complete:
+            events = reader.take(await output.next(SILENCE_S))
+            if grants is not None and prepared.meter.num_output_tokens >= grants.next_check_at:
+                await reader.extend(grants)
             now = time.monotonic()
-            # Tokens that tell a client nothing, such as hidden thoughts, are silence too.
-            if events or now - told_at >= SILENCE_S:
-                told_at = now
+            # Tokens without events, such as hidden reasoning, do not end the silence.
+            if events or now - sent_at >= SILENCE_S:
+                sent_at = now
                 yield events
-            if reading.failure is not None:
-                raise reading.failure
+            if reader.failure is not None:
+                raise reader.failure
     finally:
-        run.cancel(reading.num_used)
+        output.cancel(reader.num_used)
 
 
-def _shares(prepared: PreparedRequest, submits: Iterable[Submit]) -> Shares | None:
-    """None: nobody counts. What a search may use is reserved as a whole."""
-    if prepared.allowance is None or any(submit.beams is not None for submit in submits):
+def _grants(tokens: TokenSource | None, submits: Iterable[Submit]) -> TokenGrants | None:
+    """None: tokens are not counted, or all of them are reserved, as for a beam search."""
+    if tokens is None or any(submit.beams is not None for submit in submits):
         return None
-    return Shares(prepared.allowance, {submit.id: submit.max_new_tokens for submit in submits})
-
-
-def _continues_text(request: GenerationRequest) -> bool:
-    """Whether the answer goes on with the text of its prompt, as opposed to a new message."""
-    prompt = request.prompt
-    if isinstance(prompt, RawPrompts):
-        return True
-    return prompt.rendering.continues_final_message or not prompt.rendering.uses_template
-
-
-def _reason(finished: Event) -> str:
-    if not isinstance(finished, Finished):
-        return ""
-    return QUOTA if finished.cause == QUOTA else finished.reason.value
+    return TokenGrants(tokens, {submit.id: submit.max_new_tokens for submit in submits})
 
 
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
-    """A search makes all answers of its prompt, each under an id of its own."""
+    """The submission with an id for each answer: a beam search has all answers of its prompt."""
     submit = structs.replace(submit, id=client.new_id())
     if submit.beams is None:
         return submit
@@ -191,7 +178,7 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
 
 
-def _nothing_made(prepared: PreparedRequest) -> list[Event]:
+def _empty_answer(prepared: PreparedRequest) -> list[Event]:
     """The answer to a request for no tokens."""
     num_choices = prepared.request.num_choices
     finished = [Finished(choice, FinishReason.LENGTH) for choice in range(num_choices)]
@@ -206,29 +193,83 @@ def _started(prepared: PreparedRequest) -> Started:
     return Started(request.num_choices, ids, texts)
 
 
-class _Reading:
-    """Turns what the engine says of the choices of one run into events."""
+class IntervalBuffer:
+    """Holds the events of one choice until they have `interval` tokens: `stream_interval`.
 
-    def __init__(self, prepared: PreparedRequest, run: OutputStream, ids: list[int]) -> None:
-        self._job = prepared
-        self._run = run
-        self._readers = {id_: prepared.reader(choice) for choice, id_ in enumerate(ids)}
-        # The samples of a prompt share it: it is counted once, and so is its cached part.
-        self._counts_cached = set(ids[:: prepared.request.n])
+    The first and the last event are never held. Tokens are still read as they arrive, so a stop
+    string ends a choice as early as without a buffer.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._held: list[Event] = []
+        self._num_tokens = 0
+        self._has_released = False
+
+    def add(self, events: Sequence[Event], num_tokens: int) -> list[Event]:
+        """Add the events of `num_tokens` more tokens. Returns the events to send now."""
+        self._held += events
+        self._num_tokens += num_tokens
+        is_over = bool(events) and isinstance(events[-1], Finished)
+        if is_over or not self._has_released or self._num_tokens >= self._interval:
+            return self.release()
+        return []
+
+    def release(self) -> list[Event]:
+        """Return all held events, adjacent text as one delta and all ids as one event."""
+        ids = [each for each in self._held if isinstance(each, TokensGenerated)]
+        events = merged([], [each for each in self._held if not isinstance(each, TokensGenerated)])
+        if ids:
+            joined = tuple(id_ for each in ids for id_ in each.token_ids)
+            text = "".join(each.text for each in ids)
+            events.insert(0, TokensGenerated(ids[0].choice, joined, text))
+        self._held = []
+        self._num_tokens = 0
+        self._has_released = self._has_released or bool(events)
+        return events
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The state of one choice. `raw` decodes all tokens, for requests with token ids."""
+
+    index: int
+    reader: ChoiceReader
+    raw: Decoder | None
+    buffer: IntervalBuffer | None
+    num_proposed: int = 0
+    num_accepted: int = 0
+    logprob_sum: float = 0.0
+    num_logprobs: int = 0
+
+
+class _AttemptReader:
+    """Converts the engine's updates about the choices of one submission to events."""
+
+    def __init__(self, prepared: PreparedRequest, output: OutputStream, ids: list[int]) -> None:
+        request = prepared.request
+        self._prepared = prepared
+        self._meter = prepared.meter
+        self._output = output
+        interval = request.handling.stream_interval
+        is_buffered = request.is_streamed and interval > 1
+        self._choices = {
+            id_: _Choice(
+                index,
+                prepared.reader(index),
+                prepared.raw_decoder() if request.wants_token_ids else None,
+                IntervalBuffer(interval) if is_buffered else None,
+            )
+            for index, id_ in enumerate(ids)
+        }
+        # The samples of a prompt share it, so its cached part is counted once.
+        self._counts_cached = set(ids[:: request.n])
         self._num_to_accept = len(ids)
-        # What choices made before the last of them had its place: told after `Started`.
+        # Events of choices that began before the last one was accepted: sent after `Started`.
         self._early: list[Event] = []
         self._open = set(ids)
-        self._proposals: dict[int, tuple[int, int]] = {}
-        self._sums: dict[int, tuple[float, int]] = {}  # of log-probabilities, and how many
-        self._choices = {id_: choice for choice, id_ in enumerate(ids)}
-        handling = prepared.request.handling
-        # For those who ask for ids: the text of all tokens, whatever is read out of it.
-        self._raw = {id_: prepared.raw_decoder() for id_ in ids if prepared.request.wants_token_ids}
-        is_paced = prepared.request.is_streamed and handling.stream_interval > 1
-        self._paces = {id_: Pace(handling.stream_interval) for id_ in ids} if is_paced else {}
-        self._is_capped = False
-        prepared.meter.num_answers = len(ids)
+        self._is_last_grant = False
+        self._meter.num_answers = len(ids)
         self.failure: ServingError | None = None
 
     @property
@@ -238,154 +279,146 @@ class _Reading:
 
     @property
     def num_used(self) -> dict[int, int]:
-        """Of the choices that have not ended, how many tokens were read."""
-        return {id_: self._readers[id_].num_output_tokens for id_ in self._open}
+        """The tokens read of each choice that has not ended, by id."""
+        return {id_: self._choices[id_].reader.num_output_tokens for id_ in self._open}
 
-    async def extend(self, shares: Shares) -> None:
-        """Ask for more tokens ahead of need."""
+    async def extend(self, grants: TokenGrants) -> None:
+        """Reserve more tokens where choices need them soon."""
         if self._open:
-            news = await shares.follow(self.num_used, self._job.meter.num_output_tokens)
-            self.grant(shares, news)
+            self.grant(grants, await grants.update(self.num_used, self._meter.num_output_tokens))
 
-    def grant(self, shares: Shares, ids: Iterable[int]) -> None:
-        """Tell the engine what these may make."""
-        self._is_capped = shares.is_last
+    def grant(self, grants: TokenGrants, ids: Iterable[int]) -> None:
+        """Send the grants of these choices to the engine."""
+        self._is_last_grant = grants.is_last
         for id_ in ids:
-            self._run.grant(id_, shares.num_shared[id_], is_last=shares.is_last)
+            self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)
 
-    def take(self, said: list[GenerationUpdate]) -> list[Event]:
-        """The events that this causes.
+    def take(self, updates: list[GenerationUpdate]) -> list[Event]:
+        """Return the events of these updates.
 
-        A rejection is raised at once when no text came before it, so that it can still be
-        a status; else it is the `failure` to raise once the text is told.
+        Raises the error of a rejection if no text precedes it, so that it can become the HTTP
+        status. Otherwise the error is `failure`, to be raised once the text was sent.
         """
         events: list[Event] = []
         deltas, self._early = self._early, []
-        for each in said:
-            match each:
+        for update in updates:
+            match update:
                 case TokenOutput():
-                    self._read(each, deltas)
+                    self._read(update, deltas)
                 case Accepted():
                     self._num_to_accept -= 1
-                    self._job.meter.is_accepted = True
+                    self._meter.is_accepted = True
                     if self._num_to_accept == 0:
-                        events.append(_started(self._job))
+                        events.append(_started(self._prepared))
                 case Rejected(code=code, message=message):
                     self.failure = self._error(code, message)
-                    for pace in self._paces.values():
-                        deltas += pace.release()
+                    for choice in self._choices.values():
+                        deltas += choice.buffer.release() if choice.buffer is not None else []
                     if not deltas:
                         raise self.failure
                 case _:
-                    assert_never(each)
+                    assert_never(update)
         if self._num_to_accept > 0:
             self._early = deltas
             return []
-        usage = self._job.meter.usage
-        if deltas and self._job.request.wants_progress:
+        usage = self._meter.usage
+        if deltas and self._prepared.request.wants_progress:
             events.append(Progress(usage))
         events += deltas
-        if said and self.is_complete:
+        if updates and self.is_complete:
             events.append(Completed(usage, at=int(time.time())))
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
-        meter = self._job.meter
         if output.energy_j is not None:
-            meter.energy_j = (meter.energy_j or 0.0) + output.energy_j
+            self._meter.energy_j = (self._meter.energy_j or 0.0) + output.energy_j
         if output.id not in self._open:
-            return  # made before the engine heard that a stop string had ended this choice
-        reader = self._readers[output.id]
+            return  # generated before the engine knew that a stop string had ended this choice
+        choice = self._choices[output.id]
         events: list[Event] = []
         if output.queue_s is not None:
             counts_cached = output.id in self._counts_cached
             num_cached_tokens = (output.num_cached_tokens or 0) if counts_cached else 0
-            meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
+            self._meter.begin(output.queue_s, output.prefill_s, num_cached_tokens)
         if output.prompt_logprobs is not None:
-            events += self._scored(self._choices[output.id], output.prompt_logprobs)
+            events += self._scored_prompt(choice.index, output.prompt_logprobs)
+        num_read = self._read_tokens(choice, output, events)
+        self._count_logprobs(choice, output)
+        reader, finish = choice.reader, output.finish
+        if reader.is_stopped:
+            # The engine still generates, or has generated more than there is before the stop.
+            self._output.cancel({output.id: reader.num_output_tokens})
+            finish = finish or FINISH_STOP
+        if finish is not None:
+            events += self._finish(choice, cast(Literal["stop", "length"], finish))
+            self._open.discard(output.id)
+        deltas += events if choice.buffer is None else choice.buffer.add(events, num_read)
+
+    def _read_tokens(self, choice: _Choice, output: TokenOutput, events: list[Event]) -> int:
+        """Read the new tokens and count them. Returns how many there were before a stop."""
+        meter, reader = self._meter, choice.reader
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
         tokens = (
-            self._job.writer.answer(output.token_ids, output.logprobs) if output.logprobs else ()
+            self._prepared.writer.answer(output.token_ids, output.logprobs)
+            if output.logprobs
+            else ()
         )
         read = reader.feed(output.token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
-        if self._raw and num_read:
-            events.append(self._made(output.id, output.token_ids[:num_read]))
+        if choice.raw is not None and num_read:
+            ids = output.token_ids[:num_read]
+            text = "".join(map(choice.raw.feed, ids))
+            events.append(TokensGenerated(choice.index, ids, text))
         events += read
         meter.num_output_tokens += num_read
         meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
-        if output.num_proposed:
-            self._count_proposals(output)
-        self._sum_logprobs(output)
-        finish = output.finish
-        if reader.is_stopped and finish is None:
-            finish = FINISH_STOP
-        if reader.is_stopped:
-            # It goes on, or has made more in one go than there is before its stop.
-            self._run.cancel({output.id: reader.num_output_tokens})
-        if finish is not None:
-            *last, finished = reader.finish(cast(Literal["stop", "length"], finish))
-            finished = self._explained(self._rated(finished, output.id), output.id)
-            meter.finish_reason = _reason(finished)
-            events += [*last, *self._unfinished(output.id), finished]
-            self._open.discard(output.id)
-            meter.last_token_s = meter.total_s
-        if self._paces:
-            events = self._paces[output.id].take(events, num_read)
-        deltas += events
+        if output.num_proposed:  # the engine sends the sums so far
+            meter.num_proposed_tokens += output.num_proposed - choice.num_proposed
+            meter.num_accepted_tokens += output.num_accepted - choice.num_accepted
+            choice.num_proposed, choice.num_accepted = output.num_proposed, output.num_accepted
+        return num_read
 
-    def _made(self, id_: int, token_ids: tuple[int, ...]) -> TokensGenerated:
-        text = "".join(map(self._raw[id_].feed, token_ids))
-        return TokensGenerated(self._choices[id_], token_ids, text)
-
-    def _unfinished(self, id_: int) -> list[Event]:
-        """The character in whose middle a choice ended, for those who ask for ids."""
-        text = self._raw[id_].finish() if self._raw else ""
-        return [TokensGenerated(self._choices[id_], (), text)] if text else []
-
-    def _count_proposals(self, output: TokenOutput) -> None:
-        """The engine tells of each choice how many there were so far."""
-        meter = self._job.meter
-        proposed, accepted = self._proposals.get(output.id, (0, 0))
-        meter.num_proposed_tokens += output.num_proposed - proposed
-        meter.num_accepted_tokens += output.num_accepted - accepted
-        self._proposals[output.id] = output.num_proposed, output.num_accepted
-
-    def _sum_logprobs(self, output: TokenOutput) -> None:
+    def _count_logprobs(self, choice: _Choice, output: TokenOutput) -> None:
         if output.logprobs:
-            total, num_tokens = self._sums.get(output.id, (0.0, 0))
-            total += sum(each.logprob for each in output.logprobs)
-            self._sums[output.id] = total, num_tokens + len(output.logprobs)
+            choice.logprob_sum += sum(each.logprob for each in output.logprobs)
+            choice.num_logprobs += len(output.logprobs)
 
-    def _rated(self, finished: Event, id_: int) -> Event:
-        if not isinstance(finished, Finished) or id_ not in self._sums:
-            return finished
-        total, num_tokens = self._sums[id_]
-        return replace(finished, mean_logprob=total / num_tokens)
+    def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:
+        """The last events of a choice."""
+        *last, finished = choice.reader.finish(finish)
+        assert isinstance(finished, Finished)
+        if choice.num_logprobs:
+            finished = replace(finished, mean_logprob=choice.logprob_sum / choice.num_logprobs)
+        if self._is_cut_by_quota(choice, finished):
+            finished = replace(finished, cause=QUOTA)
+        is_quota = finished.cause == QUOTA
+        self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
+        self._meter.last_token_s = self._meter.total_s
+        text = choice.raw.finish() if choice.raw is not None else ""  # of an incomplete character
+        unfinished = [TokensGenerated(choice.index, (), text)] if text else []
+        return [*last, *unfinished, finished]
 
-    def _explained(self, finished: Event, id_: int) -> Event:
-        """An answer that ends before its own limit has used up a quota."""
-        if not self._is_capped or not isinstance(finished, Finished):
-            return finished
-        limit = self._job.submits[self._choices[id_]].max_new_tokens
-        is_cut = self._readers[id_].num_output_tokens < limit
-        if finished.reason is FinishReason.LENGTH and is_cut:
-            return replace(finished, cause=QUOTA)
-        return finished
+    def _is_cut_by_quota(self, choice: _Choice, finished: Finished) -> bool:
+        """Whether the answer ended before its own limit, for want of grants."""
+        if not self._is_last_grant or finished.reason is not FinishReason.LENGTH:
+            return False
+        limit = self._prepared.submits[choice.index].max_new_tokens
+        return choice.reader.num_output_tokens < limit
 
-    def _scored(self, choice: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
-        """The tokens of a prompt, for its first choice; and for each its echo."""
-        request = self._job.request
-        at, sample = divmod(choice, request.n)
-        prompt = self._job.prompts[at]
-        tokens = self._job.writer.prompt(prompt, logprobs)
+    def _scored_prompt(self, index: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
+        """The tokens of a prompt, sent with its first choice, and the echo of each choice."""
+        request = self._prepared.request
+        at, sample = divmod(index, request.n)
+        prompt = self._prepared.prompts[at]
+        tokens = self._prepared.writer.prompt(prompt, logprobs)
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()
-            events.append(TextDelta(choice, self._job.engine.assets.text_of(prompt), echoed))
+            text = self._prepared.engine.assets.text_of(prompt)
+            events.append(TextDelta(index, text, echoed))
         return events
 
     def _error(self, code: str, message: str) -> ServingError:
-        grammar = self._job.request.grammar
+        grammar = self._prepared.request.grammar
         param = grammar.param if grammar is not None and "grammar" in code else None
         return error_from_code(code, message, param=param)

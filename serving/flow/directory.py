@@ -1,42 +1,60 @@
-"""Which engines there are, and how to reach them.
+"""Finds the engines of served models.
 
-`EngineDirectory` is the seam for many machines: the local one knows the engines of this
-host by their sockets; others may find them in a database or by a cluster manager.
+`EngineDirectory` is the interface. `LocalDirectory` knows the engines of this host by their
+sockets; other implementations may find engines in a database or by a cluster manager.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from serving.constraints.families.registry import Family, by_name, detect
+from serving.constraints.family import GrammarFamily
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
+from serving.output.parsers.base import ParserFamily
 from serving.prompting.assets import ModelAssets
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 from serving.transport.client import EngineClient, engine_socket
 from serving.transport.messages import Hello
 
 log = logging.getLogger(__name__)
 
-# How long a request waits for an engine that should be there: one that was killed is back
-# sooner, and a client that is told to come back after this long has lost nothing.
+# How long a request waits for an engine that is restarting. An engine that was killed is back
+# sooner. A client that is then asked to retry has lost nothing.
 ENGINE_WAIT_S: Final = 30.0
-# How often who waits looks whether it is any use.
-_HOPE_S: Final = 0.5
+# How often a waiting request checks whether the engine can still start.
+_WAIT_CHECK_S: Final = 0.5
 _DEFAULT_MODEL_NAME: Final = "default"
+
+
+class OutputFamily(Protocol):
+    """How a model writes reasoning and tool calls: what reads them and what enforces them."""
+
+    @property
+    def parser(self) -> ParserFamily:
+        """Reads the model's output."""
+
+    @property
+    def grammar(self) -> GrammarFamily:
+        """Enforces the form of the model's output."""
+
+
+# Gets the name of an output format ("": unknown) and the text of the chat template. Raises
+# ValueError for a name that does not exist.
+FamilySelector = Callable[[str, str | None], OutputFamily]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A served model as requests need it. Equal entries need no reload."""
+    """A served model. Equal entries need no reload."""
 
     id: int
     name: str
@@ -48,62 +66,70 @@ class ModelEntry:
 
 
 class Engine:
-    """A model that can be asked: its tokenizer and template, and the way to its engine."""
+    """A served model: its tokenizer and templates, and the connection to its process."""
 
-    def __init__(self, entry: ModelEntry, assets: ModelAssets, client: EngineClient) -> None:
+    def __init__(
+        self, entry: ModelEntry, assets: ModelAssets, family: OutputFamily, client: EngineClient
+    ) -> None:
         self.entry = entry
         self.assets = assets
+        self.family = family
         self.client = client
-        self.family = _family(entry, assets)
-        tags = self.family.parser.reasoning
+        tags = family.parser.reasoning
         if tags is not None:
-            assets.thought_tags = tags.open.text, tags.close.text
-        self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
+            assets.reasoning_tags = tags.open.text, tags.close.text
+        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
-        self._whole_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
+        self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
-        self.is_failing = False  # its process dies again and again
-        self.is_gone = False  # it is unloaded, or another has taken its place
+        self.is_failing = False  # its process fails again and again
+        self.is_gone = False  # the model was unloaded, or replaced by a changed one
 
     @property
     def max_context(self) -> int | None:
-        """Tokens, prompt and output together; None when nobody knows."""
+        """Prompt and output tokens together; None: unknown."""
         return self.entry.options.max_context or self.assets.max_context
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
     ) -> Decoder:
-        """A decoder for one choice, which goes on `after` the text of these tokens. Answers to
-        raw prompts show no special token at all, unless all are to be seen."""
+        """Return a decoder for one choice, whose text continues that of the tokens `after`.
+
+        Answers to raw prompts have no special tokens, unless `shows_special`.
+        """
         if shows_special:
-            return self._whole_decoders.new_decoder(after)
+            return self._all_tokens_decoders.new_decoder(after)
         return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
     async def wait(self, timeout_s: float = ENGINE_WAIT_S) -> Hello:
-        """Return once the engine is there. Raises `ModelNotReady` or `Overloaded`."""
+        """Return the engine's first message once it is connected.
+
+        Raises `ModelNotReady` after the timeout, or when the engine cannot start any more.
+        Raises `Overloaded` while too many requests wait.
+        """
         if self.client.is_connected and self.client.hello is not None:
             return self.client.hello
         if self._num_waiting >= self.entry.options.max_waiting:
             raise Overloaded("The model is starting and its queue is full; try again shortly.")
         self._num_waiting += 1
         try:
-            return await self._wait_hopefully(timeout_s)
+            return await self._wait_connected(timeout_s)
         finally:
             self._num_waiting -= 1
 
-    async def _wait_hopefully(self, timeout_s: float) -> Hello:
-        """Whether there is still hope may change meanwhile."""
+    async def _wait_connected(self, timeout_s: float) -> Hello:
         left_s = timeout_s
         while left_s > 0:
             if self.is_gone:
                 raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
             if self.is_failing:
                 raise ModelNotReady(
-                    f"The engine of {self.entry.name} does not start; its administrator sees why."
+                    f"The engine of {self.entry.name} does not start. Its last error is in the "
+                    "administration's list of served models."
                 )
             with suppress(TimeoutError):
-                return await self.client.wait_connected(min(left_s, _HOPE_S))
-            left_s -= _HOPE_S
+                return await self.client.wait_connected(min(left_s, _WAIT_CHECK_S))
+            left_s -= _WAIT_CHECK_S
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
 
@@ -115,29 +141,31 @@ class EngineDirectory(Protocol):
         """All served models by name."""
 
     def find(self, name: str | None) -> Engine:
-        """Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`."""
+        """Return the engine of a model; None means the only one.
+
+        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
+        """
 
 
 class LocalDirectory:
-    """The engines that this host's node keeps."""
+    """The engines of this host. An `EngineDirectory`."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, select_family: FamilySelector) -> None:
         self._run_dir = run_dir
+        self._select_family = select_family
         self._entries: dict[str, ModelEntry] = {}
         self._engines: dict[str, Engine] = {}
 
     @property
     def entries(self) -> Mapping[str, ModelEntry]:
-        """All served models by name."""
         return self._entries
 
     @property
     def engines(self) -> Iterable[Engine]:
-        """All models that should be loaded and can be rendered for."""
+        """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
     def find(self, name: str | None) -> Engine:
-        """Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`."""
         entry = self._entry(name)
         engine = self._engines.get(entry.name)
         if engine is not None:
@@ -149,9 +177,9 @@ class LocalDirectory:
     async def update(
         self, entries: Mapping[str, ModelEntry], failing: frozenset[str] = frozenset()
     ) -> None:
-        """Take over a new list of models: load what is new, let go of what is not there.
+        """Replace the list of models: load new ones and drop those that are gone.
 
-        `failing` names those for whose engines it is no use to wait.
+        `failing` names the models whose engines fail again and again.
         """
         for name, engine in self._engines.items():
             engine.is_failing = name in failing
@@ -177,9 +205,10 @@ class LocalDirectory:
         except UnusableFolder as error:
             log.error("model unusable name=%s: %s", entry.name, error)
             return
+        family = self._select_family(entry.options.output_format, assets.template_text)
         client = EngineClient(engine_socket(self._run_dir, entry.id))
         client.open()
-        self._engines[entry.name] = Engine(entry, assets, client)
+        self._engines[entry.name] = Engine(entry, assets, family, client)
 
     def _entry(self, name: str | None) -> ModelEntry:
         entry = self._entries.get(name) if name is not None else None
@@ -204,12 +233,7 @@ class LocalDirectory:
 
 
 def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
-    """End tokens leave no text, special or not."""
+    """A detokenizer that drops special tokens except `kept`, and always the end tokens."""
     tokenizer = assets.tokenizer
     special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
     return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
-
-
-def _family(entry: ModelEntry, assets: ModelAssets) -> Family:
-    name = entry.options.output_format
-    return by_name(name) if name else detect(assets.template_text or "")

@@ -1,9 +1,4 @@
-"""Runs one generation request on one engine, and survives the engine's death.
-
-`stream` yields batches of events as they come; `whole` returns the result. Both end with
-the error of the request, raised before anything was accepted and told as `Failed` after.
-A request of which the client has seen nothing is run again when its engine dies.
-"""
+"""Runs a prepared request, and again if its engine fails before the client got any content."""
 
 from __future__ import annotations
 
@@ -15,38 +10,43 @@ from serving.core.errors import EngineLost, ServingError
 from serving.core.events import Event, Failed, Started, TextDelta
 from serving.core.request import Conversation, RawPrompts, Role
 from serving.core.result import Result, ResultBuilder
-from serving.flow.attempt import PreparedRequest, attempt
-from serving.flow.best import the_best
-from serving.flow.steering import num_top_of_prompt
+from serving.flow.attempt import attempt
+from serving.flow.candidates import best_choices
+from serving.flow.grants import TokenSource
+from serving.flow.logits import num_top_of_prompt
+from serving.flow.prepared import PreparedRequest
 from serving.transport.client import EngineDisconnected
 
-# How often a request is run again after its engine died under it. More would let one
-# request that kills engines kill them for everybody else.
+# How often a request runs again after its engine failed. With more reruns, one request that
+# crashes engines would interrupt the other requests more often.
 MAX_RERUNS: Final = 2
 
 
-async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
-    """Batches of events; an empty one means that `SILENCE_S` passed without any.
+async def stream(
+    prepared: PreparedRequest, tokens: TokenSource | None = None
+) -> AsyncGenerator[list[Event], None]:
+    """Yield batches of events; an empty batch means `SILENCE_S` without events.
 
-    Raises `ServingError` before `Started`; afterwards errors are `Failed` events.
+    Output tokens are reserved from `tokens`; None: they are not counted. Raises `ServingError`
+    before `Started`; later errors are `Failed` events.
     """
     has_started = has_content = False
     for run in range(MAX_RERUNS + 1):
         try:
-            async with aclosing(attempt(prepared)) as batches:
+            async with aclosing(attempt(prepared, tokens)) as batches:
                 async for events in batches:
                     is_start = bool(events) and isinstance(events[0], Started)
                     has_content = has_content or len(events) > is_start
                     if is_start:
-                        # A run after the first starts anew, but its client has been told.
-                        begun = [] if has_started else [events[0], *_echoes(prepared)]
-                        events = [*begun, *events[1:]]
+                        # The client has the start of the first run already.
+                        start = [] if has_started else [events[0], *_echoes(prepared)]
+                        events = [*start, *events[1:]]
                     yield events
                     has_started = has_started or is_start
             return
         except EngineDisconnected:
             if has_content or run == MAX_RERUNS:
-                error: ServingError = _lost()
+                error: ServingError = _engine_lost()
             else:
                 prepared.meter.restart()
                 continue
@@ -58,41 +58,42 @@ async def stream(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]
         return
 
 
-async def whole(prepared: PreparedRequest) -> Result:
-    """The finished answer. Raises `ServingError`."""
+async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
+    """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
     for _ in range(MAX_RERUNS + 1):
-        fold = ResultBuilder()
+        builder = ResultBuilder()
         try:
-            async with aclosing(attempt(prepared)) as batches:
+            async with aclosing(attempt(prepared, tokens)) as batches:
                 async for events in batches:
                     for event in events:
-                        fold.feed(event)
+                        builder.feed(event)
                         if isinstance(event, Started):
                             for echo in _echoes(prepared):
-                                fold.feed(echo)
-            return the_best(
-                fold.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
+                                builder.feed(echo)
+            return best_choices(
+                builder.result(),
+                num_candidates=prepared.request.n,
+                num_returned=prepared.num_returned,
             )
         except EngineDisconnected:
             prepared.meter.restart()
-    raise _lost()
+    raise _engine_lost()
 
 
-def _lost() -> EngineLost:
+def _engine_lost() -> EngineLost:
     return EngineLost("The engine was restarted while it ran this request. Send it again.")
 
 
 def _echoes(prepared: PreparedRequest) -> list[Event]:
-    """What stands before the answers of a request that wants its prompt back."""
+    """The texts before the answers of a request with `echo`."""
     prompt, n = prepared.request.prompt, prepared.request.n
     if not prompt.echo:
         return []
     if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
-        return []  # an echo with probabilities comes when they do
+        return []  # an echo with log-probabilities comes with them
     if isinstance(prompt, Conversation):
         last = prompt.messages[-1] if prompt.messages else None
-        is_begun = last is not None and last.role is Role.ASSISTANT
-        texts = [last.text if last is not None and is_begun else ""]
+        texts = [last.text if last is not None and last.role is Role.ASSISTANT else ""]
     else:
         texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
     choices = enumerate(text for text in texts for _ in range(n))

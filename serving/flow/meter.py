@@ -1,4 +1,4 @@
-"""What a request has cost so far. Written by the flow, read by the door and the ledger."""
+"""The tokens, times and energy of a request so far: for usage records, limits and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.core.events import Usage
 
 @dataclass(slots=True)
 class Meter:
-    """Grows with every token. Times are of the monotonic clock, in seconds."""
+    """Updated with every output of the engine. Times are seconds of the monotonic clock."""
 
     started_at: float = field(default_factory=time.monotonic)
     num_prompt_tokens: int = 0
@@ -24,13 +24,13 @@ class Meter:
     prefill_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
-    num_answers: int = 1  # that are written side by side
+    num_answers: int = 1  # generated in parallel
     finish_reason: str = ""  # of the answer that ended last
-    is_accepted: bool = False  # by an engine: before that, nothing costs anything
+    is_accepted: bool = False  # by an engine; before that, nothing is charged
 
     @property
     def num_billed_prompt_tokens(self) -> int:
-        """The prompt's tokens, once somebody has begun to read them."""
+        """The prompt's tokens; 0 until an engine accepts the request."""
         return self.num_prompt_tokens if self.is_accepted else 0
 
     @property
@@ -43,7 +43,7 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """The counts as clients see them."""
+        """The counts for the client."""
         return Usage(
             self.num_prompt_tokens,
             self.num_cached_tokens,
@@ -55,19 +55,19 @@ class Meter:
 
     @property
     def total_s(self) -> float:
-        """How long it has taken until now."""
+        """Seconds since the start."""
         return time.monotonic() - self.started_at
 
     def begin(self, queue_s: float, prefill_s: float | None, num_cached_tokens: int) -> None:
-        """A choice has made its first tokens. The first choice's times count."""
+        """Record the first tokens of a choice. Only the times of the first choice count."""
         self.num_cached_tokens += num_cached_tokens
         if self.first_token_s is None:
             self.first_token_s = self.total_s
             self.queue_s, self.prefill_s = queue_s, prefill_s
 
     def restart(self) -> None:
-        """What a lost engine has made is not the client's to pay. The energy was used, though,
-        and is no price."""
+        """Drop the counts of a lost engine: the client does not pay for them. The energy stays,
+        because it was used and has no price."""
         self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
         self.num_proposed_tokens = self.num_accepted_tokens = 0
         self.queue_s = self.prefill_s = self.first_token_s = None

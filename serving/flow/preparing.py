@@ -1,30 +1,48 @@
-"""Prepares a request: what can be refused or decided before the engine receives it."""
+"""Prepares a request: renders it, and refuses or decides all that needs no running engine.
+
+A sampling value is the request's, or that of the model's generation_config.json, or that of the
+URL tree, or the neutral value.
+"""
 
 from __future__ import annotations
 
+import secrets
 from array import array
 from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
 
-from serving.core.errors import ContextTooLong, InvalidRequest
+from serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from serving.core.ids import derive_seed
-from serving.core.request import GenerationRequest
-from serving.flow.assistance import assist_spec
-from serving.flow.attempt import PreparedRequest
-from serving.flow.best import beam_spec, check_search, with_candidates
+from serving.core.request import GenerationRequest, SpeculativeDecoding
+from serving.flow.candidates import beam_spec, check_beam_search, with_candidates
 from serving.flow.directory import Engine
-from serving.flow.form import check_form, form_grammar
+from serving.flow.logits import logits_spec, num_top_of_prompt
 from serving.flow.meter import Meter
+from serving.flow.output_grammar import check_output_grammar, output_grammar
+from serving.flow.prepared import PreparedRequest
 from serving.flow.rendering import PROMPT_FIELDS, least_output, render
-from serving.flow.sampling import resolve_sampling
-from serving.flow.steering import logits_spec, num_top_of_prompt
 from serving.prompting.assets import Prompt
-from serving.transport.messages import GrammarSpec, Submit
+from serving.prompting.folder import GenerationDefaults
+from serving.transport.messages import GrammarSpec, SamplingParams, SpeculationSpec, Submit
 
-# What a model without a known context may make when the client sets no limit.
+# The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20
+
+_DEFAULT_TEMPERATURE: Final = 1.0
+# Lower temperatures are greedy, as in vLLM: the engine divides logits by the temperature in
+# 32-bit floats, which gives noise for much smaller values.
+_LEAST_TEMPERATURE: Final = 1e-5
+# The engine excludes the limits 0 and 1, which other servers allow. A nucleus of this size has
+# one token in any vocabulary.
+_LEAST_TOP_P: Final = 1e-9
+# The largest 32-bit float below 1: only tokens as likely as the likeliest one remain.
+_MOST_MIN_P: Final = 1 - 2**-24
+
+# The defaults that OVMS documents for speculative decoding.
+_NUM_ASSISTANT_TOKENS: Final = 5
+_NGRAM_SIZE: Final = 3
 
 
 async def prepare(
@@ -36,10 +54,15 @@ async def prepare(
     deadline_s: float,
     request_id: str = "",
 ) -> PreparedRequest:
-    """Render and check. Raises `InvalidRequest`."""
+    """Return the request with its prompts and all values decided, and set the number of prompt
+    tokens in `meter`.
+
+    `token` is the random part of the answer's id. Raises `InvalidRequest`, and `Overloaded`
+    while too many templates of requests run.
+    """
     _check_limits(request, engine)
-    check_form(request)
-    check_search(request)
+    check_output_grammar(request)
+    check_beam_search(request)
     num_returned = request.n
     request = with_candidates(request)
     engine.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
@@ -47,7 +70,7 @@ async def prepare(
     meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     sampling = resolve_sampling(request, engine.assets.defaults)
     stopping = request.stopping
-    grammar = await form_grammar(request, engine, prompts[0])
+    grammar = await output_grammar(request, engine, prompts[0])
     submits: list[Submit] = []
     for prompt in prompts:
         max_new_tokens = _max_new_tokens(request, engine, prompt)
@@ -65,7 +88,7 @@ async def prepare(
             ignore_eos=stopping.ignore_eos,
             logits=logits_spec(request, engine, prompt, sampling),
             beams=beam_spec(request),
-            assist=assist_spec(request, engine),
+            assist=speculation_spec(request, engine),
             priority=request.handling.priority,
             cache_key=_cache_key(request.handling.cache_salt),
             request_id=request_id,
@@ -75,17 +98,105 @@ async def prepare(
     return PreparedRequest(request, engine, meter, token, prompts, tuple(submits), num_returned)
 
 
+def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """Return all sampling values. A missing seed is random: the engine's default is constant."""
+    sampling = request.sampling
+    temperature = _temperature(sampling.temperature, defaults)
+    top_k = _first(sampling.top_k, defaults.top_k, request.dialect.default_top_k, 0)
+    return SamplingParams(
+        temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
+        top_p=max(_LEAST_TOP_P, _first(sampling.top_p, defaults.top_p, 1.0)),
+        top_k=max(0, int(top_k)),
+        min_p=min(_MOST_MIN_P, _first(sampling.min_p, defaults.min_p, 0.0)),
+        seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+        frequency_penalty=_first(sampling.frequency_penalty, defaults.frequency_penalty, 0.0),
+        presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
+        repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
+    )
+
+
+def _temperature(requested: float | None, defaults: GenerationDefaults) -> float:
+    if requested is not None:
+        return requested
+    if defaults.do_sample is False:
+        return 0.0
+    return _first(defaults.temperature, _DEFAULT_TEMPERATURE)
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+def speculation_spec(request: GenerationRequest, engine: Engine) -> SpeculationSpec | None:
+    """Return how many tokens are proposed ahead; None for a model without speculative decoding.
+
+    Raises `UnsupportedParameter` for an option that this model does not support.
+    """
+    requested, options = request.assistance, engine.entry.options
+    _check_speculation(
+        request, has_draft=bool(options.draft_model), has_lookup=options.prompt_lookup
+    )
+    defaults = engine.assets.defaults
+    if options.draft_model:
+        return _draft_spec(requested, defaults)
+    if options.prompt_lookup:
+        return SpeculationSpec(
+            num_tokens=requested.num_tokens
+            or defaults.num_assistant_tokens
+            or _NUM_ASSISTANT_TOKENS,
+            max_ngram_size=requested.max_ngram_size or defaults.max_ngram_size or _NGRAM_SIZE,
+        )
+    return None
+
+
+def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) -> SpeculationSpec:
+    if requested.num_tokens is not None:
+        return SpeculationSpec(num_tokens=requested.num_tokens)
+    if requested.confidence_threshold is not None:
+        return SpeculationSpec(confidence_threshold=requested.confidence_threshold)
+    if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
+        return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
+    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or _NUM_ASSISTANT_TOKENS)
+
+
+def _check_speculation(request: GenerationRequest, *, has_draft: bool, has_lookup: bool) -> None:
+    requested = request.assistance
+    has_any = has_draft or has_lookup
+    if request.beams is not None and has_any:
+        raise UnsupportedParameter(
+            "This model is served with speculative decoding, which the engine cannot combine "
+            "with beam search. Leave out `use_beam_search` and `best_of`.",
+            param="use_beam_search",
+        )
+    for param, value, is_possible, options in (
+        ("num_assistant_tokens", requested.num_tokens, has_any, "draft_model or prompt_lookup"),
+        (
+            "assistant_confidence_threshold",
+            requested.confidence_threshold,
+            has_draft,
+            "draft_model",
+        ),
+        ("max_ngram_size", requested.max_ngram_size, has_lookup, "prompt_lookup"),
+    ):
+        if value is not None and not is_possible:
+            raise UnsupportedParameter(
+                f"`{param}` is for models that are served with the option {options}, which this "
+                "one is not. Leave it out.",
+                param=param,
+            )
+
+
 def _check_limits(request: GenerationRequest, engine: Engine) -> None:
-    """Raises `InvalidRequest` for more than the model's administrator allows."""
+    """Raises `InvalidRequest` for more than the model's options allow."""
     options, stopping = engine.entry.options, request.stopping
-    for param, asked, limit in (
+    for param, value, limit in (
         (stopping.max_tokens_param, stopping.max_tokens or 0, options.max_tokens_limit),
         ("min_tokens", stopping.min_tokens, options.max_tokens_limit),
         ("n", request.n, options.best_of_limit),
         ("best_of", request.num_candidates or 0, options.best_of_limit),
         ("best_of", 0 if request.beams is None else request.beams.width, options.best_of_limit),
     ):
-        if limit and asked > limit:
+        if limit and value > limit:
             raise InvalidRequest(
                 f"`{param}` must be at most {limit}, the limit of the model {engine.entry.name}.",
                 param=param,
@@ -93,45 +204,45 @@ def _check_limits(request: GenerationRequest, engine: Engine) -> None:
 
 
 def _max_new_tokens(request: GenerationRequest, engine: Engine, prompt: Prompt) -> int:
-    """0 when nothing is to be made. Raises `ContextTooLong` when prompt and answer cannot
-    fit."""
-    asked = request.stopping.max_tokens
-    if asked is None:
-        asked = _usual_max_tokens(request, engine)
+    """The limit of output tokens; 0 when none are to be generated. Raises `ContextTooLong` if
+    prompt and answer exceed the context."""
+    requested = request.stopping.max_tokens
+    if requested is None:
+        requested = _default_max_tokens(request, engine)
     max_context, num_prompt_tokens = engine.max_context, len(prompt.token_ids)
     if max_context is None:
-        return _UNLIMITED_TOKENS if asked is None else asked
-    room = max_context - num_prompt_tokens
+        return _UNLIMITED_TOKENS if requested is None else requested
+    num_left = max_context - num_prompt_tokens
     explicit = least_output(request)
-    least = 0 if asked == 0 else max(1, explicit)
-    if room < least:
+    least = 0 if requested == 0 else max(1, explicit)
+    if num_left < least:
         raise ContextTooLong(
             max_context=max_context,
             num_prompt_tokens=num_prompt_tokens,
             num_output_tokens=explicit,
             param=PROMPT_FIELDS[request.endpoint],
         )
-    return room if asked is None else min(asked, room)
+    return num_left if requested is None else min(requested, num_left)
 
 
-def _usual_max_tokens(request: GenerationRequest, engine: Engine) -> int | None:
-    """What a client gets that sets no limit: what the endpoint or the model's authors say,
-    within the model's limit. None: as much as fits."""
+def _default_max_tokens(request: GenerationRequest, engine: Engine) -> int | None:
+    """The limit for a client that sets none: the endpoint's or that of generation_config.json,
+    and at most that of the model's options. None: the rest of the context."""
     stopping, limit = request.stopping, engine.entry.options.max_tokens_limit
-    usual = stopping.default_max_tokens or engine.assets.defaults.max_new_tokens
-    if usual is None:
+    default = stopping.default_max_tokens or engine.assets.defaults.max_new_tokens
+    if default is None:
         return limit or None
-    usual = max(usual, stopping.min_tokens)
-    return min(usual, limit) if limit else usual
+    default = max(default, stopping.min_tokens)
+    return min(default, limit) if limit else default
 
 
 def _cache_key(salt: str | None) -> bytes | None:
-    """Spread evenly over all keys, and no longer the client's secret."""
+    """A hash, because the salt is the client's secret and the engine needs a uniform key."""
     return None if salt is None else sha256(salt.encode()).digest()
 
 
 def _sample(submit: Submit, index: int) -> Submit:
-    """Sample `index` of a prompt: the same, but drawn with a seed of its own."""
+    """Sample `index` of a prompt: the same submission with a derived seed."""
     sampling = submit.sampling
-    own = structs.replace(sampling, seed=derive_seed(sampling.seed, index))
-    return structs.replace(submit, sampling=own)
+    seeded = structs.replace(sampling, seed=derive_seed(sampling.seed, index))
+    return structs.replace(submit, sampling=seeded)

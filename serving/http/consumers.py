@@ -12,7 +12,6 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Final
 
 from channels.generic.http import AsyncHttpConsumer
@@ -30,15 +29,15 @@ from serving.core.errors import (
 from serving.core.events import Completed, Event, Failed
 from serving.core.ids import AnswerIdentity
 from serving.core.request import DIALECTS, Endpoint
-from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
+from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
 from serving.http.callers import address_of, as_errors, authenticate
 from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.protocols import parse
-from serving.protocols.base import Encoder, Exchange
-from serving.protocols.sse import KEEP_ALIVE
+from serving.protocols.common.encoding import KEEP_ALIVE
+from serving.protocols.common.exchange import Encoder, Exchange
 from serving.requests.record import RequestRecord
 from serving.runtime.runtime import Runtime
 
@@ -193,12 +192,10 @@ class GenerationConsumer(JsonConsumer):
             request_id=self.scope[REQUEST_ID],
         )
         await record.reservation.reserve(prepared)
-        if record.reservation.allowance is not None:
-            prepared = replace(prepared, allowance=record.reservation.allowance)
         if request.is_streamed:
             await self._stream(record, exchange.encoder(head), prepared)
         else:
-            body = exchange.body(head, await whole(prepared))
+            body = exchange.body(head, await whole(prepared, record.reservation.allowance))
             record.answered(body)
             headers = [*JSON, *record.reservation.headers]
             record.succeed()
@@ -207,7 +204,9 @@ class GenerationConsumer(JsonConsumer):
     async def _stream(
         self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
     ) -> None:
-        async with contextlib.aclosing(_told(record, stream(prepared))) as batches:
+        async with contextlib.aclosing(
+            _told(record, stream(prepared, record.reservation.allowance))
+        ) as batches:
             async for events in batches:
                 if not self._has_started:
                     if not events:

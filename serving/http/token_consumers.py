@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from accounts.keys.table import Caller
 from serving.core.request import DIALECTS
-from serving.flow.rendering import off_loop
-from serving.flow.tokens import count, detokenize, tokenize
+from serving.flow.rendering import count_tokens, detokenize, off_loop, tokenize
 from serving.http.consumers import JSON, JsonConsumer
 from serving.http.edge import send_whole
-from serving.protocols.responses.counting import count_body, parse_count
+from serving.protocols.responses.exchange import count_body, parse_count
 from serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 
@@ -41,5 +40,5 @@ class InputTokensConsumer(JsonConsumer):
     async def _answer(self, caller: Caller, body: bytes) -> None:
         dialect = DIALECTS[self.scope["url_route"]["kwargs"]["tree"]]
         request = parse_count(body, dialect)
-        num_tokens = await count(request, self._engine(caller, request.model))
+        num_tokens = await count_tokens(request, self._engine(caller, request.model))
         await send_whole(self.base_send, 200, JSON, count_body(num_tokens))

@@ -1,1 +1,1 @@
-"""From a generation request to token ids: tokenizers, chat templates, model folders."""
+"""Prompts: model folders, chat templates and tokenizers turn a request into token ids."""

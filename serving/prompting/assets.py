@@ -1,4 +1,4 @@
-"""All that is needed to prompt one model: its folder, tokenizer and chat templates, joined."""
+"""The prompts of one model: its folder, tokenizer and chat templates together."""
 
 from __future__ import annotations
 
@@ -10,59 +10,60 @@ from typing import Self
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Encoding
-from serving.prompting.effort import thinking_of
 from serving.prompting.folder import GenerationDefaults, ModelFolder
 from serving.prompting.infill import Infill
+from serving.prompting.reasoning_effort import reasoning_settings
 from serving.prompting.render import ChatRenderer, Rendered
 from serving.prompting.template import ChatTemplate
 from serving.prompting.tokenizer import Tokenizer, load_tokenizer
 
-# What most models write around a thought. A prompt that ends with the first lets the model
-# begin inside one.
-_THOUGHT_TAGS = ("<think>", "</think>")
+# What most models write around reasoning. After a prompt that ends with the first, the output
+# begins inside the reasoning.
+_REASONING_TAGS = ("<think>", "</think>")
 
-# Enough of a prompt's last tokens to see whether it ends with the opening of a thought.
+# Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16
 
-# All tokens of a text.
+# Keeps all tokens of a text.
 _WHOLE = Encoding()
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the engine is given."""
+    """The input of the engine."""
 
-    token_ids: tuple[int, ...]
-    # What the ids were made of; None when the client sent ids, or when some were cut off.
+    token_ids: tuple[int, ...]  # never empty
+    # The text of the ids; None when the client sent ids, or when some were cut off.
     text: str | None = None
+    # Whether the prompt ends inside reasoning.
     opens_reasoning: bool = False
-    # How many tokens the effort that was asked for leaves for thinking; None: no limit.
-    thinking_budget: int | None = None
-    # What ends the answer beside the model's own end tokens.
+    # The limit of the requested effort, in tokens; None: no limit.
+    reasoning_budget: int | None = None
+    # Tokens that end the answer beside the model's own end tokens.
     end_ids: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:
-        """Never 0."""
+        """At least 1."""
         return len(self.token_ids)
 
 
 class ModelAssets:
-    """Makes the prompts of one model. Safe to use from several threads."""
+    """Renders and encodes the prompts of one model. Safe to use from several threads."""
 
     def __init__(
         self, folder: ModelFolder, tokenizer: Tokenizer, renderers: Sequence[ChatRenderer]
     ) -> None:
-        """`renderers`: none, one, or one for plain requests and one for those with tools."""
+        """`renderers`: none, one, or one for requests without tools and one for those with."""
         self.folder = folder
         self.tokenizer = tokenizer
-        # Set anew for a model that marks its thoughts differently.
-        self.thought_tags = _THOUGHT_TAGS
+        # Replaced for a model that marks its reasoning differently.
+        self.reasoning_tags = _REASONING_TAGS
         self._renderers = renderers
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Takes up to a few seconds: it reads vocabularies and tries the chat template.
+        """Takes up to a few seconds: it reads vocabularies and probes the chat template.
 
         Raises `UnusableFolder`.
         """
@@ -71,30 +72,30 @@ class ModelAssets:
 
     @property
     def defaults(self) -> GenerationDefaults:
-        """How the model's authors sample."""
+        """The sampling values of the model's authors."""
         return self.folder.defaults
 
     @property
     def max_context(self) -> int | None:
-        """Tokens, prompt and output together. None: unknown."""
+        """Prompt and output tokens together. None: unknown."""
         return self.folder.max_context
 
     @property
     def template_text(self) -> str | None:
-        """The chat template that requests with tools get; None when there is none."""
+        """The chat template for requests with tools; None when there is none."""
         if self.folder.templates is None:
             return None
         return self.folder.templates.tools or self.folder.templates.default
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
-        """The prompt of a chat. Raises `InvalidRequest` for what the model cannot take.
+        """The prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 
-        Does not run templates that came with a request: see `guest`.
+        Ignores a template that came with the request: see `untrusted`.
         """
-        bare_budget = thinking_of(conversation.rendering.effort, None).budget
+        bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.token_ids is not None:
             given = self._given(conversation.token_ids, encoding)
-            return replace(given, thinking_budget=bare_budget)
+            return replace(given, reasoning_budget=bare_budget)
         if not conversation.rendering.uses_template:
             text = "".join(message.text for message in conversation.messages)
             bare = Rendered(text, bare_budget)
@@ -102,7 +103,7 @@ class ModelAssets:
         if not self._renderers:
             raise InvalidRequest(
                 "This model has no chat template, so it cannot chat. Use /completions with a "
-                "prompt of your own making, or give the model's folder a chat_template.jinja.",
+                "prompt that you format yourself, or add a chat_template.jinja to its folder.",
                 param="messages",
             )
         rendered = self._renderers[-1 if conversation.tools else 0].render(conversation)
@@ -111,7 +112,7 @@ class ModelAssets:
     def encode_rendered(
         self, rendered: Rendered, conversation: Conversation, encoding: Encoding = _WHOLE
     ) -> Prompt:
-        """The prompt of a chat whose text has been rendered. Raises `InvalidRequest`."""
+        """The prompt of a chat whose text is already rendered. Raises `InvalidRequest`."""
         return self._chat_prompt(rendered, conversation, encoding, is_bare=False)
 
     def encode_prompt(
@@ -121,8 +122,8 @@ class ModelAssets:
         *,
         suffix: str | None = None,
     ) -> Prompt:
-        """A prompt that goes to the model as it is, or between which and `suffix` it fills
-        in. Raises `InvalidRequest`."""
+        """The tokens of a raw prompt. With `suffix` the model fills in the text between the two.
+        Raises `InvalidRequest`."""
         if suffix is not None:
             return self._infill_prompt(prompt, suffix, encoding)
         if not prompt:
@@ -137,22 +138,22 @@ class ModelAssets:
         return encoded
 
     def text_of(self, prompt: Prompt) -> str:
-        """What the model reads: the prompt's own text, or that of its tokens."""
+        """The prompt's own text, or the text of its tokens."""
         return self.tokenizer.decode(prompt.token_ids) if prompt.text is None else prompt.text
 
     def ids_of_text(self, text: str, encoding: Encoding = _WHOLE) -> Sequence[int]:
-        """The tokens of a bare text, none for an empty one. Raises `InvalidRequest`."""
+        """The tokens of a raw text, none for an empty one. Raises `InvalidRequest`."""
         _check_text(text, "prompt")
         return self._encode(text, encoding, is_bare=True).token_ids
 
     def text_of_ids(self, token_ids: Sequence[int]) -> str:
-        """The text of any tokens. Raises `InvalidRequest` for ids that the model lacks."""
+        """The text of tokens. Raises `InvalidRequest` for ids outside the vocabulary."""
         self.check_ids(token_ids, "tokens")
         return self.tokenizer.decode(token_ids)
 
     def check_ids(self, ids: Sequence[int], param: str) -> None:
-        """Raises `InvalidRequest` about `param` for ids that the model lacks."""
-        # The engine takes any number for a token, and answers nonsense.
+        """Raises `InvalidRequest` about `param` for ids outside the vocabulary."""
+        # The engine accepts any number, and then generates nonsense.
         vocab_size = self.tokenizer.vocab_size
         wrong = next((id_ for id_ in ids if not 0 <= id_ < vocab_size), None)
         if wrong is not None:
@@ -163,7 +164,7 @@ class ModelAssets:
 
     @cached_property
     def pad_id(self) -> int | None:
-        """The token to pad with: the model's own, or as is usual the one that ends a text."""
+        """The token to pad with: the model's padding token, or its end token."""
         pad_token = self.folder.named_tokens.get("pad_token")
         pad_id = None if pad_token is None else self.tokenizer.token_id(pad_token)
         return min(self.tokenizer.eos_ids, default=None) if pad_id is None else pad_id
@@ -179,26 +180,26 @@ class ModelAssets:
         _check_text(rendered.text, "messages")
         prompt = self._encode(rendered.text, encoding, is_bare=is_bare)
         if not prompt.token_ids:
-            raise InvalidRequest("The chat template made an empty prompt.", param="messages")
+            raise InvalidRequest("The chat template rendered an empty prompt.", param="messages")
         return replace(
             prompt,
             opens_reasoning=self._ends_with_opening(prompt)
-            or self._continues_thought(conversation),
-            thinking_budget=rendered.thinking_budget,
+            or self._continues_reasoning(conversation),
+            reasoning_budget=rendered.reasoning_budget,
         )
 
     def _ends_with_opening(self, prompt: Prompt) -> bool:
         text = prompt.text
         if text is None:
             text = self.tokenizer.decode(prompt.token_ids[-_TAIL_TOKENS:])
-        return text.rstrip().endswith(self.thought_tags[0])
+        return text.rstrip().endswith(self.reasoning_tags[0])
 
-    def _continues_thought(self, conversation: Conversation) -> bool:
-        """Whether the message that the model goes on with is inside a thought."""
+    def _continues_reasoning(self, conversation: Conversation) -> bool:
+        """Whether the message that the model continues ends inside reasoning."""
         if not conversation.rendering.continues_final_message:
             return False
         last = conversation.messages[-1].text
-        opening, end = self.thought_tags
+        opening, end = self.reasoning_tags
         return last.rfind(opening) > last.rfind(end)
 
     def _infill_prompt(
@@ -207,8 +208,8 @@ class ModelAssets:
         infill = self._infill
         if infill is None:
             raise UnsupportedParameter(
-                "This model has no tokens to fill in the middle, so it cannot write what comes "
-                "before a `suffix`. Leave it out, or choose a model for code that has them.",
+                "This model has no tokens for filling in the middle, so it cannot take a `suffix`. "
+                "Leave it out, or choose a model for code that has such tokens.",
                 param="suffix",
             )
         text = prefix if isinstance(prefix, str) else None
@@ -229,7 +230,7 @@ class ModelAssets:
 
     @cached_property
     def _before_any_text(self) -> Sequence[int]:
-        """What the tokenizer puts before a text, such as BOS."""
+        """The tokens that the tokenizer puts before a text, such as BOS."""
         before, _ = _around(self.tokenizer.encode_raw("a"), self.tokenizer.encode("a"))
         return before
 
@@ -238,7 +239,7 @@ class ModelAssets:
         return Infill.of(self.tokenizer)
 
     def _encode(self, text: str, encoding: Encoding, *, is_bare: bool) -> Prompt:
-        """What the model wants around a text stays there when the text is cut."""
+        """Cutting keeps the special tokens that the tokenizer puts around the text."""
         adds = encoding.adds_special_tokens
         if not (is_bare if adds is None else adds):
             return _cut(self.tokenizer.encode(text), text, encoding)
@@ -264,12 +265,12 @@ def _kept(ids: Sequence[int], limit: int, encoding: Encoding) -> Sequence[int]:
 
 
 def _kept_beside(ids: Sequence[int], num_others: int, encoding: Encoding) -> Sequence[int]:
-    """What is kept of a prefix beside tokens that cannot be cut."""
+    """The part of a prefix that fits beside tokens that cannot be cut."""
     if encoding.max_tokens is None or len(ids) + num_others <= encoding.max_tokens:
         return ids
     if num_others >= encoding.max_tokens:
         raise InvalidRequest(
-            "Nothing of the prompt is left beside the suffix: raise `truncate_prompt_tokens` or "
+            "The suffix leaves no tokens for the prompt: raise `truncate_prompt_tokens` or "
             "shorten the suffix.",
             param="truncate_prompt_tokens",
         )
@@ -277,7 +278,7 @@ def _kept_beside(ids: Sequence[int], num_others: int, encoding: Encoding) -> Seq
 
 
 def _around(ids: Sequence[int], plain: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """What a tokenizer has put before and after the tokens of a text."""
+    """The special tokens before and after the tokens of a text."""
     for start in range(len(ids) - len(plain) + 1):
         end = start + len(plain)
         if list(ids[start:end]) == list(plain):
@@ -294,7 +295,7 @@ def _check_text(text: str, param: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            "The text holds half of a surrogate pair, which is no character.", param=param
+            "The text has half of a surrogate pair, which is not a character.", param=param
         ) from error
 
 

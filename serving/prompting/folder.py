@@ -1,35 +1,53 @@
-"""What the files of a model's folder say about how to prompt the model.
+"""Reads from the files of a model's folder how the model is prompted.
 
-Nothing is loaded here but JSON and text, so a folder can be looked at before it is served.
+Only JSON, XML and text are read, so a folder can be checked before it is served.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-
-from serving.prompting.errors import UnusableFolder
-from serving.prompting.files import number, read_object, read_text, read_vino_notes, token_ids
+from xml.etree import ElementTree
 
 _MODEL_FILES = ("openvino_model.xml", "openvino_language_model.xml")
 FAST_TOKENIZER = "tokenizer.json"
 VINO_TOKENIZER = "openvino_tokenizer.xml"
 
-# In the order of trust. `sliding_window` is no limit of a context: Gemma 3 names only
-# that one (1,024) and reads 131,072 tokens.
+# In order of preference. `sliding_window` does not limit the context: Gemma 3's configuration
+# names only that key (1,024), and the model reads 131,072 tokens.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 
-# Tokenizers without a limit of their own say 10^30.
+# Tokenizers without a limit have a `model_max_length` of 10^30.
 _SANE_CONTEXT = 1 << 28
 
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
+_DEFAULT_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "assistant_confidence_threshold",
+)
+_DEFAULT_INTEGERS = ("top_k", "max_new_tokens", "num_assistant_tokens", "max_ngram_size")
+
+
+class UnusableFolder(Exception):
+    """The folder cannot be served. The message names the file and the reason."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """`generation_config.json`: how the model's authors sample. None: they do not say."""
+    """The sampling values in `generation_config.json`. None: the file has no value."""
 
     do_sample: bool | None = None
     temperature: float | None = None
@@ -40,9 +58,9 @@ class GenerationDefaults:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_new_tokens: int | None = None
-    # Also those of config.json. Generation ends with any of them.
+    # Also those of config.json. Each of them ends a generation.
     eos_token_ids: tuple[int, ...] = ()
-    # How far ahead tokens are proposed, in GenAI's words.
+    # Speculative decoding, by the names that OpenVINO GenAI uses.
     num_assistant_tokens: int | None = None
     assistant_confidence_threshold: float | None = None
     max_ngram_size: int | None = None
@@ -50,7 +68,7 @@ class GenerationDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplates:
-    """Jinja texts. `tools` is for requests with tools, where the authors wrote another."""
+    """Jinja texts. `tools` renders requests with tools, if the folder has such a template."""
 
     default: str
     tools: str | None = None
@@ -62,29 +80,29 @@ class ModelFolder:
 
     path: Path
     model_type: str | None = None
-    # Tokens, prompt and output together. None: the folder does not say.
+    # Prompt and output tokens together. None: unknown.
     max_context: int | None = None
     defaults: GenerationDefaults = GenerationDefaults()
     templates: ChatTemplates | None = None
-    # By the names that templates use, such as `bos_token`.
+    # Special tokens by the names that templates use, such as `bos_token`.
     named_tokens: Mapping[str, str] = field(default_factory=dict)
-    # As the tokenizer's configuration has them: its class in Hugging Face's library, and the
-    # tokens that were added to the vocabulary, by id.
+    # From tokenizer_config.json: the class in Hugging Face's library, and the tokens that were
+    # added to the vocabulary, by id.
     tokenizer_class: str | None = None
     added_tokens: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Raises `UnusableFolder` when something is missing or broken."""
+        """Raises `UnusableFolder` when a file is missing or broken."""
         path = Path(path)
         _check_files(path)
-        config = read_object(path / "config.json")
-        tokenizer_config = read_object(path / "tokenizer_config.json")
+        config = _read_object(path / "config.json")
+        tokenizer_config = _read_object(path / "tokenizer_config.json")
         return cls(
             path=path,
             model_type=_string(config.get("model_type")),
             max_context=_max_context(config, tokenizer_config),
-            defaults=_defaults(read_object(path / "generation_config.json"), config),
+            defaults=_defaults(_read_object(path / "generation_config.json"), config),
             templates=_templates(path, tokenizer_config),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
@@ -93,12 +111,12 @@ class ModelFolder:
 
     @property
     def has_fast_tokenizer(self) -> bool:
-        """Whether there is a `tokenizer.json` beside OpenVINO's own tokenizer."""
+        """Whether the folder has a `tokenizer.json` beside OpenVINO's own tokenizer."""
         return (self.path / FAST_TOKENIZER).is_file()
 
     @property
     def eos_text(self) -> str | None:
-        """The token that the tokenizer calls the end of a text."""
+        """The token that the tokenizer's configuration calls the end of a text."""
         return self.named_tokens.get("eos_token")
 
 
@@ -115,56 +133,49 @@ def _check_files(path: Path) -> None:
 
 
 def _max_context(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> int | None:
-    """The smaller of what the model and what the tokenizer say."""
+    """The smaller of the model's limit and the tokenizer's limit."""
     text_config = config.get("text_config")
-    places = [config, text_config if isinstance(text_config, dict) else {}]
-    found = [number(place, key) for key in _CONTEXT_KEYS for place in places]
+    sources = [config, text_config if isinstance(text_config, dict) else {}]
+    found = [_number(source, key) for key in _CONTEXT_KEYS for source in sources]
     limits = [limit for limit in found if limit][:1]
-    limits += [number(tokenizer_config, "model_max_length") or _SANE_CONTEXT]
+    limits += [_number(tokenizer_config, "model_max_length") or _SANE_CONTEXT]
     limit = int(min(limits))
     return limit if limit < _SANE_CONTEXT else None
 
 
 def _defaults(generation: Mapping[str, Any], config: Mapping[str, Any]) -> GenerationDefaults:
     do_sample = generation.get("do_sample")
+    numbers = {key: _number(generation, key) for key in _DEFAULT_NUMBERS}
+    integers = {key: _integer(generation, key) for key in _DEFAULT_INTEGERS}
+    values: dict[str, Any] = {**numbers, **integers}
     return GenerationDefaults(
         do_sample=do_sample if isinstance(do_sample, bool) else None,
-        temperature=number(generation, "temperature"),
-        top_p=number(generation, "top_p"),
-        top_k=_whole(generation, "top_k"),
-        min_p=number(generation, "min_p"),
-        repetition_penalty=number(generation, "repetition_penalty"),
-        presence_penalty=number(generation, "presence_penalty"),
-        frequency_penalty=number(generation, "frequency_penalty"),
-        max_new_tokens=_whole(generation, "max_new_tokens"),
-        num_assistant_tokens=_whole(generation, "num_assistant_tokens"),
-        assistant_confidence_threshold=number(generation, "assistant_confidence_threshold"),
-        max_ngram_size=_whole(generation, "max_ngram_size"),
-        eos_token_ids=token_ids(generation, "eos_token_id") or token_ids(config, "eos_token_id"),
+        eos_token_ids=_token_ids(generation, "eos_token_id") or _token_ids(config, "eos_token_id"),
+        **values,
     )
 
 
 def _templates(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:
-    """From the first place that has any, in the order of Hugging Face's own look-up."""
-    tools = read_text(path / "additional_chat_templates" / "tool_use.jinja")
-    default = read_text(path / "chat_template.jinja")
+    """The templates of the first file that has any, in the order of Hugging Face's look-up."""
+    tools = _read_text(path / "additional_chat_templates" / "tool_use.jinja")
+    default = _read_text(path / "chat_template.jinja")
     if default is not None:
         return ChatTemplates(default, tools)
-    for said in (
+    for value in (
         tokenizer_config.get("chat_template"),
-        read_object(path / "chat_template.json").get("chat_template"),
-        read_vino_notes(path / VINO_TOKENIZER).get("chat_template"),
+        _read_object(path / "chat_template.json").get("chat_template"),
+        _read_vino_notes(path / VINO_TOKENIZER).get("chat_template"),
     ):
-        if said:
-            return _said_templates(said, path)
+        if value:
+            return _parsed_templates(value, path)
     return None
 
 
-def _said_templates(said: Any, path: Path) -> ChatTemplates:
-    if isinstance(said, str):
-        return ChatTemplates(said)
+def _parsed_templates(value: Any, path: Path) -> ChatTemplates:
+    if isinstance(value, str):
+        return ChatTemplates(value)
     try:
-        by_name = {str(named["name"]): str(named["template"]) for named in said}
+        by_name = {str(named["name"]): str(named["template"]) for named in value}
     except (KeyError, TypeError) as error:
         raise UnusableFolder(
             f"The chat_template of {path} is neither a text nor a list of named texts."
@@ -177,25 +188,84 @@ def _said_templates(said: Any, path: Path) -> ChatTemplates:
 
 
 def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
-    """The tokenizer's configuration first, then the older file beside it."""
-    older = read_object(path / "special_tokens_map.json")
+    """The tokens of tokenizer_config.json, and of the older file where that has none."""
+    older = _read_object(path / "special_tokens_map.json")
     tokens = {key: _token(tokenizer_config.get(key) or older.get(key)) for key in TOKEN_KEYS}
     return {key: token for key, token in tokens.items() if token}
 
 
-def _added_tokens(said: Any) -> Mapping[str, Any]:
-    members = said.items() if isinstance(said, dict) else ()
+def _added_tokens(value: Any) -> Mapping[str, Any]:
+    members = value.items() if isinstance(value, dict) else ()
     return {id_: token for id_, token in members if isinstance(token, dict)}
 
 
-def _token(said: Any) -> str | None:
-    return _string(said.get("content") if isinstance(said, dict) else said)
+def _token(value: Any) -> str | None:
+    return _string(value.get("content") if isinstance(value, dict) else value)
 
 
-def _string(said: Any) -> str | None:
-    return said if isinstance(said, str) else None
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
-def _whole(place: Mapping[str, Any], key: str) -> int | None:
-    value = number(place, key)
+def _number(source: Mapping[str, Any], key: str) -> float | None:
+    """A number; None when it is absent or null. Raises `UnusableFolder` for other types."""
+    value = source.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnusableFolder(f"The model's {key} must be a number, not {value!r}.")
+    return value
+
+
+def _integer(source: Mapping[str, Any], key: str) -> int | None:
+    value = _number(source, key)
     return None if value is None else int(value)
+
+
+def _token_ids(source: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """One id or a list of ids; empty when absent or null. Raises `UnusableFolder`."""
+    value = source.get(key)
+    if value is None:
+        return ()
+    ids = value if isinstance(value, list) else [value]
+    if not all(isinstance(id_, int) and id_ >= 0 for id_ in ids):
+        raise UnusableFolder(f"The model's {key} must be token ids, not {value!r}.")
+    return tuple(ids)
+
+
+def _read_text(path: Path) -> str | None:
+    """The text of a file; None when there is none. Raises `UnusableFolder` if unreadable."""
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableFolder(f"{path} cannot be read: {error}.") from error
+
+
+def _read_object(path: Path) -> Mapping[str, Any]:
+    """The JSON object in a file; empty when there is no file. Raises `UnusableFolder`."""
+    text = _read_text(path)
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UnusableFolder(f"{path} is broken JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise UnusableFolder(f"{path} must hold a JSON object.")
+    return value
+
+
+def _read_vino_notes(path: Path) -> Mapping[str, str]:
+    """The `rt_info` values that OpenVINO's exporter wrote into a model's XML; empty when there
+    is no file. Raises `UnusableFolder` for broken XML."""
+    if not path.is_file():
+        return {}
+    try:
+        notes = ElementTree.parse(path).getroot().find("rt_info")
+    except (OSError, ElementTree.ParseError) as error:
+        raise UnusableFolder(f"{path} is broken XML: {error}.") from error
+    if notes is None:
+        return {}
+    return {note.tag: note.attrib["value"] for note in notes if "value" in note.attrib}

@@ -1,8 +1,8 @@
-"""Fill in the middle: the prompts of code models that were trained to write what stands
-between a prefix and a suffix.
+"""Fill in the middle: the prompts of code models that generate the text between a prefix and a
+suffix.
 
-A model's family is known by its markers, which are tokens of its vocabulary. Texts are
-encoded apart from the markers, so that no tokenizer joins them.
+The markers in a model's vocabulary identify its family. The texts are encoded separately from
+the markers, so that no tokenizer merges them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 
 from serving.prompting.tokenizer import Tokenizer
 
-# Where the two texts stand between the markers.
+# The positions of the two texts between the markers.
 _PREFIX: Final = "{prefix}"
 _SUFFIX: Final = "{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Markers and texts in their order, and the tokens that end a filling beside EOS."""
+    """Markers and texts in their order, and the tokens that end the output beside EOS."""
 
     layout: tuple[str, ...]
     ends: tuple[str, ...] = ()
@@ -71,14 +71,14 @@ _FAMILIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """How one model is asked to fill in. `end_ids` end a filling."""
+    """The layout of one model's prompts. `end_ids` end the output."""
 
     layout: tuple[str | int, ...]
     end_ids: tuple[int, ...]
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Infill | None:
-        """None for a model without such tokens."""
+        """The layout for this tokenizer; None when it has no such tokens."""
         for family in _FAMILIES:
             found = {marker: tokenizer.token_id(marker) for marker in family.markers}
             ids = {marker: id_ for marker, id_ in found.items() if id_ is not None}
@@ -89,7 +89,7 @@ class Infill:
         return None
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The prompt, without what the model wants around a text."""
+        """The prompt, without the special tokens around a text."""
         ids: list[int] = []
         for part in self.layout:
             match part:

@@ -1,74 +1,77 @@
-"""A conversation -> the text that the model was trained to answer.
+"""Renders a conversation to the text that the model was trained to answer.
 
-Every message is put into the shape that the template takes (see `traits`), so that none is
-dropped or printed in a form that the model never saw.
+Each message is changed to the form that the template renders (see `capabilities`), so that no
+message is dropped or printed in a form that the model never saw.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Message, Role, TextPart, Tool, ToolCall, ToolMode
-from serving.prompting.effort import thinking_of
-from serving.prompting.instructions import placed
+from serving.prompting.capabilities import TemplateCapabilities
+from serving.prompting.reasoning_effort import reasoning_settings
 from serving.prompting.template import ChatTemplate
-from serving.prompting.traits import TemplateCapabilities
 
-# These come from the conversation; clients may set any other variable of a template.
+# Set from the conversation; clients may set any other variable of a template.
 _RESERVED = frozenset({"messages", "tools"})
 
-# Stands at the end of a message that is to be continued, to find its place in the prompt.
+# Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
 
-# For templates that look into the schema of every tool.
+# For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+_INSTRUCTING = (Role.SYSTEM, Role.DEVELOPER)
+
+# A message and its index in the client's conversation, for error messages.
+Numbered = tuple[int, Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The text of a prompt, and how many tokens the effort leaves for thinking (None: no
-    limit)."""
+    """The text of a prompt, and the limit of its reasoning in tokens (None: no limit)."""
 
     text: str
-    thinking_budget: int | None = None
+    reasoning_budget: int | None = None
 
 
 class ChatRenderer:
-    """Renders for one template."""
+    """Renders conversations with one template."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self.traits = TemplateCapabilities.of(template)
+        self._capabilities = TemplateCapabilities.of(template.text, template.render)
 
     def render(self, conversation: Conversation) -> Rendered:
-        """Raises `InvalidRequest` for what the template refuses or cannot take."""
-        rendering = conversation.rendering
-        thinking = thinking_of(rendering.effort, self._template)
-        variables = {**thinking.arguments, **conversation.template_kwargs}
+        """Raises `InvalidRequest` for what the template refuses or cannot render."""
+        rendering, template = conversation.rendering, self._template
+        reasoning = reasoning_settings(rendering.effort, template.variables, template.constants)
+        variables = {**reasoning.template_variables, **conversation.template_kwargs}
         if rendering.continues_final_message:
-            text = self._begun(conversation, variables)
+            text = self._unfinished_text(conversation, variables)
         else:
             variables = {"add_generation_prompt": rendering.adds_generation_prompt, **variables}
             text = self._text(conversation, variables)
-        return Rendered(text, thinking.budget)
+        return Rendered(text, reasoning.budget)
 
-    def _begun(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        """All up to the end of the last message, without what the template puts after it."""
+    def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
+        """The text up to the end of the last message, without the template's end marks."""
         text = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}
         )
-        begun, mark, _ = text.rpartition(_END_MARK)
+        unfinished, mark, _ = text.rpartition(_END_MARK)
         if not mark:
             raise UnsupportedParameter(
-                "The chat template of this model does not show the last message as it is, so "
-                "it cannot be continued.",
+                "The chat template of this model changes the text of the last message, so the "
+                "message cannot be continued.",
                 param="continue_final_message",
             )
-        return begun
+        return unfinished
 
     def _text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
         for name in _RESERVED & variables.keys():
@@ -92,7 +95,7 @@ class ChatRenderer:
     def _tools(self, conversation: Conversation) -> list[Any] | None:
         if not conversation.tools or conversation.tool_choice.mode is ToolMode.NONE:
             return None
-        if not self.traits.has_tools:
+        if not self._capabilities.has_tools:
             raise UnsupportedParameter(
                 "The chat template of this model takes no tools. Leave out tools, or choose "
                 "a model that was trained to call them.",
@@ -103,9 +106,8 @@ class ChatRenderer:
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
         messages = conversation.messages
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
-        return [
-            self._turn(index, message, callees) for index, message in placed(messages, self.traits)
-        ]
+        arranged = arranged_instructions(messages, self._capabilities)
+        return [self._turn(index, message, callees) for index, message in arranged]
 
     def _turn(self, index: int, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
@@ -114,26 +116,26 @@ class ChatRenderer:
             turn["name"] = name
         if message.tool_call_id:
             turn["tool_call_id"] = message.tool_call_id
-        if message.reasoning and self.traits.reasoning_key:
-            turn[self.traits.reasoning_key] = message.reasoning
+        if message.reasoning and self._capabilities.reasoning_key:
+            turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
             turn["tool_calls"] = [
-                self._call(call, f"messages[{index}].tool_calls[{place}].function.arguments")
-                for place, call in enumerate(message.tool_calls)
+                self._call(call, f"messages[{index}].tool_calls[{at}].function.arguments")
+                for at, call in enumerate(message.tool_calls)
             ]
         return turn
 
     def _content(self, message: Message) -> Any:
-        if message.tool_calls and not message.text and self.traits.wants_null_content:
+        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
             return None
-        if self.traits.wants_parts:
+        if self._capabilities.wants_parts:
             return [{"type": "text", "text": part.text} for part in message.content]
         return message.text
 
     def _call(self, call: ToolCall, param: str) -> dict[str, Any]:
         text = call.arguments or "{}"
-        arguments = _parsed(text, param) if self.traits.wants_argument_objects else text
-        function = {"name": call.name, "arguments": arguments}
+        wants_object = self._capabilities.wants_argument_objects
+        function = {"name": call.name, "arguments": _parsed(text, param) if wants_object else text}
         return {"id": call.id, "type": "function", "function": function}
 
 
@@ -145,13 +147,9 @@ def _with_end_mark(conversation: Conversation) -> Conversation:
             "is not one.",
             param="continue_final_message",
         )
-    marked = replace(last, content=_marked(last.content))
+    *before, text = last.content or (TextPart(""),)
+    marked = replace(last, content=(*before, TextPart(text.text + _END_MARK)))
     return replace(conversation, messages=(*conversation.messages[:-1], marked))
-
-
-def _marked(content: tuple[TextPart, ...]) -> tuple[TextPart, ...]:
-    *before, last = content or (TextPart(""),)
-    return (*before, TextPart(last.text + _END_MARK))
 
 
 def _parsed(arguments: str, param: str) -> dict[str, Any]:
@@ -172,3 +170,47 @@ def _tool(tool: Tool) -> dict[str, Any]:
         function["description"] = tool.description
     function["parameters"] = dict(_NO_PARAMETERS if tool.parameters is None else tool.parameters)
     return {"type": "function", "function": function}
+
+
+def arranged_instructions(
+    messages: Sequence[Message], capabilities: TemplateCapabilities
+) -> list[Numbered]:
+    """The messages with system and developer messages where the template renders them.
+
+    OpenAI's clients may send any number of them anywhere. Many templates render one, at the
+    start. Some render none: their models were trained to read instructions in the first user
+    message.
+    """
+    numbered = [(index, _known(message, capabilities)) for index, message in enumerate(messages)]
+    has_late_ones = any(message.role in _INSTRUCTING for message in messages[1:])
+    if capabilities.has_system and (capabilities.has_many_systems or not has_late_ones):
+        return numbered
+    instructions = [pair for pair in numbered if pair[1].role in _INSTRUCTING]
+    if not instructions:
+        return numbered
+    others = [pair for pair in numbered if pair[1].role not in _INSTRUCTING]
+    if not capabilities.has_system:
+        return _inside_first_question(instructions, others)
+    index, first = instructions[0]
+    return [(index, _with_text(first, [message for _, message in instructions])), *others]
+
+
+def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
+    if message.role is Role.DEVELOPER and not capabilities.has_developer:
+        return replace(message, role=Role.SYSTEM)
+    return message
+
+
+def _inside_first_question(instructions: list[Numbered], others: list[Numbered]) -> list[Numbered]:
+    texts = [message for _, message in instructions]
+    for at, (index, message) in enumerate(others):
+        if message.role is Role.USER:
+            question = _with_text(message, [*texts, message])
+            return [*others[:at], (index, question), *others[at + 1 :]]
+    index, first = instructions[0]
+    return [(index, _with_text(replace(first, role=Role.USER), texts)), *others]
+
+
+def _with_text(message: Message, sources: Sequence[Message]) -> Message:
+    text = "\n\n".join(source.text for source in sources if source.text)
+    return replace(message, content=(TextPart(text),))

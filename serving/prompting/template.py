@@ -1,8 +1,8 @@
-"""Renders chat templates as Hugging Face does: models were trained on that very text.
+"""Renders chat templates as Hugging Face does, because models were trained on that text.
 
-The environment is theirs: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop
+The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop
 controls, `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a
-`{% generation %}` block, which marks training targets and here means nothing.
+`{% generation %}` block, which marks training targets and has no effect here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from serving.core.errors import InvalidRequest
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 
-# What Python code inside a template can raise on values that it did not expect.
+# What Python code in a template can raise for unexpected values.
 _TEMPLATE_FAULTS = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -38,7 +38,7 @@ class TemplateRefusal(jinja2.TemplateError):
 
 
 class ChatTemplate:
-    """One template, compiled. Safe to use from several threads."""
+    """One compiled template. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class ChatTemplate:
             raise UnusableFolder(
                 f"The chat template does not compile: {error.message} (line {error.lineno})."
             ) from error
-        # The strings that it compares or prints.
-        constants = (constant.value for constant in tree.find_all(nodes.Const))
-        self.words = frozenset(word for word in constants if isinstance(word, str))
-        # What it looks up from outside. Comes last: the search folds constants in the tree.
+        # The strings in its code.
+        values = (constant.value for constant in tree.find_all(nodes.Const))
+        self.constants = frozenset(value for value in values if isinstance(value, str))
+        # The variables that it reads. Computed last, because the search folds constants.
         self.variables = frozenset(meta.find_undeclared_variables(tree))
 
     def render(self, **variables: Any) -> str:
-        """The text. Raises `InvalidRequest`, in the template's own words if it has any."""
+        """The text. Raises `InvalidRequest` with the template's own message if it has one."""
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
@@ -78,8 +78,8 @@ class ChatTemplate:
 
 
 class _Generation(Extension):
-    """Renders the body of `{% generation %}`. As in Hugging Face's own, which calls the body
-    as a macro, names that are set inside are not seen outside.
+    """Renders the body of `{% generation %}`. As in Hugging Face's extension, which calls the
+    body as a macro, names that are set inside are not visible outside.
     """
 
     tags = {"generation"}

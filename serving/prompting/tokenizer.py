@@ -1,8 +1,8 @@
-"""Text <-> token ids of one model, over the fast tokenizer or OpenVINO's own.
+"""Text <-> token ids of one model, with the fast tokenizer or OpenVINO's.
 
-Both count special tokens written in a text as those tokens: that is how chat templates
-work. `encode` may take seconds for a very long text: call it in a thread then. The fast
-tokenizer leaves other threads running meanwhile, OpenVINO's does not.
+Both encode the text of a special token as that token, as chat templates need. `encode` may
+take seconds for a very long text: call it in a thread then. The fast tokenizer releases the
+GIL meanwhile, OpenVINO's does not.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer as RawTokenizer
 
-from serving.prompting.errors import UnusableFolder
-from serving.prompting.folder import FAST_TOKENIZER, ModelFolder
+from serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
 
 _SENTENCEPIECE_SPACE = "\u2581"
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters by which byte-level vocabularies write bytes: those that can be printed
-    stand for themselves, the others for code points from 256 on, in order (GPT-2's rule)."""
+    """The byte of each letter in a byte-level vocabulary. GPT-2's rule: printable bytes are
+    their own letter, the others are code points from 256 on, in order."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): byte for byte in printable}
@@ -31,16 +30,16 @@ def _byte_letters() -> dict[str, int]:
 
 _BYTE_OF_LETTER = _byte_letters()
 
-# Takes well under a millisecond.
+# Encoding so many characters takes well under a millisecond.
 _SHORT_CHARS = 4_000
 
 
 class Tokenizer(Protocol):
-    """What the rest of the platform may ask of a tokenizer."""
+    """A tokenizer, whatever library it uses."""
 
     @property
     def raw(self) -> Any:
-        """The library's object, for the decoders of the output room."""
+        """The library's object, for the decoders in `serving.output`."""
 
     @property
     def vocab_size(self) -> int:
@@ -48,33 +47,32 @@ class Tokenizer(Protocol):
 
     @property
     def special_texts(self) -> Mapping[int, str]:
-        """The tokens that are not text, by id, with how they are written. The ids that
-        end a generation are always among them."""
+        """The text of each special token, by id. Includes the ids that end a generation."""
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Any of these ends a generation."""
+        """The tokens that end a generation."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of this text and nothing else: for rendered chat templates."""
+        """The ids of this text alone: for rendered chat templates."""
 
     def encode_raw(self, text: str) -> list[int]:
-        """With the special tokens that the model wants around a bare text, such as BOS."""
+        """The ids with the special tokens around a raw text, such as BOS."""
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of these tokens, special ones included; broken bytes as U+FFFD."""
+        """The text of these tokens, special tokens included; invalid bytes as U+FFFD."""
 
     def token_text(self, token_id: int) -> str:
-        """One token, written out; broken bytes as U+FFFD, "" for an unknown id."""
+        """The text of one token; invalid bytes as U+FFFD, "" for an unknown id."""
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of one token, which need not be whole characters."""
+        """The bytes of one token, which may be a part of a character."""
 
     def token_name(self, token_id: int) -> str:
-        """One token as the vocabulary has it, with its signs for spaces and bytes."""
+        """The token as the vocabulary spells it, with its letters for spaces and bytes."""
 
     def token_id(self, name: str) -> int | None:
-        """The token of this name in the vocabulary; None when there is none."""
+        """The id of a token by its spelling in the vocabulary; None when there is none."""
 
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
@@ -84,7 +82,7 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
 
 
 class FastTokenizer:
-    """Over `tokenizer.json`."""
+    """A `Tokenizer` from `tokenizer.json`."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self.raw = _read_fast(folder.path / FAST_TOKENIZER)
@@ -105,8 +103,8 @@ class FastTokenizer:
         return self._encode(text, add_special_tokens=True)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """The call for one text keeps the interpreter locked while it works; the one for
-        many does not, but wakes threads, which costs more than a short text takes."""
+        """`encode` holds the GIL. `encode_batch_fast` does not, but it wakes threads, which
+        costs more than encoding a short text."""
         if len(text) < _SHORT_CHARS:
             return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
         return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
@@ -135,7 +133,7 @@ class FastTokenizer:
 
 
 class VinoTokenizer:
-    """Over `openvino_tokenizer.xml`."""
+    """A `Tokenizer` from `openvino_tokenizer.xml`."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self.raw = _read_vino(folder.path)
@@ -145,13 +143,13 @@ class VinoTokenizer:
 
     @cached_property
     def special_texts(self) -> Mapping[int, str]:
-        """The decoder knows which tokens to skip, but tells only by skipping them."""
+        """Found by decoding each token twice: the library does not list them."""
         ids = [[id_] for id_ in range(self.vocab_size)]
-        shown = self.raw.decode(ids, skip_special_tokens=False)
-        skipped = self.raw.decode(ids, skip_special_tokens=True)
+        all_texts = self.raw.decode(ids, skip_special_tokens=False)
+        without_special = self.raw.decode(ids, skip_special_tokens=True)
         return {
             id_: text
-            for id_, (text, rest) in enumerate(zip(shown, skipped, strict=True))
+            for id_, (text, rest) in enumerate(zip(all_texts, without_special, strict=True))
             if text != rest or id_ in self.eos_ids
         }
 
@@ -188,7 +186,7 @@ class VinoTokenizer:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        """Here names are the bytes themselves, which need not be whole characters."""
+        """Here the spelling is the bytes themselves, which may be a part of a character."""
         return {id_: name.decode(errors="replace") for name, id_ in self._vocabulary.items()}
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -200,16 +198,16 @@ class VinoTokenizer:
 def _read_fast(path: Path) -> RawTokenizer:
     try:
         raw = RawTokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower type
         raise UnusableFolder(f"{path} cannot be read: {error}.") from error
-    # Files keep what their last training run had set; prompts must come out whole.
+    # Files keep the settings of the last training run; prompts must not be cut.
     raw.no_truncation()
     raw.no_padding()
     return raw
 
 
 def _read_vino(path: Path) -> Any:
-    # Heavy, and most models never need it here.
+    # Slow to import, and most models do not need it.
     from openvino_genai import Tokenizer as RawVinoTokenizer
 
     try:
@@ -219,6 +217,6 @@ def _read_vino(path: Path) -> Any:
 
 
 def _eos_ids(folder: ModelFolder, own: int | None) -> frozenset[int]:
-    """What the model's authors say and what the tokenizer says: both end a text."""
+    """The end tokens of generation_config.json and of the tokenizer."""
     ids = set(folder.defaults.eos_token_ids)
     return frozenset(ids if own is None else ids | {own})

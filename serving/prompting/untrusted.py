@@ -1,9 +1,9 @@
-"""Renders by a template that came with a request, in a process that may be killed.
+"""Renders chat templates that came with a request, in a process with limits.
 
-Jinja's sandbox keeps such a template from the server's objects, but not from looping for
-ever or from making texts that fill the memory. So it runs in a process of its own, which
-is given the conversation and nothing else, no environment and no open files, is bounded
-in memory, and ends with its time.
+Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
+texts that fill the memory. So each runs in a process of its own: `python -m` this module. The
+process gets the conversation, no environment and no open files. Its memory and its time are
+limited. On systems without such limits only the parent's timeout applies.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ import msgspec
 
 from serving.core.errors import InvalidRequest, Overloaded, UnsupportedParameter
 from serving.core.request import Conversation
-from serving.prompting.render import Rendered
+from serving.prompting.folder import UnusableFolder
+from serving.prompting.render import ChatRenderer, Rendered
+from serving.prompting.template import ChatTemplate
 
-# A conversation is rendered in milliseconds; the rest is for the start of a process on a
-# busy machine.
+# Rendering takes milliseconds; the rest is for starting a process on a busy machine.
 TIME_LIMIT_S: Final = 5.0
-# How many may run at the same time, for all requests of this process. More would take the
-# machine from the engines.
+# How many run at the same time for all requests of this web process. More would take CPU time
+# from the engines.
 MAX_UNTRUSTED_PROCESSES: Final = 2
+
+_MAX_MEMORY_BYTES: Final = 1 << 30
+_MAX_CPU_S: Final = 5
+# Longer than any model's context.
+_MAX_CHARS: Final = 16_000_000
+_PARAM: Final = "chat_template"
 
 
 class UntrustedTask(msgspec.Struct, frozen=True):
-    """What the process is told."""
+    """The input of the process."""
 
     template: str
     named_tokens: Mapping[str, str]
@@ -37,25 +44,25 @@ class UntrustedTask(msgspec.Struct, frozen=True):
 
 
 class UntrustedAnswer(msgspec.Struct, frozen=True):
-    """What it answers: a text, or why there is none."""
+    """The output of the process: a text, or a refusal."""
 
     text: str = ""
-    thinking_budget: int | None = None
+    reasoning_budget: int | None = None
     refusal: str | None = None
     param: str | None = None
     is_unsupported: bool = False
 
 
 class UntrustedTemplates:
-    """Runs templates of requests, few at a time."""
+    """Runs the templates of requests, a few at a time."""
 
     def __init__(self, *, time_limit_s: float = TIME_LIMIT_S) -> None:
         self._time_limit_s = time_limit_s
         self._num_running = 0
 
     async def render(self, conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
-        """Raises `InvalidRequest` for what the template refuses or cannot do in time, and
-        `Overloaded` while too many others run."""
+        """Raises `InvalidRequest` for what the template refuses or cannot do within its limits,
+        and `Overloaded` while too many others run."""
         template = conversation.rendering.template
         assert template is not None
         if self._num_running >= MAX_UNTRUSTED_PROCESSES:
@@ -63,20 +70,20 @@ class UntrustedTemplates:
         task = UntrustedTask(template, named_tokens, conversation)
         self._num_running += 1
         try:
-            said = await self._run(msgspec.json.encode(task))
+            output = await self._run(msgspec.json.encode(task))
         finally:
             self._num_running -= 1
-        answer = _answer(said)
+        answer = _decoded(output)
         if answer.refusal is not None:
             kind = UnsupportedParameter if answer.is_unsupported else InvalidRequest
             raise kind(answer.refusal, param=answer.param)
-        return Rendered(answer.text, answer.thinking_budget)
+        return Rendered(answer.text, answer.reasoning_budget)
 
     async def _run(self, task: bytes) -> bytes:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "serving.prompting.untrusted_process",
+            "serving.prompting.untrusted",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -84,8 +91,8 @@ class UntrustedTemplates:
         )
         try:
             async with asyncio.timeout(self._time_limit_s):
-                said, _ = await process.communicate(task)
-            return said
+                output, _ = await process.communicate(task)
+            return output
         except TimeoutError:
             return b""
         finally:
@@ -94,11 +101,55 @@ class UntrustedTemplates:
                 await process.wait()
 
 
-def _answer(said: bytes) -> UntrustedAnswer:
-    """What a process said; one that was ended before has said nothing whole."""
+def _decoded(output: bytes) -> UntrustedAnswer:
+    """The answer. The output of a process that was killed is not complete JSON."""
     try:
-        return msgspec.json.decode(said, type=UntrustedAnswer)
+        return msgspec.json.decode(output, type=UntrustedAnswer)
     except msgspec.DecodeError:
         return UntrustedAnswer(
-            refusal="The chat template takes too long or too much memory.", param="chat_template"
+            refusal="The chat template takes too long or too much memory.", param=_PARAM
         )
+
+
+def _answer(task: UntrustedTask) -> UntrustedAnswer:
+    try:
+        renderer = ChatRenderer(ChatTemplate(task.template, task.named_tokens))
+        rendered = renderer.render(task.conversation)
+    except UnusableFolder as error:
+        return UntrustedAnswer(refusal=error.message, param=_PARAM)
+    except InvalidRequest as error:
+        is_unsupported = isinstance(error, UnsupportedParameter)
+        return UntrustedAnswer(
+            refusal=error.message, param=error.param, is_unsupported=is_unsupported
+        )
+    except MemoryError:
+        return UntrustedAnswer(refusal="The chat template takes too much memory.", param=_PARAM)
+    if len(rendered.text) > _MAX_CHARS:
+        refusal = f"The chat template renders more than {_MAX_CHARS} characters."
+        return UntrustedAnswer(refusal=refusal, param=_PARAM)
+    return UntrustedAnswer(rendered.text, rendered.reasoning_budget)
+
+
+def _limit_process() -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    for limit, value in (
+        (resource.RLIMIT_AS, _MAX_MEMORY_BYTES),
+        (resource.RLIMIT_CPU, _MAX_CPU_S),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (value, value))
+
+
+def main() -> None:
+    """Render one task from standard input to standard output, within the limits."""
+    _limit_process()
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=UntrustedTask)
+    sys.stdout.buffer.write(msgspec.json.encode(_answer(task)))
+
+
+if __name__ == "__main__":
+    main()

@@ -19,14 +19,14 @@ from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
 from accounts.limits.wording import refusal_of
 from accounts.usage.entries import BoundLimit
 from serving.core.errors import LimitReached
-from serving.flow.allowance import NUM_AHEAD, NUM_EACH, Allowance
-from serving.flow.attempt import PreparedRequest
+from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.runtime.limits import Limits
 
 
 class Reservation:
-    """Of one request. `serving.flow.allowance.Allowance`, once it is reserved."""
+    """Of one request. `serving.flow.grants.TokenSource`, once it is reserved."""
 
     def __init__(self, limits: Limits, caller: Caller, request_id: str) -> None:
         self._limits = limits
@@ -40,7 +40,7 @@ class Reservation:
         self.is_last = False
 
     @property
-    def allowance(self) -> Allowance | None:
+    def allowance(self) -> TokenSource | None:
         """For who reads the answers; None where they cannot need more than they have."""
         return None if self._lease is None or self._has_all else self
 
@@ -97,7 +97,7 @@ class Reservation:
             await self.extend(wanted - claim.num_output_tokens)
 
     async def extend(self, num_tokens: int) -> None:
-        """See `Allowance`."""
+        """See `TokenSource`."""
         if self._lease is None or self.is_last:
             return
         try:

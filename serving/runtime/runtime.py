@@ -20,12 +20,13 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from accounts.base.errors import DATABASE_AWAY
+from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.queue import CaptureQueue
 from accounts.keys.table import KeyTable
 from accounts.limits.failover import WhenAway
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
+from serving.constraints.families.registry import select_family
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
@@ -70,7 +71,7 @@ class Runtime:
         self.keys = KeyTable()
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
         self.captures = CaptureQueue()
-        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR))
+        self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
         self.live = LiveRequests(self.ledger)
         self.traffic = Traffic()
         self.limits = Limits(
@@ -170,7 +171,7 @@ class Runtime:
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
-                self.live.end_of_keys(self.keys.is_open)
+                self.live.end_of_keys(self.keys.is_valid)
         self._keys_read_at_s = begun_at_s
         self._has_read_keys.set()
 
@@ -218,7 +219,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(thread or self._snapshots, _then_close, work)
-        except DATABASE_AWAY:
+        except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise
         except Error:  # it answers, if only with a complaint

@@ -11,7 +11,6 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 
 from accounts.base.actors import Actor
-from accounts.console.owners import OWNERS
 from accounts.keys.lifecycle import create_key
 from accounts.models import (
     ApiKey,
@@ -25,6 +24,7 @@ from accounts.models import (
     UsageRecord,
     User,
 )
+from accounts.resources.owners import OWNERS
 from accounts.services import changes
 from accounts.services.access import Access, Action
 from accounts.services.audit import record

@@ -13,14 +13,14 @@ from accounts.base.errors import NotAllowed
 from accounts.keys.grants import ALL, Grants, read_grants
 from accounts.keys.lifecycle import NewKey, rotate_key
 from accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
-from accounts.services.people import home_project, join
+from accounts.services.changes import home_project, set_role
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
 
 
 def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey]) -> None:
-    old = new_key(models=["small"], networks=["10.0.0.0/8"])
+    old = new_key(allowed_models=["small"], allowed_networks=["10.0.0.0/8"])
 
     new = rotate_key(old.key, grace=WEEK)
 
@@ -71,9 +71,9 @@ def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewK
     [
         {"scopes": []},
         {"scopes": ["everything"]},
-        {"models": [""]},
-        {"networks": ["10.0.0.1/8"]},
-        {"networks": ["the office"]},
+        {"allowed_models": [""]},
+        {"allowed_networks": ["10.0.0.1/8"]},
+        {"allowed_networks": ["the office"]},
         {"name": ""},
     ],
 )
@@ -98,8 +98,8 @@ def test_a_user_makes_keys_for_the_first_project_of_theirs(alice: User) -> None:
     acme = Organization.objects.create(name="acme")
     Project.objects.create(organization=Organization.objects.create(name="other"), name="other")
     search = Project.objects.create(organization=acme, name="search")
-    join(alice, acme, Role.VIEWER)
-    join(alice, acme, Role.ADMIN)
+    set_role(alice, acme, Role.VIEWER)
+    set_role(alice, acme, Role.ADMIN)
     assert home_project(alice) == search
     assert alice.memberships.get().role == Role.ADMIN
 

@@ -283,15 +283,15 @@ def test_whoever_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> No
     assert client.get("/admin/").status_code == 200
 
 
-@pytest.mark.parametrize(("of", "is_held"), [("off", False), ("staff", False), ("all", True)])
-def test_of_whom_it_is_demanded(required: Any, of: str, is_held: bool) -> None:
+@pytest.mark.parametrize(("of", "is_enforced"), [("off", False), ("staff", False), ("all", True)])
+def test_of_whom_it_is_demanded(required: Any, of: str, is_enforced: bool) -> None:
     client = required(of)
     person("alice")
     sign_in(client, "alice")
 
     response = client.get("/")
 
-    assert (response.url == reverse("mfa_activate_totp")) == is_held
+    assert (response.url == reverse("mfa_activate_totp")) == is_enforced
 
 
 def test_the_api_is_not_asked_for_it(required: Any) -> None:

@@ -13,7 +13,7 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
 from accounts.usage import histogram
-from accounts.usage.balance import num_balanced
+from accounts.usage.balance import num_verified_rows
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.histogram import Latency
 from accounts.usage.rollups import SUMS
@@ -68,7 +68,7 @@ class AnyDay(HypothesisTestCase):
         for batch in batches:
             store_settlements(batch)
 
-        assert num_balanced(DAY_S) == UsageRecord.objects.count()
+        assert num_verified_rows(DAY_S) == UsageRecord.objects.count()
 
 
 @pytest.mark.django_db
@@ -80,7 +80,7 @@ def test_a_sum_that_is_one_too_large_does_not_balance(table: type[Rollup], colum
 
     table._default_manager.filter(pk=last.pk).update(**{column: F(column) + 1})
 
-    assert num_balanced(DAY_S) is None
+    assert num_verified_rows(DAY_S) is None
 
 
 @pytest.mark.django_db
@@ -94,7 +94,7 @@ def test_a_latency_that_was_not_measured_does_not_balance(
 
     table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(places))
 
-    assert num_balanced(DAY_S) is None
+    assert num_verified_rows(DAY_S) is None
 
 
 @pytest.mark.django_db
@@ -104,7 +104,7 @@ def test_roll_ups_that_are_lost_do_not_balance(table: type[Rollup]) -> None:
 
     table._default_manager.all().delete()
 
-    assert num_balanced(DAY_S) is None
+    assert num_verified_rows(DAY_S) is None
 
 
 @pytest.mark.django_db
@@ -113,9 +113,9 @@ def test_a_row_that_is_lost_does_not_balance() -> None:
 
     UsageRecord.objects.filter(request_id="r2").delete()
 
-    assert num_balanced(DAY_S) is None
+    assert num_verified_rows(DAY_S) is None
 
 
 @pytest.mark.django_db
 def test_a_day_without_anything_balances() -> None:
-    assert num_balanced(DAY_S) == 0
+    assert num_verified_rows(DAY_S) == 0

@@ -17,9 +17,9 @@ samples = st.lists(st.tuples(st.sampled_from(Latency), st.floats(0, 1e9)), max_s
 
 
 def encoded(measured: list[tuple[Latency, float]]) -> bytes:
-    places = histogram.Places()
+    places = histogram.BucketCounts()
     for latency, duration_ms in measured:
-        places[histogram.place_of(latency, duration_ms)] += 1
+        places[histogram.bucket_index_of(latency, duration_ms)] += 1
     return histogram.encode(places)
 
 
@@ -55,20 +55,20 @@ def test_joining_histograms_is_counting_all_together(
 
 @given(st.lists(st.floats(0, 1e13), min_size=1, max_size=50), st.sampled_from(Latency))
 def test_many_at_once_are_counted_as_one_by_one(durations: list[float], latency: Latency) -> None:
-    places = histogram.places_of(latency, np.array(durations))
+    places = histogram.bucket_indexes_of(latency, np.array(durations))
 
-    assert places.tolist() == [histogram.place_of(latency, each) for each in durations]
+    assert places.tolist() == [histogram.bucket_index_of(latency, each) for each in durations]
 
 
 def test_counts_larger_than_a_word_holds_are_kept() -> None:
-    places = histogram.Places({7: 10_000_000_000, 1023: 1})
+    places = histogram.BucketCounts({7: 10_000_000_000, 1023: 1})
 
     assert histogram.decode(histogram.encode(places)) == places
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, math.nan, math.inf, 1e300])
 def test_odd_durations_are_counted_at_the_ends(odd: float) -> None:
-    bucket = histogram.place_of(Latency.FIRST_TOKEN, odd)
+    bucket = histogram.bucket_index_of(Latency.FIRST_TOKEN, odd)
 
     assert bucket in (0, histogram.NUM_BUCKETS - 1)
 

@@ -17,7 +17,7 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from accounts.usage import retention
-from accounts.usage.dimensions import Grain
+from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.filters import Dimension, Filters, Visible
 from accounts.usage.histogram import RELATIVE_ERROR
@@ -228,7 +228,7 @@ def test_a_month_of_statuses_is_read_from_a_coarse_grain_of_days(
     UsageRecord.objects.all().delete()
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
-    DayRollup.objects.exclude(slice__grain=Grain.OUTCOME).delete()
+    DayRollup.objects.exclude(slice__grain=RollupDimensions.OUTCOME).delete()
     month = day(
         since=NOON - timedelta(days=20, hours=12), filters=Filters(statuses=frozenset({"4xx"}))
     )

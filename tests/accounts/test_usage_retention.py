@@ -10,7 +10,7 @@ from django.db import models
 from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs as horizons
+from accounts.usage import cutoffs
 from accounts.usage.entries import BoundLimit, Outcome
 from accounts.usage.histogram import Percentiles
 from accounts.usage.reports import Figures, Question, totals
@@ -87,7 +87,7 @@ def test_nothing_is_kept_half_a_day() -> None:
 
     delete_old({"rows": 5}, NOON)
 
-    assert horizons.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert cutoffs.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
     assert UsageRecord.objects.filter(request_id="r5").exists()
 
 
@@ -97,7 +97,7 @@ def test_what_was_deleted_once_does_not_come_back_with_a_longer_setting() -> Non
 
     delete_old({"by_minute": 300}, NOON)
 
-    assert horizons.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
+    assert cutoffs.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
 def test_a_journal_from_before_all_rows_is_not_counted_twice(

@@ -11,8 +11,8 @@ from usage_builders import NOON, admission, settlement
 
 from accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from accounts.usage import histogram, rollups
-from accounts.usage.balance import num_balanced
-from accounts.usage.dimensions import Grain
+from accounts.usage.balance import num_verified_rows
+from accounts.usage.dimensions import RollupDimensions
 from accounts.usage.entries import Outcome, Settlement
 from accounts.usage.histogram import Latency
 from accounts.usage.store import store_settlements
@@ -28,7 +28,9 @@ def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) 
 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
-    return list(table._default_manager.filter(slice__grain=Grain.ALL).order_by("start_s"))
+    return list(
+        table._default_manager.filter(slice__grain=RollupDimensions.ALL).order_by("start_s")
+    )
 
 
 def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
@@ -43,16 +45,16 @@ def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
     assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 41.0, 250]
     places = histogram.decode(bytes(row.histograms))
     assert places == {
-        histogram.place_of(Latency.QUEUE, 0.5): 1,
-        histogram.place_of(Latency.FIRST_TOKEN, 12.25): 1,
-        histogram.place_of(Latency.TOTAL, 340.0): 1,
+        histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,
+        histogram.bucket_index_of(Latency.FIRST_TOKEN, 12.25): 1,
+        histogram.bucket_index_of(Latency.TOTAL, 340.0): 1,
     }
 
 
 def test_a_request_of_which_no_energy_was_measured_adds_none() -> None:
     store_settlements([request("r1", energy_mj=70), request("r2", energy_mj=None)])
     assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
-    assert num_balanced(int((NOON - timedelta(hours=12)).timestamp())) == 2
+    assert num_verified_rows(int((NOON - timedelta(hours=12)).timestamp())) == 2
 
 
 def test_requests_of_one_slice_share_a_row() -> None:
@@ -85,22 +87,22 @@ def test_every_grain_has_every_request() -> None:
     store_settlements([request("r1"), request("r2", model="other", key_id=4)])
     store_settlements([request("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)])
 
-    for grain in Grain:
+    for dimensions in RollupDimensions:
         for table in (HourRollup, DayRollup):
-            of_grain = table.objects.filter(slice__grain=grain)
+            of_grain = table.objects.filter(slice__grain=dimensions)
             assert sum(row.num_requests for row in of_grain) == 3
             assert sum(row.num_errors for row in of_grain) == 1
-    models = UsageSlice.objects.filter(grain=Grain.MODEL).values_list("model", flat=True)
+    models = UsageSlice.objects.filter(grain=RollupDimensions.MODEL).values_list("model", flat=True)
     assert sorted(models) == ["other", "reference-chat"]
 
 
 def test_a_grain_says_nothing_that_it_leaves_out() -> None:
     store_settlements([request("r1", key_id=3, project_id=5)])
 
-    key = UsageSlice.objects.get(grain=Grain.KEY)
+    key = UsageSlice.objects.get(grain=RollupDimensions.KEY)
     assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
     assert (key.model, key.endpoint, key.outcome, key.status_class) == ("", "", "", None)
-    model = UsageSlice.objects.get(grain=Grain.MODEL)
+    model = UsageSlice.objects.get(grain=RollupDimensions.MODEL)
     assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
 
 
@@ -144,4 +146,7 @@ def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
     store_settlements([request("r1")])
 
     # It is in databases: another one would part the past from the future.
-    assert UsageSlice.objects.get(grain=Grain.ALL).digest == "40e0c715d4052fce4d1d88820b46f5a2"
+    assert (
+        UsageSlice.objects.get(grain=RollupDimensions.ALL).digest
+        == "40e0c715d4052fce4d1d88820b46f5a2"
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
 from serving.constraints.families.registry import by_name, detect
-from serving.constraints.literal_grammar import PYTHON_SPELLING, arguments_grammar
 from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
@@ -154,13 +154,13 @@ def test_python_writes_what_it_cannot_say_of_arguments_as_a_dictionary() -> None
 def test_a_name_that_is_none_in_python_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
-    assert arguments_grammar(tool, REQUIRED, PYTHON_SPELLING) is None
+    assert spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING) is None
 
 
 def test_values_are_spelled_as_in_python() -> None:
     tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
 
-    shape = arguments_grammar(tool, REQUIRED, PYTHON_SPELLING)
+    shape = spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING)
 
     assert shape is not None
     rules = shape["grammar"].splitlines()
@@ -172,7 +172,7 @@ def test_values_are_spelled_as_in_python() -> None:
 
 def test_rules_of_two_arguments_do_not_meet() -> None:
     list_of = {"type": "array", "items": {"type": "array"}}
-    shape = arguments_grammar(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
+    shape = spelled_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
 
     assert shape is not None
     names = [rule.split(" ", 1)[0] for rule in shape["grammar"].splitlines()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.constraints.families.registry import select_family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
 from serving.engine.config import EngineOptions
 from serving.flow.directory import LocalDirectory, ModelEntry
@@ -22,7 +23,7 @@ UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
 
 @pytest.fixture
 async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
-    directory = LocalDirectory(tmp_path)
+    directory = LocalDirectory(tmp_path, select_family)
     yield directory
     await directory.close()
 

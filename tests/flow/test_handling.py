@@ -10,13 +10,15 @@ import pytest
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import BeamSearch, Endpoint, GenerationRequest, Handling, RawPrompts
-from serving.flow.attempt import PreparedRequest, attempt
-from serving.flow.best import check_search
+from serving.flow.attempt import attempt
+from serving.flow.candidates import check_beam_search
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Submit
-from tests.flow.test_attempt import SUBMIT, ScriptedEngine
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
 from tests.flow.tiny_chat import new_engine, prepared_of
 
 
@@ -53,18 +55,18 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
     )
 
     with pytest.raises(InvalidRequest, match="Leave one of them out") as refusal:
-        check_search(request)
+        check_beam_search(request)
 
     assert refusal.value.param == "cache_salt"
-    check_search(replace(request, beams=BeamSearch(2)))
+    check_beam_search(replace(request, beams=BeamSearch(2)))
 
 
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
-    engine = cast(Engine, ScriptedEngine())
+    engine = cast(Engine, InMemoryEngine())
     request = asking(Handling(cache_salt="one"))
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
-        await anext(attempt(prepared))
+        await anext(attempt(prepared, None))
 
     assert refusal.value.param == "cache_salt"

@@ -22,8 +22,8 @@ from serving.core.request import (
     TextPart,
     ToolCall,
 )
-from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine
+from serving.flow.prepared import PreparedRequest
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
 
 LONG = TextPart("The capital of France is Paris. " * 60)

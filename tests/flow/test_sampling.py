@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from serving.engine.pipeline import _set_sampling
-from serving.flow.sampling import resolve_sampling
+from serving.flow.preparing import resolve_sampling
 from serving.prompting.folder import GenerationDefaults
 from serving.transport.messages import SamplingParams
 

@@ -16,12 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.constraints.families.registry import select_family
 from serving.core.events import Event, TextDelta
-from serving.core.logprobs import LogprobsOptions, Token
+from serving.core.logprobs import Token
 from serving.core.request import (
     Conversation,
     Endpoint,
     GenerationRequest,
+    LogprobsOptions,
     Message,
     RawPrompts,
     Rendering,
@@ -29,11 +31,11 @@ from serving.core.request import (
     TextPart,
 )
 from serving.engine.config import EngineOptions
-from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import ModelAssets, Prompt
-from serving.protocols.logprobs import TextLogprobs
+from serving.protocols.common.logprobs import TextLogprobs
 from serving.transport.client import EngineClient
 from serving.transport.messages import TokenLogprobs
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
@@ -54,7 +56,9 @@ def engine(kind: str) -> Engine:
     """Its process is never asked."""
     folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
-    return Engine(entry, ModelAssets.load(folder), EngineClient(folder / "e.sock"))
+    assets = ModelAssets.load(folder)
+    family = select_family("", assets.template_text)
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
 
 
 def prepared(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
-from serving.flow.shortening import droppable, shortened
+from serving.flow.rendering import droppable, shortened
 from serving.prompting.assets import Prompt
 
 

@@ -10,7 +10,7 @@ from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
 from serving.core.tokens import Padding, TokenizeRequest
 from serving.flow.directory import Engine
-from serving.flow.tokens import count, detokenize, tokenize
+from serving.flow.rendering import count_tokens, detokenize, tokenize
 from tests.flow.tiny_chat import prepared_of
 
 HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
@@ -19,7 +19,7 @@ HELLO = Conversation((Message(Role.USER, (TextPart("Hello!"),)),))
 async def test_a_count_is_that_of_the_prompt(engine: Engine) -> None:
     prepared = await prepared_of(engine)
 
-    assert await count(prepared.request, engine) == prepared.prompts[0].num_tokens
+    assert await count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
 
 
 async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:

@@ -1,5 +1,4 @@
-"""The reference chat model for the tests of this room: real but for its engine, which is a script
-or not there at all."""
+"""The reference chat model, without its engine process or with a scripted one."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from serving.constraints.families.registry import select_family
 from serving.core.events import Event, TextDelta
 from serving.core.request import (
     Conversation,
@@ -18,10 +18,10 @@ from serving.core.request import (
     TextPart,
 )
 from serving.engine.config import EngineOptions
-from serving.flow.attempt import PreparedRequest
 from serving.flow.directory import Engine, ModelEntry
 from serving.flow.generate import stream
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
 from serving.prompting.assets import ModelAssets
 from serving.transport.client import EngineClient
@@ -38,9 +38,10 @@ RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there
 
 
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
-    """One that nobody has tried to reach yet, by a socket in `folder`."""
+    """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    return Engine(entry, assets, EngineClient(folder / "e.sock"))
+    family = select_family(entry.options.output_format, assets.template_text)
+    return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
 
 
 async def prepared_of(engine: Engine, request: GenerationRequest = HELLO) -> PreparedRequest:

@@ -1,4 +1,4 @@
-"""What the tests of this room build again and again."""
+"""Builders for the tests of prompting."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from serving.core.request import Conversation, Message, Role, TextPart, ToolCall
 from serving.prompting.assets import ModelAssets
+from serving.prompting.capabilities import TemplateCapabilities
 from serving.prompting.render import ChatRenderer
 from serving.prompting.template import ChatTemplate
-from serving.prompting.traits import TemplateCapabilities
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "tiny-chat"
@@ -37,8 +37,9 @@ def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
     )
 
 
-def traits_of(text: str) -> TemplateCapabilities:
-    return TemplateCapabilities.of(ChatTemplate(text, {"bos_token": "<bos>"}))
+def capabilities_of(text: str) -> TemplateCapabilities:
+    template = ChatTemplate(text, {"bos_token": "<bos>"})
+    return TemplateCapabilities.of(template.text, template.render)
 
 
 def rendered(text: str, conversation: Conversation) -> str:
@@ -46,7 +47,7 @@ def rendered(text: str, conversation: Conversation) -> str:
 
 
 def a_folder(path: Path, **files: Any) -> Path:
-    """A folder with an empty model and tokenizer; `config={...}` makes `config.json`."""
+    """A folder with an empty model and tokenizer; `config={...}` becomes `config.json`."""
     path.mkdir(exist_ok=True)
     for name in ("openvino_model.xml", "tokenizer.json"):
         (path / name).write_text("")
@@ -58,7 +59,7 @@ def a_folder(path: Path, **files: Any) -> Path:
 
 
 def a_coder(path: Path, markers: Sequence[str]) -> ModelAssets:
-    """The reference model, with markers for filling in where it has tags for tools."""
+    """The reference model, with infill markers instead of its tags for tools."""
     name_markers(a_copy_of_the_model(path, without=("openvino_tokenizer*",)), markers)
     return ModelAssets.load(path)
 

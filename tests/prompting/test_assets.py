@@ -32,18 +32,18 @@ def test_a_chat_becomes_the_ids_of_its_rendered_text(assets):
     assert prompt.num_tokens == len(prompt.token_ids)
 
 
-def test_a_prompt_that_ends_in_an_open_thought_says_so(assets):
-    thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
+def test_a_prompt_that_ends_inside_reasoning_is_marked(assets):
+    reasoning = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
 
-    assert assets.render(thinking).opens_reasoning
+    assert assets.render(reasoning).opens_reasoning
     assert not assets.render(HI).opens_reasoning
 
 
-def test_a_thought_that_a_user_opens_is_not_the_models(assets):
+def test_a_tag_in_a_user_message_does_not_open_reasoning(assets):
     assert not assets.render(a_chat(("user", "What is <think>"))).opens_reasoning
 
 
-def test_a_bare_text_goes_to_the_model_as_it_is(assets):
+def test_a_raw_text_is_not_changed(assets):
     prompt = assets.encode_prompt("Once upon")
 
     assert prompt.text == "Once upon"
@@ -51,7 +51,7 @@ def test_a_bare_text_goes_to_the_model_as_it_is(assets):
     assert not prompt.opens_reasoning
 
 
-def test_ids_go_to_the_model_as_they_are(assets):
+def test_ids_are_not_changed(assets):
     prompt = assets.encode_prompt((5, 6, 3071))
 
     assert prompt.token_ids == (5, 6, 3071)
@@ -82,7 +82,7 @@ def test_half_a_surrogate_pair_is_refused(assets):
         assets.render(a_chat(("user", "a\ud83d")))
 
 
-def test_prompts_can_be_made_in_threads(assets):
+def test_prompts_can_be_rendered_in_threads(assets):
     chats = [a_chat(("user", f"Count to {n}.")) for n in range(40)]
 
     with ThreadPoolExecutor(4) as threads:
@@ -91,23 +91,23 @@ def test_prompts_can_be_made_in_threads(assets):
     assert prompts == [assets.render(chat) for chat in chats]
 
 
-def test_it_tells_what_the_folder_says(assets):
+def test_it_exposes_the_values_of_the_folder(assets):
     assert assets.max_context == 2048
     assert assets.defaults.eos_token_ids == (2,)
     assert "<tool_call>" in assets.template_text
 
 
-def a_kit_with(tmp_path, **files: str) -> ModelAssets:
+def assets_with(tmp_path, **files: str) -> ModelAssets:
     path = a_copy_of_the_model(tmp_path / "m", without=("chat_template.jinja", "*tokenizer.xml"))
     for name, text in files.items():
-        place = path / name.replace("__", "/")
-        place.parent.mkdir(exist_ok=True)
-        place.with_suffix(".jinja").write_text(text)
+        file = path / name.replace("__", "/")
+        file.parent.mkdir(exist_ok=True)
+        file.with_suffix(".jinja").write_text(text)
     return ModelAssets.load(path)
 
 
 def test_without_a_chat_template_a_model_cannot_chat_but_completes(tmp_path):
-    assets = a_kit_with(tmp_path)
+    assets = assets_with(tmp_path)
 
     with pytest.raises(InvalidRequest, match=r"no chat template.*/completions"):
         assets.render(HI)
@@ -117,7 +117,7 @@ def test_without_a_chat_template_a_model_cannot_chat_but_completes(tmp_path):
 
 
 def test_requests_with_tools_get_the_template_for_tools(tmp_path):
-    assets = a_kit_with(
+    assets = assets_with(
         tmp_path,
         chat_template=templates.CHATML,
         additional_chat_templates__tool_use=templates.TOOLS,
@@ -128,18 +128,18 @@ def test_requests_with_tools_get_the_template_for_tools(tmp_path):
     assert assets.template_text == templates.TOOLS
 
 
-def test_a_template_that_makes_nothing_is_refused(tmp_path):
-    assets = a_kit_with(tmp_path, chat_template="{{ '' }}")
+def test_a_template_that_renders_nothing_is_refused(tmp_path):
+    assets = assets_with(tmp_path, chat_template="{{ '' }}")
 
     with pytest.raises(InvalidRequest, match="empty"):
         assets.render(HI)
 
 
-# Which tokens are kept, and what is put around them
+# Cutting, and the special tokens around a text
 
 
-def a_kit_with_begin_and_end(tmp_path) -> ModelAssets:
-    """The reference model, if its tokenizer put a token before and after every text."""
+def assets_with_begin_and_end(tmp_path) -> ModelAssets:
+    """The reference model, with a tokenizer that puts a token before and after every text."""
     path = a_copy_of_the_model(tmp_path / "m", without=("openvino_tokenizer*",))
     tokenizer = json.loads((path / "tokenizer.json").read_text())
     names = {"<|im_start|>": 1, "<|im_end|>": 2}
@@ -174,7 +174,7 @@ def test_of_too_many_tokens_one_end_is_kept(assets, keeps_start, kept):
     assert assets.text_of(cut) == assets.tokenizer.decode(whole.token_ids[kept])
 
 
-def test_a_prompt_that_is_short_enough_is_left_alone(assets):
+def test_a_prompt_that_is_short_enough_is_not_cut(assets):
     assert assets.encode_prompt("one", Encoding(max_tokens=9)) == assets.encode_prompt("one")
 
 
@@ -183,8 +183,8 @@ def test_ids_are_cut_as_well(assets, ids):
     assert assets.encode_prompt(ids, Encoding(max_tokens=2)).token_ids == (7, 8)
 
 
-def test_what_a_tokenizer_puts_around_a_text_stays_there_when_it_is_cut(tmp_path):
-    assets = a_kit_with_begin_and_end(tmp_path)
+def test_cutting_keeps_the_special_tokens_around_a_text(tmp_path):
+    assets = assets_with_begin_and_end(tmp_path)
     plain = assets.tokenizer.encode("one two three")
 
     assert assets.encode_prompt("one two three").token_ids == (1, *plain, 2)
@@ -192,8 +192,8 @@ def test_what_a_tokenizer_puts_around_a_text_stays_there_when_it_is_cut(tmp_path
     assert cut.token_ids == (1, *plain[-2:], 2)
 
 
-def test_special_tokens_go_around_raw_prompts_only_unless_a_request_says_so(tmp_path):
-    assets = a_kit_with_begin_and_end(tmp_path)
+def test_special_tokens_surround_raw_prompts_unless_a_request_differs(tmp_path):
+    assets = assets_with_begin_and_end(tmp_path)
     plain = tuple(assets.tokenizer.encode("one"))
     bare, chat = Encoding(adds_special_tokens=False), Encoding(adds_special_tokens=True)
 
@@ -211,25 +211,25 @@ def test_a_chat_can_be_cut(assets):
     assert assets.render(HI, Encoding(max_tokens=4)).token_ids == whole.token_ids[-4:]
 
 
-def test_a_thought_that_was_cut_away_is_not_open(assets):
-    thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
+def test_an_opening_tag_that_was_cut_off_does_not_count(assets):
+    reasoning = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
 
-    assert assets.render(thinking, Encoding(max_tokens=4)).opens_reasoning
-    assert not assets.render(thinking, Encoding(max_tokens=4, keeps_start=True)).opens_reasoning
-
-
-# Chats without a template, and messages that are continued
+    assert assets.render(reasoning, Encoding(max_tokens=4)).opens_reasoning
+    assert not assets.render(reasoning, Encoding(max_tokens=4, keeps_start=True)).opens_reasoning
 
 
-def test_token_ids_stand_for_a_chat(assets):
-    thinking = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
-    ids = assets.render(thinking).token_ids
+# Chats without a template, and continued messages
+
+
+def test_token_ids_replace_a_chat(assets):
+    reasoning = a_chat(("user", "Hi"), template_kwargs={"enable_thinking": True})
+    ids = assets.render(reasoning).token_ids
 
     prompt = assets.render(a_chat(token_ids=ids))
 
     assert prompt.token_ids == ids
     assert prompt.opens_reasoning
-    assert assets.text_of(prompt) == assets.render(thinking).text
+    assert assets.text_of(prompt) == assets.render(reasoning).text
 
 
 def test_token_ids_of_a_chat_are_checked(assets):
@@ -245,7 +245,7 @@ def test_without_its_template_a_chat_is_the_text_of_its_messages(assets):
     assert assets.render(chat).text == "Be brief."
 
 
-def test_an_answer_is_not_opened_when_that_is_not_wanted(assets):
+def test_the_generation_prompt_can_be_left_out(assets):
     chat = a_chat(("user", "Hi"), rendering=Rendering(adds_generation_prompt=False))
 
     assert assets.render(chat).text == "<|im_start|>user\nHi<|im_end|>\n"
@@ -271,7 +271,7 @@ def test_a_users_message_can_be_continued_too(assets):
 @pytest.mark.parametrize(
     ("begun", "is_open"), [("<think>Let me", True), ("<think>So</think>Yes", False)]
 )
-def test_a_thought_can_be_continued(assets, begun, is_open):
+def test_reasoning_can_be_continued(assets, begun, is_open):
     prompt = assets.render(a_chat(("user", "Hi"), ("assistant", begun), rendering=CONTINUED))
 
     assert prompt.opens_reasoning is is_open
@@ -293,7 +293,7 @@ def test_other_messages_cannot_be_continued(assets, last):
 
 
 def test_a_template_that_hides_the_last_message_cannot_continue_it(tmp_path):
-    assets = a_kit_with(tmp_path, chat_template="{{ messages[0].content }}")
+    assets = assets_with(tmp_path, chat_template="{{ messages[0].content }}")
     chat = a_chat(("user", "Hi"), ("assistant", "The"), rendering=CONTINUED)
 
     with pytest.raises(UnsupportedParameter, match="cannot be continued"):
@@ -304,7 +304,7 @@ DOCUMENTED = Rendering(documents=({"title": "T", "text": "Grapes are sweet."},))
 
 
 def test_documents_reach_a_template_that_takes_them(tmp_path):
-    assets = a_kit_with(
+    assets = assets_with(
         tmp_path,
         chat_template="{% for d in documents or [] %}[{{ d.text }}]{% endfor %}"
         "{{ messages[0].content }}",
@@ -349,11 +349,11 @@ def test_a_cut_text_is_one_end_of_the_whole(text, limit, keeps_start):
     assert list(cut) == (whole[:limit] if keeps_start else whole[-limit:])
 
 
-def test_it_pads_with_the_token_that_the_model_has_for_it(assets, tmp_path):
+def test_it_pads_with_the_models_padding_token(assets, tmp_path):
     assert assets.pad_id == 0
     other = a_copy_of_the_model(tmp_path / "m")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        said = json.loads((other / name).read_text())
-        said.pop("pad_token", None)
-        (other / name).write_text(json.dumps(said))
+        config = json.loads((other / name).read_text())
+        config.pop("pad_token", None)
+        (other / name).write_text(json.dumps(config))
     assert ModelAssets.load(other).pad_id == 2

@@ -1,9 +1,13 @@
-"""What a model's folder says, and what is wrong with it."""
+"""The values in a model's folder, and the errors of broken folders."""
 
 import pytest
 
-from serving.prompting.errors import UnusableFolder
-from serving.prompting.folder import ChatTemplates, GenerationDefaults, ModelFolder
+from serving.prompting.folder import (
+    ChatTemplates,
+    GenerationDefaults,
+    ModelFolder,
+    UnusableFolder,
+)
 
 from .builders import MODEL, a_copy_of_the_model, a_folder
 
@@ -21,16 +25,16 @@ def test_it_reads_the_reference_model():
     assert folder.added_tokens["2"]["content"] == "<|im_end|>"
 
 
-@pytest.mark.parametrize("said", [{}, {"tokenizer_class": 5, "added_tokens_decoder": ["a"]}])
-def test_what_is_not_said_of_a_tokenizer_is_not_made_up(tmp_path, said):
-    folder = ModelFolder.read(a_folder(tmp_path, tokenizer_config=said))
+@pytest.mark.parametrize("config", [{}, {"tokenizer_class": 5, "added_tokens_decoder": ["a"]}])
+def test_missing_tokenizer_values_are_none(tmp_path, config):
+    folder = ModelFolder.read(a_folder(tmp_path, tokenizer_config=config))
 
     assert folder.tokenizer_class is None
     assert folder.added_tokens == {}
 
 
 def test_it_reads_how_the_authors_sample(tmp_path):
-    said = {
+    config = {
         "do_sample": True,
         "temperature": 0.6,
         "top_p": 0.95,
@@ -43,14 +47,14 @@ def test_it_reads_how_the_authors_sample(tmp_path):
         "eos_token_id": [7, 9],
     }
 
-    folder = ModelFolder.read(a_folder(tmp_path, generation_config=said))
+    folder = ModelFolder.read(a_folder(tmp_path, generation_config=config))
 
     assert folder.defaults == GenerationDefaults(
         True, 0.6, 0.95, 20, 0.05, 1.1, 1.5, 0.5, 512, (7, 9)
     )
 
 
-def test_the_end_token_may_stand_in_the_models_own_configuration(tmp_path):
+def test_the_end_token_may_be_in_config_json(tmp_path):
     folder = ModelFolder.read(a_folder(tmp_path, config={"eos_token_id": 5}))
 
     assert folder.defaults.eos_token_ids == (5,)
@@ -78,14 +82,14 @@ def test_it_finds_the_context(tmp_path, config, tokenizer_config, expected):
     assert ModelFolder.read(path).max_context == expected
 
 
-def test_a_template_file_wins(tmp_path):
+def test_a_template_file_has_precedence(tmp_path):
     path = a_folder(tmp_path, tokenizer_config={"chat_template": "other"})
     (path / "chat_template.jinja").write_text("mine")
 
     assert ModelFolder.read(path).templates == ChatTemplates("mine")
 
 
-def test_a_template_file_may_have_another_for_tools_beside_it(tmp_path):
+def test_a_second_template_file_may_be_for_tools(tmp_path):
     path = a_folder(tmp_path)
     (path / "chat_template.jinja").write_text("mine")
     (path / "additional_chat_templates").mkdir()
@@ -118,7 +122,7 @@ def test_a_folder_may_have_no_template(tmp_path):
     assert ModelFolder.read(a_folder(tmp_path)).templates is None
 
 
-def test_tokens_may_be_told_as_objects_and_in_the_older_file(tmp_path):
+def test_tokens_may_be_objects_or_in_the_older_file(tmp_path):
     path = a_folder(
         tmp_path,
         tokenizer_config={"bos_token": {"content": "<s>"}, "eos_token": None},
@@ -128,7 +132,7 @@ def test_tokens_may_be_told_as_objects_and_in_the_older_file(tmp_path):
     assert ModelFolder.read(path).named_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def test_it_refuses_a_folder_that_is_not_there(tmp_path):
+def test_it_refuses_a_missing_folder(tmp_path):
     with pytest.raises(UnusableFolder, match="There is no folder"):
         ModelFolder.read(tmp_path / "none")
 
@@ -167,12 +171,12 @@ def test_it_refuses_a_folder_without_a_tokenizer(tmp_path):
         ({"tokenizer_config": {"chat_template": [{"name": "x", "template": ""}]}}, "'default'"),
     ],
 )
-def test_it_says_which_file_is_broken_and_how(tmp_path, files, words):
+def test_the_error_names_the_broken_file_and_the_reason(tmp_path, files, words):
     with pytest.raises(UnusableFolder, match=words):
         ModelFolder.read(a_folder(tmp_path, **files))
 
 
-def test_it_says_that_the_tokenizers_xml_is_broken(tmp_path):
+def test_broken_xml_of_the_tokenizer_is_refused(tmp_path):
     path = a_folder(tmp_path)
     (path / "openvino_tokenizer.xml").write_text("<net>")
 
@@ -180,7 +184,7 @@ def test_it_says_that_the_tokenizers_xml_is_broken(tmp_path):
         ModelFolder.read(path)
 
 
-def test_it_says_that_a_template_is_not_text(tmp_path):
+def test_a_template_that_is_not_text_is_refused(tmp_path):
     path = a_folder(tmp_path)
     (path / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
 

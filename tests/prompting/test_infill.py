@@ -12,7 +12,7 @@ from serving.prompting.assets import ModelAssets
 from .builders import MODEL, a_coder, a_copy_of_the_model, name_markers
 
 BAR = "\uff5c"
-# What the markers are, and how a prompt of `pre` and `suf` reads with them.
+# The markers of a family, and the prompt of `pre` and `suf` with them.
 FAMILIES = [
     (
         ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -59,7 +59,7 @@ def coder(tmp_path: Path) -> ModelAssets:
     return a_coder(tmp_path / "m", FAMILIES[0][0])
 
 
-def test_texts_are_encoded_apart_from_the_markers(coder: ModelAssets) -> None:
+def test_texts_are_encoded_separately_from_the_markers(coder: ModelAssets) -> None:
     prompt = coder.encode_prompt("def f():", suffix="return x")
 
     name = coder.tokenizer.token_id
@@ -77,11 +77,11 @@ def test_the_prefix_may_be_token_ids(coder: ModelAssets) -> None:
     assert by_ids.text is None
 
 
-def test_a_filling_ends_where_the_next_file_would_begin(coder: ModelAssets) -> None:
+def test_the_output_ends_where_the_next_file_would_begin(coder: ModelAssets) -> None:
     assert coder.encode_prompt("a", suffix="b").end_ids == (0,)  # <|endoftext|>
 
 
-def test_only_the_prefix_is_cut_and_at_its_start(coder: ModelAssets) -> None:
+def test_only_the_prefix_is_cut_at_its_start(coder: ModelAssets) -> None:
     prefix, suffix = "one two three four", " end"
     num_frame = len(coder.encode_prompt("", suffix=suffix).token_ids)
 
@@ -92,15 +92,15 @@ def test_only_the_prefix_is_cut_and_at_its_start(coder: ModelAssets) -> None:
     assert len(prompt.token_ids) == num_frame + 2
 
 
-def test_a_suffix_that_leaves_no_room_is_refused(coder: ModelAssets) -> None:
-    with pytest.raises(InvalidRequest, match="beside the suffix") as caught:
+def test_a_suffix_that_leaves_no_tokens_is_refused(coder: ModelAssets) -> None:
+    with pytest.raises(InvalidRequest, match="leaves no tokens") as caught:
         coder.encode_prompt("one two", Encoding(max_tokens=4), suffix="a long suffix it is")
 
     assert caught.value.param == "truncate_prompt_tokens"
 
 
-def test_a_model_without_markers_says_so() -> None:
-    with pytest.raises(UnsupportedParameter, match="no tokens to fill in") as caught:
+def test_a_model_without_markers_refuses_a_suffix() -> None:
+    with pytest.raises(UnsupportedParameter, match="no tokens for filling in") as caught:
         ModelAssets.load(MODEL).encode_prompt("a", suffix="b")
 
     assert caught.value.param == "suffix"

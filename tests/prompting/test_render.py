@@ -1,4 +1,4 @@
-"""Conversations become the exact text that a template makes of them."""
+"""Conversations become the exact text of a template."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_a_developer_is_a_system_to_templates_that_do_not_know_one():
     assert rendered(templates.DEVELOPER_AWARE, chat) == "<dev>Be brief.<user>Hi"
 
 
-def test_instructions_from_anywhere_lead_where_only_one_can():
+def test_instructions_are_joined_where_the_template_renders_one():
     chat = a_chat(
         ("system", "One."),
         ("developer", "Two."),
@@ -67,7 +67,7 @@ def test_instructions_from_anywhere_lead_where_only_one_can():
     )
 
 
-def test_instructions_stay_where_they_are_when_the_template_takes_them_there():
+def test_instructions_stay_where_the_template_renders_them():
     chat = a_chat(("system", "One."), ("user", "Hi"), ("system", "Two."))
 
     assert rendered(templates.CHATML, chat) == (
@@ -75,7 +75,7 @@ def test_instructions_stay_where_they_are_when_the_template_takes_them_there():
     )
 
 
-def test_without_a_system_role_instructions_open_the_first_question():
+def test_without_a_system_role_instructions_begin_the_first_user_message():
     chat = a_chat(("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "So"))
 
     assert rendered(templates.NO_SYSTEM, chat) == (
@@ -83,7 +83,7 @@ def test_without_a_system_role_instructions_open_the_first_question():
     )
 
 
-def test_without_a_system_role_instructions_alone_are_a_question():
+def test_without_a_system_role_instructions_alone_are_a_user_message():
     assert rendered(templates.NO_SYSTEM, a_chat(("system", "Go."))) == "<bos><user>Go."
 
 
@@ -105,17 +105,17 @@ def test_arguments_keep_their_text_where_the_template_takes_text():
     )
 
 
-def test_a_turn_that_only_calls_makes_no_empty_answer():
+def test_a_turn_with_only_calls_renders_no_empty_answer():
     assert rendered(templates.EMPTY_ANSWERS, a_calling_chat("{}")) == (
         "<user>Hi<call>get_weather<tool>Sunny"
     )
 
 
-def test_a_template_that_would_print_null_gets_an_empty_text():
+def test_a_template_that_prints_null_gets_an_empty_text():
     assert "None" not in rendered(templates.PRINTED_ARGUMENTS, a_calling_chat("{}"))
 
 
-def test_arguments_are_taken_apart_where_the_template_does_so():
+def test_arguments_are_objects_where_the_template_reads_members():
     assert rendered(templates.ITEMIZED_ARGUMENTS, a_calling_chat('{"city": "Paris"}')) == (
         "<user>Hi<assistant>get_weather city=Paris<tool>Sunny"
     )
@@ -128,7 +128,7 @@ def test_no_arguments_are_an_empty_object():
 @pytest.mark.parametrize(
     ("arguments", "words"), [('{"city": ', "not JSON"), ("[1]", "must be a JSON object")]
 )
-def test_broken_arguments_are_told_with_their_place(arguments, words):
+def test_the_error_of_broken_arguments_names_their_path(arguments, words):
     chat = a_chat(("system", "Hi"), *a_calling_chat(arguments).messages)
 
     with pytest.raises(InvalidRequest, match=words) as caught:
@@ -137,7 +137,7 @@ def test_broken_arguments_are_told_with_their_place(arguments, words):
     assert caught.value.param == "messages[2].tool_calls[0].function.arguments"
 
 
-def test_the_place_is_the_clients_even_after_instructions_have_moved():
+def test_the_path_is_the_clients_even_after_instructions_have_moved():
     text = templates.ITEMIZED_ARGUMENTS.replace(
         "{%- for message in messages -%}",
         (
@@ -155,13 +155,13 @@ def test_the_place_is_the_clients_even_after_instructions_have_moved():
     assert caught.value.param == "messages[2].tool_calls[0].function.arguments"
 
 
-def test_a_tool_answer_gets_the_name_of_what_was_called():
+def test_a_tool_answer_gets_the_name_of_the_called_tool():
     text = "{% for m in messages %}{{ m.content }}{{ '=' + m.name if m.name }};{% endfor %}"
 
     assert rendered(text, a_calling_chat("{}")) == "Hi;;Sunny=get_weather;"
 
 
-def test_thoughts_are_replayed_under_the_name_that_the_template_reads():
+def test_reasoning_is_replayed_by_the_name_that_the_template_reads():
     chat = a_chat(("user", "Hi"), a_message("assistant", "Hello", reasoning="Hm."))
 
     text = rendered(templates.REASONING.replace("KEY", "thinking"), chat)
@@ -169,7 +169,7 @@ def test_thoughts_are_replayed_under_the_name_that_the_template_reads():
     assert text.startswith("<user>Hi<assistant><think>Hm.</think>Hello")
 
 
-def test_tools_come_in_the_shape_of_openai():
+def test_tools_have_openais_format():
     plain = Tool("ping")
 
     [weather, ping] = json.loads(
@@ -187,7 +187,7 @@ def test_tools_come_in_the_shape_of_openai():
     assert ping["function"] == {"name": "ping", "parameters": {"type": "object", "properties": {}}}
 
 
-def test_a_client_that_wants_no_calls_gets_no_tools_into_the_prompt():
+def test_without_calls_the_prompt_has_no_tools():
     chat = a_chat(("user", "Hi"), tools=(WEATHER,), tool_choice=ToolChoice(ToolMode.NONE))
 
     assert rendered(templates.TOOLS, chat) == "<user>Hi"

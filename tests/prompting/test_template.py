@@ -5,17 +5,17 @@ from datetime import datetime
 import pytest
 
 from serving.core.errors import InvalidRequest
-from serving.prompting.errors import UnusableFolder
+from serving.prompting.folder import UnusableFolder
 from serving.prompting.template import ChatTemplate
 
 
-def test_blocks_leave_no_lines_behind():
+def test_blocks_leave_no_lines():
     template = ChatTemplate("a\n  {% if true %}\nb\n  {% endif %}\nc")
 
     assert template.render() == "a\nb\nc"
 
 
-def test_loops_can_be_left():
+def test_loop_controls_work():
     text = "{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}"
 
     assert ChatTemplate(text).render() == "13"
@@ -34,23 +34,23 @@ def test_json_takes_the_options_of_hugging_face():
     assert ChatTemplate("{{ 'é' | tojson(ensure_ascii=true) }}").render() == '"\\u00e9"'
 
 
-def test_the_date_can_be_told():
+def test_the_date_can_be_set():
     template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
 
     assert template.render() == "04 Jul 2025"
 
 
-def test_marks_of_training_targets_mean_nothing():
+def test_marks_of_training_targets_have_no_effect():
     text = "a{% generation %}b{% set x = 1 %}{% endgeneration %}c{{ x }}"
 
     assert ChatTemplate(text).render() == "abc"
 
 
-def test_named_tokens_are_known():
+def test_named_tokens_are_variables():
     assert ChatTemplate("{{ bos_token }}x", {"bos_token": "<s>"}).render() == "<s>x"
 
 
-def test_a_refusal_is_told_in_the_templates_own_words():
+def test_a_refusal_has_the_templates_own_message():
     template = ChatTemplate("{{ raise_exception('Only two roles, please!') }}")
 
     with pytest.raises(InvalidRequest, match=r"^Only two roles, please!$") as caught:
@@ -70,7 +70,7 @@ def test_a_refusal_is_told_in_the_templates_own_words():
         "{{ {}['a']['b'] }}",
     ],
 )
-def test_a_template_that_fails_is_the_requests_fault(text):
+def test_a_failing_template_is_an_invalid_request(text):
     with pytest.raises(InvalidRequest, match="chat template cannot render"):
         ChatTemplate(text).render(messages=[])
 

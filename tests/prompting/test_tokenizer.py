@@ -1,4 +1,4 @@
-"""Both tokenizers say the same about one model."""
+"""Both tokenizers agree about one model."""
 
 import json
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.prompting.errors import UnusableFolder
-from serving.prompting.folder import ModelFolder
+from serving.prompting.folder import ModelFolder, UnusableFolder
 from serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
 from .builders import MODEL, a_copy_of_the_model, a_folder
@@ -45,7 +44,7 @@ def test_both_know_the_same_special_tokens(fast, vino):
     assert vino.eos_ids == fast.eos_ids == {2}
 
 
-def test_both_know_how_many_tokens_there_are(fast, vino):
+def test_both_have_the_same_vocabulary_size(fast, vino):
     assert vino.vocab_size == fast.vocab_size == 3072
 
 
@@ -60,7 +59,7 @@ def test_both_encode_a_rendered_prompt_alike(fast, vino):
     assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
 
 
-def test_both_write_out_tokens_alike(fast, vino):
+def test_both_spell_tokens_alike(fast, vino):
     ids = range(fast.vocab_size)
 
     assert [vino.token_text(id_) for id_ in ids] == [fast.token_text(id_) for id_ in ids]
@@ -79,11 +78,11 @@ def test_both_decode_alike(fast, vino):
     assert fast.decode(ids) == vino.decode(ids) == PROMPT
 
 
-def test_bare_texts_get_the_tokens_that_the_model_wants_around_them(tmp_path):
+def test_raw_texts_get_the_special_tokens_around_them(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m")
-    said = json.loads((path / "tokenizer.json").read_text())
+    config = json.loads((path / "tokenizer.json").read_text())
     start = {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}
-    said["post_processor"] = {
+    config["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [
             {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
@@ -93,7 +92,7 @@ def test_bare_texts_get_the_tokens_that_the_model_wants_around_them(tmp_path):
         "special_tokens": {"<|im_start|>": start},
     }
     (path / "tokenizer.json").unlink()
-    (path / "tokenizer.json").write_text(json.dumps(said))
+    (path / "tokenizer.json").write_text(json.dumps(config))
     tokenizer = load_tokenizer(ModelFolder.read(path))
 
     assert tokenizer.encode_raw("Hi") == [1, *tokenizer.encode("Hi")]
@@ -101,26 +100,26 @@ def test_bare_texts_get_the_tokens_that_the_model_wants_around_them(tmp_path):
 
 def test_a_limit_in_the_file_does_not_cut_prompts(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m")
-    said = json.loads((path / "tokenizer.json").read_text())
-    said["truncation"] = {
+    config = json.loads((path / "tokenizer.json").read_text())
+    config["truncation"] = {
         "direction": "Right",
         "max_length": 4,
         "strategy": "LongestFirst",
         "stride": 0,
     }
     (path / "tokenizer.json").unlink()
-    (path / "tokenizer.json").write_text(json.dumps(said))
+    (path / "tokenizer.json").write_text(json.dumps(config))
 
     assert len(load_tokenizer(ModelFolder.read(path)).encode("one two three " * 9)) > 9
 
 
-def test_the_tokenizers_own_end_token_ends_a_text_too(tmp_path):
+def test_the_tokenizers_end_token_ends_a_text_too(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json", "config.json"))
 
     assert load_tokenizer(ModelFolder.read(path)).eos_ids == {2}
 
 
-def test_an_end_token_that_is_not_marked_as_special_is_no_text_either(tmp_path):
+def test_an_end_token_is_special_even_if_it_is_not_marked_so(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json",))
     (path / "generation_config.json").write_text('{"eos_token_id": [2, 100]}')
 
@@ -141,7 +140,7 @@ def test_it_refuses_a_broken_openvino_tokenizer(tmp_path):
         load_tokenizer(ModelFolder.read(path))
 
 
-def test_a_token_has_its_own_bytes_even_where_they_are_half_a_character() -> None:
+def test_a_token_may_be_half_a_character() -> None:
     tokenizer = load_tokenizer(ModelFolder.read(MODEL))
     ids = tokenizer.encode("Zürich 東京 <|im_end|>")
     assert b"".join(map(tokenizer.token_bytes, ids)).decode() == "Zürich 東京 <|im_end|>"

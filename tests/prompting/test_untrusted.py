@@ -1,4 +1,4 @@
-"""Templates that come with a request: they render, and cannot do harm."""
+"""Templates that come with a request render, and cannot exceed their limits."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ async def test_every_part_of_a_conversation_arrives():
     )
 
 
-async def test_an_effort_comes_to_what_this_template_takes():
+async def test_an_effort_becomes_this_templates_variables():
     answer = await rendered(
         "{{ enable_thinking }}{{ messages[0].content }}", rendering={"effort": Effort.LOW}
     )
@@ -79,19 +79,19 @@ async def test_an_effort_comes_to_what_this_template_takes():
     ],
     ids=["broken", "refusing", "failing", "escaping", "bloated", "growing"],
 )
-async def test_what_it_cannot_do_is_told(template, words):
+async def test_what_it_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):
         await rendered(template)
 
 
-async def test_wishes_that_it_cannot_honour_are_refused_by_name():
+async def test_unsupported_options_are_refused_by_name():
     with pytest.raises(UnsupportedParameter) as caught:
         await rendered(templates.CHATML, rendering={"documents": ({"text": "a"},)})
 
     assert caught.value.param == "documents"
 
 
-async def test_an_endless_one_is_ended_and_the_loop_goes_on_meanwhile():
+async def test_an_endless_one_is_ended_without_blocking_the_event_loop():
     num_turns = 0
     rendering = asyncio.create_task(rendered(ENDLESS, time_limit_s=1.0))
     while not rendering.done():
@@ -110,36 +110,39 @@ async def test_it_sees_nothing_of_the_servers_environment(monkeypatch):
     seen = []
     spawn = asyncio.create_subprocess_exec
 
-    async def noting(*command, env, **options):
+    async def recording(*command, env, **options):
         seen.append(env)
         return await spawn(*command, env=env, **options)
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", noting)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recording)
     await rendered(templates.CHATML)
 
     assert [set(env) for env in seen] == [{"PYTHONPATH"}]
 
 
 async def test_only_a_few_run_at_a_time():
-    guests = UntrustedTemplates(time_limit_s=1.0)
+    untrusted_templates = UntrustedTemplates(time_limit_s=1.0)
     chat = a_chat(("user", "Hi"), rendering=Rendering(template=ENDLESS))
-    running = [asyncio.create_task(guests.render(chat, {})) for _ in range(MAX_UNTRUSTED_PROCESSES)]
+    running = [
+        asyncio.create_task(untrusted_templates.render(chat, {}))
+        for _ in range(MAX_UNTRUSTED_PROCESSES)
+    ]
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
-        await guests.render(chat, {})
+        await untrusted_templates.render(chat, {})
 
     endings = await asyncio.gather(*running, return_exceptions=True)
     assert all(isinstance(ending, InvalidRequest) for ending in endings)
-    # Their places are free again.
+    # Others can run again.
     quick = a_chat(("user", "Hi"), rendering=Rendering(template="a{{ messages[0].content }}"))
     assert (await UntrustedTemplates().render(quick, {})).text == "aHi"
 
 
-async def test_a_client_that_leaves_takes_its_template_with_it():
-    guests = UntrustedTemplates(time_limit_s=60.0)
+async def test_cancelling_the_request_ends_the_template():
+    untrusted_templates = UntrustedTemplates(time_limit_s=60.0)
     chat = a_chat(("user", "Hi"), rendering=Rendering(template=ENDLESS))
-    rendering = asyncio.create_task(guests.render(chat, {}))
+    rendering = asyncio.create_task(untrusted_templates.render(chat, {}))
     await asyncio.sleep(0.3)
 
     rendering.cancel()

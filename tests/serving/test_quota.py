@@ -11,8 +11,8 @@ from accounts.keys.table import ANONYMOUS
 from accounts.limits.rulebook import PLATFORM, Snapshot
 from accounts.limits.rules import Metric, Rule, Weights, Window
 from serving.core.errors import LimitReached
-from serving.flow.attempt import PreparedRequest
 from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
 from serving.requests.reservation import Reservation
 from serving.runtime.limits import Limits, LimitSettings
 

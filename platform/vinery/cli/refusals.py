@@ -49,7 +49,7 @@ def add_to(commands: Commands) -> None:
 def list_refusals(arguments: argparse.Namespace) -> int:
     """Print the newest refusals."""
     start_django()
-    from accounts.console.owners import owners_of
+    from accounts.resources.owners import owners_of
     from accounts.services.access import Access
     from accounts.usage.effects import with_effect
 

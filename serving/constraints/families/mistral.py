@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls
-from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_shape, json_call_tag
+from serving.constraints.tags import arguments_tag, json_call_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.mistral import ARGS, OPEN
 
 
-def _headed_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _headed_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     begin = f"{OPEN}{tool.name}{ARGS}"
-    return {"type": "tag", "begin": begin, "content": arguments_shape(tool, choice), "end": ""}
+    return {"type": "tag", "begin": begin, "content": arguments_tag(tool, choice), "end": ""}
 
 
 MISTRAL_CALLS = Calls(json_call_tag, trigger=OPEN, begin=f"{OPEN}[", separator=", ", end="]")

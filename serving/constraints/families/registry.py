@@ -169,6 +169,14 @@ def by_name(name: str) -> Family:
         ) from None
 
 
+def select_family(name: str, template_text: str | None) -> Family:
+    """Return the family of this name, or that of the chat template if the name is empty.
+
+    Raises ValueError, with the known names.
+    """
+    return by_name(name) if name else detect(template_text)
+
+
 def family_names() -> tuple[str, ...]:
     """Return the names of all families, sorted."""
     return tuple(sorted(_BY_NAME))

@@ -234,7 +234,7 @@ def test_a_key_for_what_is_not_served_or_no_network_is_refused_by_the_name_of_th
 def test_a_key_that_allowed_what_is_no_longer_served_can_still_be_renamed(
     admin: Api, ours: Place, key_in: Keys
 ) -> None:
-    key = key_in(ours.one, endpoints=["completions"]).key
+    key = key_in(ours.one, allowed_endpoints=["completions"]).key
     ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
 
     assert admin.patch(f"keys/{key.pk}/", {"name": "new"})["endpoints"] == ["gone"]
@@ -338,7 +338,7 @@ def test_a_key_that_opens_no_door_opens_none_here(member: Api, ours: Place, key_
 
 
 def test_a_key_is_used_from_its_networks_alone(ours: Place, key_in: Keys) -> None:
-    api = with_key(key_in(ours.one, scopes=["manage"], networks=["10.0.0.0/8"]))
+    api = with_key(key_in(ours.one, scopes=["manage"], allowed_networks=["10.0.0.0/8"]))
 
     assert api.refusal("GET", "keys/") == (403, "address_not_allowed", None)
     api.client = Client(REMOTE_ADDR="10.1.2.3")

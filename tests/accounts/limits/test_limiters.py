@@ -84,10 +84,10 @@ async def test_a_quota_is_held_until_all_who_have_reserved_some_are_settled(
     second = await granted(limiter, claim(quota, num_output_tokens=40))
 
     for lease, num_output_tokens in ((first, 60), (second, 40)):
-        assert (await denied(limiter, claim(quota))).is_held
+        assert (await denied(limiter, claim(quota))).is_enforced
         await limiter.settle(lease, Spent(num_output_tokens=num_output_tokens))
 
-    assert not (await denied(limiter, claim(quota))).is_held
+    assert not (await denied(limiter, claim(quota))).is_enforced
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_what_nobody_gives_back_or_time_brings_soon_is_not_held(
     limit = rule(metric, window, amount=1)
     await granted(limiter, claim(limit, num_input_tokens=1, num_output_tokens=0))
 
-    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_held
+    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_enforced
 
 
 async def test_who_holds_another_quota_does_not_hold_the_one_that_refuses(limiter: Limiter) -> None:
@@ -116,7 +116,7 @@ async def test_who_holds_another_quota_does_not_hold_the_one_that_refuses(limite
 
     denial = await denied(limiter, claim(yours, mine))
 
-    assert (denial.rule, denial.is_held) == (mine, False)
+    assert (denial.rule, denial.is_enforced) == (mine, False)
 
 
 async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:

@@ -395,10 +395,10 @@ async def test_who_does_not_renew_a_lease_holds_no_quota(limiter: Limiter, clock
         clock.pass_s(LEASE_TTL_S - 1)
         await limiter.renew([kept])
 
-    assert (await denied(limiter, claim(quota))).is_held
+    assert (await denied(limiter, claim(quota))).is_enforced
     clock.pass_s(LEASE_TTL_S)
     await limiter.renew([])
-    assert not (await denied(limiter, claim(quota))).is_held
+    assert not (await denied(limiter, claim(quota))).is_enforced
 
 
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: Clock) -> None:

@@ -1,0 +1,309 @@
+"""Alerts about quotas, reminders about keys, and the webhooks that receive both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, ClassVar, Final, TypeVar
+
+from django.db.models import Model, Prefetch, QuerySet
+from rest_framework import serializers
+
+from accounts.alerts import webhooks
+from accounts.models import (
+    Alert,
+    Delivery,
+    DeliveryState,
+    KeyEvent,
+    KeyReminder,
+    LimitMetric,
+    LimitWindow,
+    Organization,
+    Scope,
+    Webhook,
+)
+from accounts.resources.base import Issued, Resource, RowAction
+from accounts.resources.fields import (
+    DatedFilters,
+    Filters,
+    StrictModelSerializer,
+    StrictSerializer,
+    VisibleRelatedField,
+    choice_filter,
+    id_filter,
+    switch_filter,
+    text_filter,
+)
+from accounts.services import changes
+from accounts.services.access import Access, Action
+
+SubjectT = TypeVar("SubjectT", bound=Model)
+
+
+class DeliverySerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A message to one receiver."""
+
+    receiver = serializers.CharField(help_text="The name of a webhook or a user.")
+
+    class Meta:
+        model = Delivery
+        fields: ClassVar[list[str]] = [
+            *("receiver", "state", "num_tries", "due_at", "sent_at", "error"),
+        ]
+
+
+class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A quota reached a threshold."""
+
+    deliveries = DeliverySerializer(many=True, help_text="The messages and their states.")
+
+    class Meta:
+        model = Alert
+        fields: ClassVar[list[str]] = [
+            *("id", "created_at", "limit_id", "organization_id", "scope", "whose", "metric"),
+            *("window", "amount", "is_shadow", "percent", "num_used", "window_start"),
+            *("resets_at", "runs_out_at", "deliveries"),
+        ]
+
+
+class AlertFilters(DatedFilters):
+    """Which alerts."""
+
+    organization_id = id_filter("an organisation")
+    limit_id = id_filter("a limit")
+    scope = text_filter("Only about limits of this scope, such as key:12.")
+    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
+    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    is_shadow = switch_filter("Only about shadow limits, or only about the others.")
+    state = choice_filter(DeliveryState.choices, "Only with a message in this state.")
+
+    def filter_state(self, rows: QuerySet[Alert], state: str) -> QuerySet[Alert]:
+        """Return the alerts of which any message is in this state."""
+        found = Delivery.objects.filter(state=state).order_by()
+        return rows.filter(pk__in=found.values("alert_id"))
+
+
+class _Notices(Resource[SubjectT]):
+    """Notices that were sent, with their messages."""
+
+    ordering = ("-created_at",)
+    read_scope = Scope.USAGE.value
+
+    def rows(self, access: Access) -> QuerySet[SubjectT]:
+        """Return the notices with their messages and the receivers' names."""
+        named = Delivery.objects.select_related("webhook", "user")
+        return super().rows(access).prefetch_related(Prefetch("deliveries", named))
+
+
+def deliveries(notice: Alert | KeyReminder) -> list[str]:
+    """Return one text for each message of a notice, with its state and last error."""
+    return [_delivery(each) for each in notice.deliveries.all()]
+
+
+def _delivery(each: Delivery) -> str:
+    if not each.error:
+        return f"{each.receiver}: {each.state}"
+    tries = "1 try" if each.num_tries == 1 else f"{each.num_tries} tries"
+    return f"{each.receiver}: {each.state} after {tries} ({each.error})"
+
+
+class Alerts(_Notices[Alert]):
+    """Quotas that reached a threshold, once in each window, the newest first."""
+
+    model = Alert
+    serializer = AlertSerializer
+    filters = AlertFilters
+    one, many = "an alert", "alerts"
+    empty_text = "No quota has reached a threshold yet."
+    columns: ClassVar[dict[str, Any]] = {
+        "created_at": "created_at",
+        "percent": "percent",
+        "whose": lambda alert: alert.whose or alert.scope,
+        "metric": "metric",
+        "window": "window",
+        "used": "num_used",
+        "amount": "amount",
+        "told": deliveries,
+    }
+
+
+ALERTS: Final = Alerts()
+
+
+class KeyReminderSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A key is about to expire, or its rotation is due."""
+
+    owner = serializers.CharField(source="owner_name")
+    project = serializers.CharField(source="project_name")
+    deliveries = DeliverySerializer(many=True, help_text="The messages and their states.")
+
+    class Meta:
+        model = KeyReminder
+        fields: ClassVar[list[str]] = [
+            *("id", "created_at", "key_id", "organization_id", "event", "happens_at"),
+            *("days_before", "key_name", "hint", "owner", "project", "deliveries"),
+        ]
+
+
+class KeyReminderFilters(DatedFilters):
+    """Which reminders."""
+
+    organization_id = id_filter("an organisation")
+    key_id = id_filter("a key")
+    event = choice_filter(KeyEvent.choices, "Only about this event.")
+
+
+class KeyReminders(_Notices[KeyReminder]):
+    """Keys that are about to expire or to be rotated, the newest reminder first. Each event is
+    announced once for each number of days before it, and again when its time changes."""
+
+    model = KeyReminder
+    serializer = KeyReminderSerializer
+    filters = KeyReminderFilters
+    one, many = "a reminder", "reminders"
+    empty_text = "No key has been about to expire yet."
+    columns: ClassVar[dict[str, Any]] = {
+        "created_at": "created_at",
+        "key": "key_name",
+        "hint": "hint",
+        "owner": "owner_name",
+        "project": "project_name",
+        "event": "event",
+        "happens_at": "happens_at",
+        "days_before": "days_before",
+        "told": deliveries,
+    }
+
+
+KEY_REMINDERS: Final = KeyReminders()
+
+
+class WebhookSerializer(StrictModelSerializer):
+    """A URL that receives alerts."""
+
+    organization = VisibleRelatedField(
+        Organization,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The organisation's id; null: limits of the platform and of models.",
+    )
+
+    class Meta:
+        model = Webhook
+        fields: ClassVar[list[str]] = [
+            *("id", "organization", "name", "url", "is_active", "previous_secret_until"),
+            *("created_at", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = [
+            *("previous_secret_until", "created_at", "updated_at"),
+        ]
+        fixed = ("organization",)
+
+
+class NewWebhookSerializer(WebhookSerializer):
+    """A webhook with its secret, which is never returned again."""
+
+    secret = serializers.SerializerMethodField(help_text="Keep it now: it verifies signatures.")
+
+    class Meta(WebhookSerializer.Meta):
+        fields: ClassVar[list[str]] = [*WebhookSerializer.Meta.fields, "secret"]
+
+    def get_secret(self, webhook: Webhook) -> str:
+        """Return the secret, which the context holds."""
+        return str(self.context["secret"])
+
+
+class SecretRotationSerializer(StrictSerializer):
+    """How a secret is rotated."""
+
+    grace_s = serializers.IntegerField(
+        default=int(webhooks.USUAL_GRACE.total_seconds()),
+        min_value=0,
+        max_value=int(webhooks.MAX_GRACE.total_seconds()),
+        help_text="How many seconds the old secret signs, too; 0 for a leaked secret.",
+    )
+
+
+class TestedSerializer(StrictSerializer):
+    """Whether a test was delivered."""
+
+    is_delivered = serializers.BooleanField()
+    error = serializers.CharField(help_text="Why not; empty when it was delivered.")
+
+
+class WebhookFilters(Filters):
+    """Which webhooks."""
+
+    lookups: ClassVar[dict[str, str]] = {"organization": "organization_id"}
+    organization = id_filter("an organisation")
+    name = text_filter("Exactly this name.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+
+def _rotate(webhook: Webhook, *, grace_s: float) -> Issued:
+    return Issued(webhook, webhooks.rotate(webhook, timedelta(seconds=grace_s)))
+
+
+def _test(webhook: Webhook) -> dict[str, Any]:
+    try:
+        webhooks.send(webhook, webhooks.test_event())
+    except webhooks.NotDelivered as error:
+        return {"is_delivered": False, "error": str(error)}
+    return {"is_delivered": True, "error": ""}
+
+
+class Webhooks(Resource[Webhook]):
+    """URLs that receive alerts in signed requests, as standardwebhooks.com specifies: HMAC-SHA-256
+    with the secret over `id.timestamp.body`, in the headers `webhook-id`, `webhook-timestamp` and
+    `webhook-signature`. Refuse timestamps that are older than five minutes and ids that you have
+    seen. Admins of an organisation manage its webhooks, administrators those of the platform."""
+
+    model = Webhook
+    serializer = WebhookSerializer
+    created_serializer = NewWebhookSerializer
+    related = ("organization",)
+    filters = WebhookFilters
+    ordering = ("name",)
+    one, many = "a webhook", "webhooks"
+    verbs = frozenset({"create", "change", "remove"})
+    help: ClassVar[dict[str, str]] = {
+        "create": "Create a webhook. The response holds its secret, which is never returned again.",
+    }
+    empty_text = "No webhook yet: alerts are sent by e-mail only, if there is a mail server."
+    actions = (
+        RowAction(
+            "rotate",
+            Action.MANAGE,
+            _rotate,
+            "Give a webhook a new secret, which is returned once. During the grace period messages "
+            "carry two signatures, one with each secret, separated by a space.",
+            "rotated",
+            SecretRotationSerializer,
+            NewWebhookSerializer,
+        ),
+        RowAction(
+            "test",
+            Action.MANAGE,
+            _test,
+            "Send a `webhook.test` now, and report whether it was delivered.",
+            answer=TestedSerializer,
+        ),
+    )
+    columns: ClassVar[dict[str, Any]] = {
+        "id": "id",
+        "name": "name",
+        "organization": lambda webhook: str(webhook.organization or ""),
+        "url": "url",
+        "active": "is_active",
+    }
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
+        """Store a new webhook with a new secret."""
+        secret = webhooks.new_secret()
+        webhook = Webhook(**values, secret=webhooks.seal(secret))
+        self.check(access, webhook)
+        return Issued(changes.add(webhook), secret)
+
+
+WEBHOOKS: Final = Webhooks()

@@ -1,0 +1,143 @@
+"""What a managed resource is, and the one way in which every front end reads and writes it.
+
+    API, console, admin, commands -> Resource -> accounts.services -> models
+
+A resource checks permissions itself: a front end passes the `Access` of its caller and gets
+`PermissionDenied`, Django's `ValidationError` or `Conflict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from rest_framework import serializers
+
+from accounts.models import User
+from accounts.resources.fields import EmptySerializer, Filters, StrictSerializer
+from accounts.services import changes
+from accounts.services.access import Access, Action
+
+RowT = TypeVar("RowT", bound=Model)
+
+EVERYTHING: Final = Access(None, is_superuser=True)
+"""The access of the command line."""
+
+
+class Conflict(Exception):
+    """The row is in a state in which the action is impossible. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A row whose secret was just issued. The secret is shown once."""
+
+    row: Any
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowAction:
+    """Something that is done to one row, besides changing and removing it."""
+
+    name: str
+    permission: Action
+    run: Callable[..., Any]
+    """Takes the row and the values of `serializer`. Returns the row, an `Issued` or a mapping."""
+    help: str
+    """One sentence, imperative. The API, the admin and the commands show it."""
+    done: str = ""
+    """The state of the row afterwards, such as `paused`."""
+    serializer: type[StrictSerializer] = EmptySerializer
+    answer: type[serializers.Serializer[Any]] | None = None
+    """What the API returns; None: the row."""
+    status: int = 200
+
+
+class Resource(Generic[RowT]):
+    """A managed resource. Subclasses declare; front ends read."""
+
+    model: type[RowT]
+    serializer: ClassVar[type[serializers.Serializer[Any]]]
+    create_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
+    detail_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
+    created_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
+    """What creation returns where it is more than the row, such as a secret."""
+    filters: ClassVar[type[Filters]] = Filters
+    related: ClassVar[tuple[str, ...]] = ()
+    ordering: ClassVar[tuple[str, ...]] = ("-id",)
+    one: ClassVar[str]
+    many: ClassVar[str]
+    verbs: ClassVar[frozenset[str]] = frozenset()
+    """Which of `create`, `change` and `remove` there are."""
+    removal: ClassVar[Action] = Action.MANAGE
+    help: ClassVar[Mapping[str, str]] = {}
+    """What a verb does, where the general text is not enough."""
+    actions: ClassVar[tuple[RowAction, ...]] = ()
+    read_scope: ClassVar[str | None] = None
+    """The scope of keys that may read the resource, besides `manage`."""
+    empty_text: ClassVar[str] = ""
+    """What the admin shows when there is no row."""
+    columns: ClassVar[Mapping[str, Any]] = {}
+    """The columns of the command's table. A value is a field of the serializer, a dotted attribute
+    of the row, or a function of the row."""
+
+    def rows(self, access: Access) -> QuerySet[RowT]:
+        """Return the rows that the caller may see."""
+        rows = access.rows(self.model)
+        return rows.select_related(*self.related) if self.related else rows
+
+    def load(self, rows: Sequence[RowT]) -> Sequence[Any]:
+        """Return what the serializer shows of these rows, read at once."""
+        return rows
+
+    def check(self, access: Access, row: RowT, stored: RowT | None = None) -> None:
+        """Raise `PermissionDenied` or `ValidationError` unless the caller may store the row.
+        `stored` is the row as it was; None for a new one."""
+        require(access, Action.MANAGE, row)
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> Any:
+        """Store a new row. Returns the row, or an `Issued`."""
+        row = self.model(**values)
+        self.check(access, row)
+        return changes.add(row)
+
+    def change(self, access: Access, row: RowT, values: Mapping[str, Any]) -> RowT:
+        """Give a stored row other values, and return it."""
+        self.check(access, row, row)
+        return changes.change(row, **values)
+
+    def remove(self, access: Access, row: RowT) -> None:
+        """Delete a row, with what belongs to it."""
+        require(access, self.removal, row)
+        changes.remove(row)
+
+    def act(self, access: Access, action: RowAction, row: RowT, **values: Any) -> Any:
+        """Run an action. Raises `PermissionDenied` and `Conflict`."""
+        require(access, action.permission, row)
+        return action.run(row, **values)
+
+    def action(self, name: str) -> RowAction:
+        """Return the action of this name."""
+        return next(each for each in self.actions if each.name == name)
+
+    def body(self, access: Access, row: RowT) -> dict[str, Any]:
+        """Return a row as the API shows it."""
+        return dict(self.serializer(row, context={"access": access}).data)
+
+
+def require(access: Access, action: Action, row: Model) -> None:
+    """Raise `PermissionDenied` for what the caller's role does not allow."""
+    if access.may(action, row):
+        return
+    if access.is_of_key:
+        owner = User.objects.filter(pk=access.user_id or 0).first()
+        if owner is not None and Access.of(owner).may(action, row):
+            raise PermissionDenied(
+                "You may do this, but not with a key: a key is limited to its project. Sign in and "
+                "use the session."
+            )
+    raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")

@@ -1,0 +1,94 @@
+"""Captured texts of requests."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from accounts.captures.encrypted import Texts, Unreadable
+from accounts.captures.reading import read
+from accounts.models import Capture
+from accounts.resources.base import Conflict, Resource
+from accounts.resources.fields import DatedFilters, id_filter, text_filter
+from accounts.services.access import Access
+
+
+class CaptureSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A captured request, without its texts."""
+
+    class Meta:
+        model = Capture
+        fields: ClassVar[list[str]] = [
+            *("id", "request_id", "project_id", "created_at", "expires_at", "dialect"),
+            *("endpoint", "num_body_bytes", "num_answer_bytes", "is_body_cut", "is_answer_cut"),
+            "is_redacted",
+        ]
+
+
+class CaptureWithTextsSerializer(CaptureSerializer):
+    """A captured request with its texts."""
+
+    body = serializers.CharField(help_text="The JSON of the request, without redacted parts.")
+    answer = serializers.CharField(help_text="The JSON of the response, or its stream of events.")
+
+    class Meta(CaptureSerializer.Meta):
+        fields: ClassVar[list[str]] = [*CaptureSerializer.Meta.fields, "body", "answer"]
+
+    def to_representation(self, instance: Any) -> Any:
+        """Return the capture with its texts. Writes an entry of the audit log."""
+        texts = read_texts(instance)
+        return {
+            **CaptureSerializer(instance).data,
+            "body": texts.body.decode("utf-8", "replace"),
+            "answer": texts.answer.decode("utf-8", "replace"),
+        }
+
+
+def read_texts(capture: Capture) -> Texts:
+    """Return the decrypted texts, and write an entry of the audit log. Raises `Conflict` for
+    texts under a key that is no longer configured."""
+    try:
+        return read(capture)
+    except Unreadable as error:
+        raise Conflict(str(error)) from None
+
+
+class CaptureFilters(DatedFilters):
+    """Which captures."""
+
+    project_id = id_filter("a project")
+    request_id = text_filter("Only of this request.")
+
+
+class Captures(Resource[Capture]):
+    """Requests whose texts their project captures (`capture_hours`). Owners and admins of the
+    organisation, administrators of the platform, and their keys with the scope `manage` read them.
+    Lists are without texts; reading the texts of one is an entry of the audit log."""
+
+    model = Capture
+    serializer = CaptureSerializer
+    detail_serializer = CaptureWithTextsSerializer
+    filters = CaptureFilters
+    ordering = ("-created_at",)
+    one, many = "a capture", "captures"
+    verbs = frozenset({"remove"})
+    empty_text = "Nothing is captured. Each project sets whether and how long its texts are kept."
+    columns: ClassVar[dict[str, Any]] = {
+        "created": "created_at",
+        "request_id": "request_id",
+        "project": "project",
+        "endpoint": lambda capture: f"{capture.dialect}/{capture.endpoint}",
+        "body": "num_body_bytes",
+        "answer": "num_answer_bytes",
+        "redacted": "is_redacted",
+        "expires": "expires_at",
+    }
+
+    def rows(self, access: Access) -> QuerySet[Capture]:
+        """Return the captures without the encrypted texts, which are loaded when they are read."""
+        return super().rows(access).defer("sealed")
+
+
+CAPTURES: Final = Captures()

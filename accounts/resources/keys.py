@@ -1,0 +1,282 @@
+"""API keys, from creation to revocation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
+from django.utils import timezone
+from rest_framework import serializers
+
+from accounts.keys import lifecycle, rotation
+from accounts.keys.lifecycle import matching
+from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
+from accounts.models.keys import in_state
+from accounts.resources.base import Conflict, Issued, Resource, RowAction, require
+from accounts.resources.fields import (
+    Filters,
+    NameListField,
+    StrictModelSerializer,
+    StrictSerializer,
+    VisibleRelatedField,
+    choice_filter,
+    id_filter,
+    text_filter,
+)
+from accounts.services.access import Access, Action
+
+MAX_GRACE: Final = timedelta(days=90)
+_END_FIELDS: Final = ("expires_at", "rotate_every_days", "rotation_grace_days")
+
+
+class KeySerializer(StrictModelSerializer):
+    """An API key. Its secret is returned once, when the key is created."""
+
+    owner = VisibleRelatedField(User, required=False, help_text="The owner's id; default: you.")
+    owner_name = serializers.CharField(source="owner.username", read_only=True)
+    project = VisibleRelatedField(
+        Project, "organization", help_text="The project's id; it cannot be changed."
+    )
+    project_name = serializers.CharField(source="project.name", read_only=True)
+    organization = serializers.IntegerField(source="project.organization_id", read_only=True)
+    state = serializers.SerializerMethodField(help_text="Whether the key works, and why not.")
+    scopes = serializers.ListField(
+        label="May be used for",
+        child=serializers.ChoiceField(choices=Scope.choices),
+        required=False,
+        allow_empty=False,
+        help_text="What the key may be used for; default: inference and usage.",
+    )
+    models = NameListField(
+        source="allowed_models", help_text="The models that the key may use; empty: all."
+    )
+    endpoints = NameListField(
+        source="allowed_endpoints",
+        help_text="The endpoints that the key may call, such as chat/completions; empty: all.",
+    )
+    networks = NameListField(
+        source="allowed_networks",
+        help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: all.",
+    )
+    rotation_due_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="When the key must be rotated; null: never."
+    )
+    is_rotation_overdue = serializers.SerializerMethodField(
+        help_text="Whether the rotation is overdue."
+    )
+    replaced_by = serializers.IntegerField(
+        source="replaced_by_id",
+        read_only=True,
+        allow_null=True,
+        help_text="The key that a rotation created in its place.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields: ClassVar[list[str]] = [
+            *("id", "name", "hint", "state", "owner", "owner_name", "project", "project_name"),
+            *("organization", "scopes", "models", "endpoints", "networks", "created_at"),
+            *("rotate_every_days", "rotation_grace_days", "rotation_due_at"),
+            *("is_rotation_overdue", "expires_at", "paused_at", "revoked_at", "replaced_by"),
+            *("last_used_at", "last_used_ip", "last_used_model", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = [
+            *("hint", "created_at", "paused_at", "revoked_at", "last_used_at", "last_used_ip"),
+            *("last_used_model", "updated_at"),
+        ]
+        fixed = ("owner", "project")
+
+    def get_state(self, key: ApiKey) -> KeyState:
+        """Return the state of the key now."""
+        return key.state_at(timezone.now())
+
+    def get_is_rotation_overdue(self, key: ApiKey) -> bool:
+        """Return whether the rotation of the key is overdue now."""
+        return key.is_rotation_overdue(timezone.now())
+
+
+class NewKeySerializer(KeySerializer):
+    """An API key with its secret, which is never returned again."""
+
+    secret = serializers.SerializerMethodField(help_text="Keep it now: it is not stored.")
+
+    class Meta(KeySerializer.Meta):
+        fields: ClassVar[list[str]] = [*KeySerializer.Meta.fields, "secret"]
+
+    def get_secret(self, key: ApiKey) -> str:
+        """Return the secret, which the context holds."""
+        return str(self.context["secret"])
+
+
+class RotationSerializer(StrictSerializer):
+    """How a key is rotated."""
+
+    grace_s = serializers.IntegerField(
+        default=0,
+        min_value=0,
+        max_value=int(MAX_GRACE.total_seconds()),
+        help_text="How many seconds the old key keeps working; with 0 it is revoked.",
+    )
+
+
+class KeyFilters(Filters):
+    """Which keys."""
+
+    lookups: ClassVar[dict[str, str]] = {
+        "organization": "project__organization_id",
+        "project": "project_id",
+        "owner": "owner_id",
+    }
+    organization = id_filter("an organisation")
+    project = id_filter("a project")
+    owner = id_filter("an owner")
+    name = text_filter("Exactly this name.")
+    hint = text_filter("Exactly this hint.")
+    state = choice_filter([(state.value, state.value) for state in KeyState], "Only in this state.")
+    search = text_filter("Part of the name, the hint, or the owner's or project's name.")
+
+    def filter_state(self, rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
+        """Return the keys in this state now."""
+        return rows.filter(in_state(KeyState(state), timezone.now()))
+
+    def filter_search(self, rows: QuerySet[ApiKey], text: str) -> QuerySet[ApiKey]:
+        """Return the keys with this text in one of their names."""
+        return rows.filter(matching(text))
+
+
+def _rotate(key: ApiKey, *, grace_s: float = 0) -> Issued:
+    try:
+        new = lifecycle.rotate_key(key, grace=timedelta(seconds=grace_s))
+    except ValueError as error:
+        raise Conflict(str(error)) from error
+    return Issued(new.key, new.secret)
+
+
+def _unless_revoked(key: ApiKey) -> None:
+    if key.revoked_at is not None:
+        raise Conflict(f"{key} is revoked for good. Create a new key.")
+
+
+def _pause(key: ApiKey) -> ApiKey:
+    _unless_revoked(key)
+    lifecycle.pause_key(key)
+    return key
+
+
+def _resume(key: ApiKey) -> ApiKey:
+    _unless_revoked(key)
+    lifecycle.resume_key(key)
+    return key
+
+
+def _revoke(key: ApiKey) -> ApiKey:
+    lifecycle.revoke_key(key)
+    return key
+
+
+class Keys(Resource[ApiKey]):
+    """API keys that programs send. Members manage their own keys, admins all keys of their
+    organisation or project."""
+
+    model = ApiKey
+    serializer = KeySerializer
+    created_serializer = NewKeySerializer
+    filters = KeyFilters
+    related = ("owner", "project__organization")
+    ordering = ("-created_at",)
+    one, many = "a key", "keys"
+    verbs = frozenset({"create", "change"})
+    help: ClassVar[dict[str, str]] = {
+        "create": "Create a key. The response holds its secret, which is never returned again.",
+        "change": "Change the fields that the request names. Servers follow within a second.",
+    }
+    empty_text = "No key yet. Add one: programs send it with each request."
+    actions = (
+        RowAction("pause", Action.STOP, _pause, "Stop a key until it is resumed.", "paused"),
+        RowAction("resume", Action.RESUME, _resume, "Resume a paused key.", "resumed"),
+        RowAction(
+            "rotate",
+            Action.MANAGE,
+            _rotate,
+            "Replace a key by a new one with the same permissions. The old key may keep working "
+            "for a grace period.",
+            "rotated",
+            RotationSerializer,
+            NewKeySerializer,
+            201,
+        ),
+        RowAction("revoke", Action.STOP, _revoke, "Stop a key for good.", "revoked"),
+    )
+    columns: ClassVar[dict[str, str]] = {
+        "id": "id",
+        "hint": "hint",
+        "name": "name",
+        "user": "owner_name",
+        "organization": "project.organization.name",
+        "project": "project_name",
+        "state": "state",
+        "expires": "expires_at",
+        "rotation_due": "rotation_due_at",
+        "last_used": "last_used_at",
+    }
+
+    def check(self, access: Access, row: ApiKey, stored: ApiKey | None = None) -> None:
+        """Raise `PermissionDenied` unless the caller may hold the key's secret, and
+        ValidationError for an owner without a role in the project."""
+        require_to_hold(access, row)
+        if stored is None and not Access.of(row.owner).may(Action.MANAGE, row):
+            raise ValidationError(
+                {"owner": f"{row.owner} is not a {Role.MEMBER} of {row.project}."}
+            )
+
+    def check_end(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
+        """Raise ValidationError for an expiry in the past, and for two ends of one key."""
+        ends = {name: values[name] for name in _END_FIELDS if name in values}
+        now = timezone.now()
+        if stored is not None:
+            rotation.with_expiry(stored, ends, now)
+            return
+        expires_at: datetime | None = ends.get("expires_at")
+        if expires_at is not None and expires_at <= now:
+            raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
+        rotation.expiry_of_new(ends, now)
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
+        """Store a new key, the caller's own by default."""
+        columns = dict(values)
+        if "owner" not in columns:
+            columns["owner"] = User.objects.get(pk=access.user_id or 0)
+        self.check(access, ApiKey(**columns))
+        self.check_end(columns)
+        new = lifecycle.create_key(**columns)
+        return Issued(new.key, new.secret)
+
+    def change(self, access: Access, row: ApiKey, values: Mapping[str, Any]) -> ApiKey:
+        """Give a key other values. The caller needs the permission for the old and new scopes."""
+        self.check(access, row, row)
+        scopes = values.get("scopes", row.scopes)
+        require_to_hold(access, ApiKey(owner=row.owner, project=row.project, scopes=scopes))
+        return lifecycle.change_key(row, **values)
+
+    def act(self, access: Access, action: RowAction, row: ApiKey, **values: Any) -> Any:
+        """Run an action. A rotation returns the new key and its secret."""
+        if action.name == "rotate":
+            require_to_hold(access, row)
+        return super().act(access, action, row, **values)
+
+
+KEYS: Final = Keys()
+
+
+def require_to_hold(access: Access, key: ApiKey) -> None:
+    """Raise `PermissionDenied` unless the caller may hold the secret of this key: a client with
+    the secret acts in the name of the key's owner."""
+    require(access, Action.MANAGE, key)
+    if not access.may_act_as(key):
+        raise PermissionDenied(
+            f"{key.owner} may do more than you: you may not hold a key of theirs with the scope "
+            "`manage`."
+        )

@@ -1,0 +1,197 @@
+"""Limits, quotas, and the weights of tokens in budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.utils import timezone
+from rest_framework import serializers
+
+from accounts.alerts import quotas
+from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight, Scope
+from accounts.models.limits import check_percents
+from accounts.resources.base import Resource
+from accounts.resources.fields import (
+    MAX_ID,
+    Filters,
+    StrictModelSerializer,
+    choice_filter,
+    switch_filter,
+    text_filter,
+)
+from accounts.resources.owners import OWNERS
+from accounts.services.access import Access
+
+KIND: Final = ("scope", "scope_id", "model", "metric", "window")
+"""The fields that identify a limit: another kind is another limit."""
+
+
+class LimitSerializer(StrictModelSerializer):
+    """At most `amount` of a metric, in a window, for a scope."""
+
+    scope_id = serializers.IntegerField(
+        default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
+    )
+    amount = serializers.IntegerField(
+        min_value=1, max_value=MAX_ID, help_text="The largest amount in the window."
+    )
+    alert_at = serializers.ListField(
+        label="Alerts at",
+        child=serializers.IntegerField(min_value=1, max_value=100),
+        required=False,
+        allow_null=True,
+        max_length=10,
+        validators=[check_percents],
+        help_text="Percentages of a quota at which an alert is sent, in rising order; null: "
+        "those of the platform, []: none.",
+    )
+
+    class Meta:
+        model = Limit
+        fields: ClassVar[list[str]] = [
+            *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
+            *("week_start", "is_shadow", "alert_at", "created_at", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = ["created_at", "updated_at"]
+        validators: ClassVar[list[Any]] = []
+        fixed = KIND
+
+
+class LimitFilters(Filters):
+    """Which limits."""
+
+    scope = choice_filter(LimitScope.choices, "Only of this scope.")
+    scope_id = serializers.IntegerField(
+        required=False, min_value=0, max_value=MAX_ID, help_text="Only of the owner with this id."
+    )
+    model = text_filter("Only of this model.")
+    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
+    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    is_shadow = switch_filter("Only shadow limits, or only the others.")
+
+
+class Limits(Resource[Limit]):
+    """Limits on keys, users, projects, organisations, models and the platform. A request has to
+    satisfy all limits that apply to it. Admins of an organisation set the limits of its projects;
+    administrators of the platform set those of organisations, models and the platform."""
+
+    model = Limit
+    serializer = LimitSerializer
+    filters = LimitFilters
+    ordering = KIND
+    one, many = "a limit", "limits"
+    verbs = frozenset({"create", "change", "remove"})
+    empty_text = "No limit yet: every user may use everything. Add a limit where that is too much."
+    columns: ClassVar[dict[str, Any]] = {
+        **{name: name for name in ("id", "scope", "whose", "metric", "window", "amount")},
+        **{name: name for name in ("time_zone", "week_start")},
+        "shadow": "is_shadow",
+    }
+
+    def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
+        """Raise ValidationError for an owner that does not exist, or not for the caller."""
+        owners = OWNERS.get(row.scope) if stored is None and row.scope_id else None
+        if owners and not access.rows(owners).filter(pk=row.scope_id).exists():
+            text = f"There is no {row.scope} of this id, or not for you."
+            raise ValidationError({"scope_id": text})
+        super().check(access, row, stored)
+
+
+LIMITS: Final = Limits()
+
+
+class ModelWeightSerializer(StrictModelSerializer):
+    """The weights of a model's tokens in budgets."""
+
+    class Meta:
+        model = ModelWeight
+        fields: ClassVar[list[str]] = [
+            *("id", "model", "uncached", "cached", "output", "image", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = ["updated_at"]
+        fixed = ("model",)
+
+
+class ModelWeightFilters(Filters):
+    """Which weights."""
+
+    model = text_filter("Only of this model.")
+
+
+class ModelWeights(Resource[ModelWeight]):
+    """Weights of tokens in budgets. Each token of a model without weights counts 1."""
+
+    model = ModelWeight
+    serializer = ModelWeightSerializer
+    filters = ModelWeightFilters
+    ordering = ("model",)
+    one, many = "the weights of a model", "weights of models"
+    verbs = frozenset({"create", "change", "remove"})
+    empty_text = "No weights yet: each token of each model counts 1."
+    columns: ClassVar[dict[str, str]] = {
+        name: name for name in ("model", "uncached", "cached", "output", "image")
+    }
+
+
+MODEL_WEIGHTS: Final = ModelWeights()
+
+
+class QuotaSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A limit of a day, a week, a month or without end, with its use."""
+
+    used = serializers.IntegerField(help_text="Used in the window, from the usage records.")
+    left = serializers.IntegerField(help_text="0 when the quota is used up.")
+    window_start = serializers.DateTimeField()
+    resets_at = serializers.DateTimeField(allow_null=True, help_text="null: never.")
+    runs_out_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="When nothing is left at the rate of the window and the last seven days; "
+        "null: the quota lasts until it resets.",
+    )
+
+    class Meta:
+        model = Limit
+        fields: ClassVar[list[str]] = [
+            *("id", "scope", "scope_id", "model", "metric", "window", "amount", "time_zone"),
+            *("week_start", "is_shadow"),
+            *("used", "left", "window_start", "resets_at", "runs_out_at"),
+        ]
+
+    def to_representation(self, instance: Any) -> Any:
+        """Return the body of a `quotas.Quota`."""
+        quota: quotas.Quota = instance
+        names = self.Meta.fields[: self.Meta.fields.index("used")]
+        times = ("window_start", "resets_at", "runs_out_at")
+        return {
+            **{name: getattr(quota.limit, name) for name in names},
+            "used": quota.num_used,
+            "left": quota.num_left,
+            **{name: getattr(quota, name) for name in times},
+        }
+
+
+class Quotas(Resource[Limit]):
+    """How much of each quota is used, when it resets and when it runs out. Quotas of the platform
+    and of models are for administrators of the platform. Keys with the scope `usage` may read
+    quotas, too."""
+
+    model = Limit
+    serializer = QuotaSerializer
+    filters = LimitFilters
+    ordering = KIND
+    one, many = "a quota", "quotas"
+    read_scope = Scope.USAGE.value
+
+    def rows(self, access: Access) -> QuerySet[Limit]:
+        """Return the limits whose use the caller may see."""
+        return access.quotas_seen()
+
+    def load(self, rows: Sequence[Limit]) -> Sequence[quotas.Quota]:
+        """Return the quotas among these limits, with their use now."""
+        return quotas.read_quotas(rows, timezone.now())
+
+
+QUOTAS: Final = Quotas()

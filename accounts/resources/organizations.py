@@ -1,0 +1,166 @@
+"""Organisations and the projects in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from rest_framework import serializers
+
+from accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
+from accounts.models import Organization, Project
+from accounts.resources.base import Resource, RowAction, require
+from accounts.resources.fields import (
+    Filters,
+    StrictModelSerializer,
+    VisibleRelatedField,
+    id_filter,
+    switch_filter,
+    text_filter,
+)
+from accounts.services import changes
+from accounts.services.access import Access, Action
+
+_CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
+
+
+def activation(permission: Action) -> tuple[RowAction, RowAction]:
+    """Return the actions that activate and deactivate a row with its keys."""
+    return (
+        RowAction(
+            "activate",
+            permission,
+            lambda row: changes.set_active(row, True),
+            "Activate it, and with it its keys.",
+            "active",
+        ),
+        RowAction(
+            "deactivate",
+            permission,
+            lambda row: changes.set_active(row, False),
+            "Deactivate it. Its keys are refused within a second.",
+            "deactivated",
+        ),
+    )
+
+
+class OrganizationSerializer(StrictModelSerializer):
+    """An organisation."""
+
+    class Meta:
+        model = Organization
+        fields: ClassVar[list[str]] = ["id", "name", "is_active", "created_at", "updated_at"]
+        read_only_fields: ClassVar[list[str]] = ["is_active", "created_at", "updated_at"]
+
+
+class OrganizationFilters(Filters):
+    """Which organisations."""
+
+    name = text_filter("Exactly this name.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+
+class Organizations(Resource[Organization]):
+    """Companies or teams. Only members see what is in an organisation. Administrators of the
+    platform create, deactivate and remove organisations; owners rename theirs. An organisation
+    with projects cannot be removed."""
+
+    model = Organization
+    serializer = OrganizationSerializer
+    filters = OrganizationFilters
+    ordering = ("name",)
+    one, many = "an organisation", "organisations"
+    verbs = frozenset({"create", "change", "remove"})
+    removal = Action.REMOVE
+    actions = activation(Action.SWITCH)
+    empty_text = "No organisation yet. Add one: users and projects belong to it."
+    columns: ClassVar[dict[str, str]] = {
+        "id": "id",
+        "name": "name",
+        "active": "is_active",
+        "projects": "num_projects",
+        "created": "created_at",
+    }
+
+
+ORGANIZATIONS: Final = Organizations()
+
+
+class ProjectSerializer(StrictModelSerializer):
+    """A project."""
+
+    organization = VisibleRelatedField(
+        Organization, help_text="The organisation's id; it cannot be changed."
+    )
+    organization_name = serializers.CharField(source="organization.name", read_only=True)
+    capture_redactions = serializers.ListField(
+        child=serializers.CharField(max_length=MAX_LITERAL, trim_whitespace=False),
+        max_length=MAX_RULES,
+        required=False,
+        validators=[check_redactions],
+        help_text="What is redacted from captured texts: `email`, `card`, `phone`, `ip` or "
+        "`secret`, or any literal text. Only users who may set this see it.",
+    )
+
+    class Meta:
+        model = Project
+        fields: ClassVar[list[str]] = [
+            *("id", "organization", "organization_name", "name", "is_active"),
+            *("capture_hours", "capture_redactions", "created_at", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = ["is_active", "created_at", "updated_at"]
+        validators: ClassVar[list[Any]] = []
+        fixed = ("organization",)
+
+    def to_representation(self, instance: Any) -> Any:
+        """Return the body. Redactions hint at the texts, so only users who may set them see
+        them."""
+        body = super().to_representation(instance)
+        if not self.context["access"].may(Action.CAPTURE, instance):
+            del body["capture_redactions"]
+        return body
+
+
+class ProjectFilters(Filters):
+    """Which projects."""
+
+    organization = id_filter("an organisation")
+    name = text_filter("Exactly this name.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+
+class Projects(Resource[Project]):
+    """Keys belong to projects, and usage is added up by project. A project with keys cannot be
+    removed, even when all of them are revoked."""
+
+    model = Project
+    serializer = ProjectSerializer
+    related = ("organization",)
+    filters = ProjectFilters
+    ordering = ("name",)
+    one, many = "a project", "projects"
+    verbs = frozenset({"create", "change", "remove"})
+    actions = activation(Action.MANAGE)
+    help: ClassVar[dict[str, str]] = {
+        "change": "Change the fields that the request names. Only admins of the organisation "
+        "change what is captured.",
+    }
+    empty_text = "No project yet. Add one: keys belong to it."
+    columns: ClassVar[dict[str, str]] = {
+        "id": "id",
+        "organization": "organization.name",
+        "name": "name",
+        "active": "is_active",
+        "keys": "num_keys",
+        "capture_hours": "capture_hours",
+        "created": "created_at",
+    }
+
+    def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
+        """Give a project other values. Captures need a permission of their own."""
+        if not _CAPTURE_FIELDS.isdisjoint(values):
+            require(access, Action.CAPTURE, row)
+        return super().change(access, row, values)
+
+
+PROJECTS: Final = Projects()

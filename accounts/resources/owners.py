@@ -1,0 +1,60 @@
+"""The names of limit owners: what a scope such as `key:12` means to people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from django.db.models import Model
+
+from accounts.models import ApiKey, LimitScope, Organization, Project, User
+from accounts.services.access import Access
+
+OWNERS: Final[Mapping[str, Any]] = {
+    LimitScope.ORGANIZATION.value: Organization,
+    LimitScope.PROJECT.value: Project,
+    LimitScope.USER.value: User,
+    LimitScope.KEY.value: ApiKey,
+}
+"""The table of the owners of limits, by the kind of a limit's scope."""
+_KINDS: Final = {"organization": "the organisation"}
+
+
+def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
+    """Return a phrase for each scope, such as `key:12`. An owner that was removed, or that the
+    caller may not see, is named by its id. One query for each table."""
+    wanted = set(scopes)
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for scope in wanted:
+        kind, _, owner = scope.partition(":")
+        if kind in OWNERS and owner.isdecimal():
+            ids[kind].add(int(owner))
+    names: dict[str, str] = {}
+    for kind, found in ids.items():
+        names |= {
+            f"{kind}:{pk}": name for pk, name in names_of(access, OWNERS[kind], found).items()
+        }
+    return {scope: _phrase(scope, names.get(scope)) for scope in wanted}
+
+
+def names_of(access: Access, table: type[Model], ids: Collection[int]) -> dict[int, str]:
+    """Return the names of the rows that the caller may see, by id. Several keys may share a
+    name, so a key's name includes its hint, owner and project."""
+    rows = access.rows(table).filter(pk__in=ids)
+    if table is ApiKey:
+        rows = rows.select_related("owner", "project")
+    return {row.pk: _name(row) for row in rows}
+
+
+def _name(row: Any) -> str:
+    if isinstance(row, ApiKey):
+        return f"{row.name} ({row.hint}, {row.owner}, {row.project.name})"
+    return getattr(row, "name", "") or str(row)
+
+
+def _phrase(scope: str, name: str | None) -> str:
+    kind, _, owner = scope.partition(":")
+    if not owner:
+        return "the whole platform"
+    return f"{_KINDS.get(kind, f'the {kind}')} {name or owner}"

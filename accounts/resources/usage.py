@@ -1,0 +1,282 @@
+"""Usage reports: their query strings and their bodies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from accounts.models.limits import check_time_zone
+from accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
+from accounts.services.access import Access
+from accounts.usage import reports
+from accounts.usage.entries import Outcome
+from accounts.usage.export import Format, Selection
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.periods import Granularity
+from accounts.usage.reports import Figures, Group, Point, Question
+
+_DEFAULT_PERIOD: Final = timedelta(days=1)
+_SORT_COLUMNS: Final = {"requests": "num_requests", "tokens": "num_tokens", "errors": "num_errors"}
+
+
+@extend_schema_field(OpenApiTypes.STR)
+class CommaListField(serializers.Field):  # type: ignore[type-arg]
+    """Several values in one parameter, separated by commas."""
+
+    def __init__(self, child: serializers.Field[Any, Any, Any, Any], **more: Any) -> None:
+        self.child = child
+        super().__init__(required=False, **more)
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        """Return the values. Raises ValidationError for an invalid one."""
+        return [self.child.run_validation(word.strip()) for word in str(data).split(",")]
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the text; the OpenAPI document needs it for defaults."""
+        return ",".join(map(str, value))
+
+
+class IdsField(CommaListField):
+    """Several ids."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            serializers.IntegerField(min_value=1, max_value=MAX_ID),
+            help_text=f"Ids of {what}, separated by commas.",
+        )
+
+
+class NamesField(CommaListField):
+    """Several names."""
+
+    def __init__(self, what: str) -> None:
+        child = serializers.CharField(max_length=255)
+        super().__init__(child, help_text=f"{what}, separated by commas.")
+
+
+class StatusesField(CommaListField):
+    """Several classes of HTTP status."""
+
+    def __init__(self) -> None:
+        names = [*STATUS_CLASSES, NO_STATUS]
+        super().__init__(
+            serializers.ChoiceField(choices=names),
+            help_text=f"Classes of HTTP status, separated by commas: {', '.join(names)} "
+            f"(`{NO_STATUS}`: requests without a response).",
+        )
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        """Return the classes; None for requests without a response."""
+        return [None if name == NO_STATUS else name for name in super().to_internal_value(data)]
+
+
+class SelectionQuery(StrictSerializer):
+    """Which usage."""
+
+    key = IdsField("keys")
+    user = IdsField("users")
+    project = IdsField("projects")
+    organization = IdsField("organisations")
+    model = NamesField("Models")
+    endpoint = NamesField("Endpoints, such as chat/completions")
+    outcome = CommaListField(
+        serializers.ChoiceField(choices=[(each.value, each.label) for each in Outcome]),
+        help_text=f"Outcomes, separated by commas: {', '.join(Outcome)}.",
+    )
+    status = StatusesField()
+
+    def get_fields(self) -> Any:
+        """Return the fields with `from`, which is no Python name, and `to`."""
+        return {**super().get_fields(), **period_filters()}
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Raises ValidationError for a period that ends before it begins."""
+        values.setdefault("to", timezone.now())
+        values.setdefault("from", values["to"] - _DEFAULT_PERIOD)
+        if values["from"] >= values["to"]:
+            raise serializers.ValidationError({"from": "The period ends before it begins."})
+        return values
+
+    @property
+    def period(self) -> tuple[datetime, datetime]:
+        """The start (inclusive) and the end (exclusive); default: the last day."""
+        return self.validated_data["from"], self.validated_data["to"]
+
+    @property
+    def usage_filters(self) -> Filters:
+        """The filters by dimension."""
+        values = self.validated_data
+        return Filters(**{each.plural: frozenset(values.get(each, ())) for each in Dimension})
+
+
+class UsageQuery(SelectionQuery):
+    """Which usage, and how it is grouped."""
+
+    group_by = CommaListField(
+        serializers.ChoiceField(choices=[(each.value, each.value) for each in Dimension]),
+        help_text=f"What to group by, separated by commas: {', '.join(Dimension)}.",
+    )
+    granularity = serializers.ChoiceField(
+        choices=[(each.value, each.value) for each in Granularity],
+        required=False,
+        help_text="Return points of this length, too.",
+    )
+    time_zone = serializers.CharField(
+        default="UTC", validators=[check_time_zone], help_text="In which days begin."
+    )
+    sort = serializers.ChoiceField(
+        choices=list(_SORT_COLUMNS),
+        default="requests",
+        help_text="The largest groups first.",
+    )
+    limit = serializers.IntegerField(
+        default=20, min_value=1, max_value=200, help_text="How many groups."
+    )
+
+
+class ExportQuery(SelectionQuery):
+    """Which usage records, and in which format."""
+
+    file = serializers.ChoiceField(
+        choices=[(each.value, each.value) for each in Format],
+        default=Format.CSV.value,
+        help_text="The format of the file.",
+    )
+
+
+class PercentilesSerializer(StrictSerializer):
+    """Percentiles of durations, in milliseconds."""
+
+    num = serializers.IntegerField(help_text="How many were measured.")
+    p50 = serializers.FloatField()
+    p95 = serializers.FloatField()
+    p99 = serializers.FloatField()
+
+
+class FiguresSerializer(StrictSerializer):
+    """Sums of usage. Cached, image and audio tokens are part of the prompt tokens, reasoning
+    tokens part of the output tokens."""
+
+    num_requests = serializers.IntegerField()
+    num_errors = serializers.IntegerField()
+    num_tokens = serializers.IntegerField()
+    num_prompt_tokens = serializers.IntegerField()
+    num_cached_tokens = serializers.IntegerField()
+    num_image_tokens = serializers.IntegerField()
+    num_audio_tokens = serializers.IntegerField()
+    num_output_tokens = serializers.IntegerField()
+    num_reasoning_tokens = serializers.IntegerField()
+    weighted_tokens = serializers.FloatField()
+    energy_mj = serializers.IntegerField(
+        help_text="Millijoules attributed to the requests; 0 where energy is not measured."
+    )
+    first_token_ms = PercentilesSerializer(allow_null=True)
+    inter_token_ms = PercentilesSerializer(allow_null=True)
+    total_ms = PercentilesSerializer(allow_null=True)
+    queue_ms = PercentilesSerializer(allow_null=True)
+
+
+class PointSerializer(StrictSerializer):
+    """One point of a series."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    figures = FiguresSerializer()
+
+
+class GroupSerializer(StrictSerializer):
+    """Usage with the same values of the dimensions that it is grouped by."""
+
+    values = serializers.DictField(
+        help_text="By dimension: an id, null where there is none, or a name; the class of "
+        "a status, such as `4xx`, null for requests without a response."
+    )
+    names = serializers.DictField(child=serializers.CharField(), help_text="The names of the ids.")
+    figures = FiguresSerializer()
+    points = PointSerializer(many=True)
+
+
+class UsageSerializer(StrictSerializer):
+    """Usage in a period. The period is widened to whole minutes or, where their rollups are
+    deleted already, to whole hours or days."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    totals = FiguresSerializer()
+    points = PointSerializer(many=True, help_text="Empty without a granularity.")
+    groups = GroupSerializer(many=True, help_text="Empty without `group_by`.")
+    num_groups = serializers.IntegerField(help_text="Including the groups beyond `limit`.")
+
+
+def selection_of(query: SelectionQuery, access: Access) -> Selection:
+    """Return the usage records that an export has."""
+    since, until = query.period
+    return Selection(
+        since=since, until=until, filters=query.usage_filters, visible=access.visible()
+    )
+
+
+def export_format(query: ExportQuery) -> Format:
+    """Return the format of the file."""
+    return Format(query.validated_data["file"])
+
+
+def report(query: UsageQuery, access: Access) -> dict[str, Any]:
+    """Return the body of a usage report. Raises ValueError for too many points."""
+    values = query.validated_data
+    since, until = query.period
+    granularity = values.get("granularity")
+    question = Question(
+        since=since,
+        until=until,
+        filters=query.usage_filters,
+        visible=access.visible(),
+        zone=ZoneInfo(values["time_zone"]),
+        granularity=Granularity(granularity) if granularity else None,
+    )
+    totals = reports.totals(question)
+    points = reports.series(question) if granularity else ()
+    by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
+    found = (
+        reports.groups(
+            question,
+            by,
+            max_groups=values["limit"],
+            largest=_SORT_COLUMNS[values["sort"]],
+            with_points=bool(granularity),
+        )
+        if by
+        else None
+    )
+    return {
+        "since": totals.since,
+        "until": totals.until,
+        "totals": _figures(totals.figures),
+        "points": [_point(point) for point in points],
+        "groups": [_group(group, by) for group in found.groups] if found else [],
+        "num_groups": found.num_groups if found else 0,
+    }
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return {**asdict(figures), "num_tokens": figures.num_tokens}
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {"since": point.since, "until": point.until, "figures": _figures(point.figures)}
+
+
+def _group(group: Group, by: list[Dimension]) -> dict[str, Any]:
+    return {
+        "values": dict(zip(by, group.values, strict=True)),
+        "names": dict(zip(by, group.names, strict=True)),
+        "figures": _figures(group.figures),
+        "points": [_point(point) for point in group.points],
+    }

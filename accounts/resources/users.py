@@ -1,0 +1,225 @@
+"""Users, service accounts, and their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from accounts.models import Membership, Organization, Project, Role, User
+from accounts.resources.base import Resource, require
+from accounts.resources.fields import (
+    Filters,
+    StrictModelSerializer,
+    StrictSerializer,
+    VisibleRelatedField,
+    choice_filter,
+    id_filter,
+    switch_filter,
+    text_filter,
+)
+from accounts.resources.organizations import activation
+from accounts.services import changes
+from accounts.services.access import Access, Action
+
+
+class UserSerializer(StrictModelSerializer):
+    """A user, as other users see them."""
+
+    created_at = serializers.DateTimeField(source="date_joined", read_only=True)
+
+    class Meta:
+        model = User
+        fields: ClassVar[list[str]] = [
+            *("id", "username", "email", "first_name", "last_name", "is_service", "is_active"),
+            *("is_superuser", "last_login", "created_at", "updated_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = [
+            *("username", "is_service", "is_active", "is_superuser", "last_login", "updated_at"),
+        ]
+
+
+class NewUserSerializer(StrictSerializer):
+    """A new user, with a role in an organisation or a project."""
+
+    username = serializers.CharField(max_length=150)
+    email = serializers.EmailField(required=False, default="", allow_blank=True)
+    password = serializers.CharField(
+        required=False,
+        write_only=True,
+        max_length=4096,
+        trim_whitespace=False,
+        help_text="Without one, the user cannot sign in by password.",
+    )
+    is_service = serializers.BooleanField(
+        default=False, help_text="A program's account: it owns keys and cannot sign in."
+    )
+    organization = VisibleRelatedField(
+        Organization, required=False, help_text="For a role in the whole organisation."
+    )
+    project = VisibleRelatedField(
+        Project, required=False, help_text="For a role in this project alone."
+    )
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Raise ValidationError for an organisation and a project."""
+        if "organization" in values and "project" in values:
+            raise serializers.ValidationError(
+                {"project": "Name the organisation or the project: the role is in one of them."}
+            )
+        return values
+
+
+class UserFilters(Filters):
+    """Which users."""
+
+    organization = id_filter("an organisation where they have a role")
+    project = id_filter("a project where they have a role of its own")
+    username = text_filter("Exactly this name.")
+    is_service = switch_filter("Only service accounts, or only people.")
+    is_active = switch_filter("Only active or inactive ones.")
+
+    def filter_organization(self, rows: QuerySet[User], organization: int) -> QuerySet[User]:
+        """Filter by the roles that the caller sees, so that the filter reveals no others."""
+        return self._with_role(rows, organization_id=organization)
+
+    def filter_project(self, rows: QuerySet[User], project: int) -> QuerySet[User]:
+        """Filter by the roles that the caller sees."""
+        return self._with_role(rows, project_id=project)
+
+    def _with_role(self, rows: QuerySet[User], **scope: int) -> QuerySet[User]:
+        roles = self.context["access"].rows(Membership).filter(**scope)
+        return rows.filter(pk__in=roles.order_by().values("user_id"))
+
+
+class Users(Resource[User]):
+    """People and service accounts. Owners of an organisation manage the people who are in it
+    alone, admins its service accounts. Only administrators of the platform remove users: their
+    keys, roles and limits are removed with them, and their usage records stay."""
+
+    model = User
+    serializer = UserSerializer
+    create_serializer = NewUserSerializer
+    filters = UserFilters
+    ordering = ("username",)
+    one, many = "a user", "users"
+    verbs = frozenset({"create", "change", "remove"})
+    removal = Action.REMOVE
+    actions = activation(Action.MANAGE)
+    help: ClassVar[dict[str, str]] = {
+        "create": "Create a user with a role in an organisation or a project. Only administrators "
+        "of the platform create users without one. A key creates service accounts only.",
+        "change": "Change the fields that the request names. A key does not change the e-mail "
+        "address of a person.",
+    }
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> User:
+        """Store a new user. Raises `PermissionDenied` and ValidationError."""
+        columns = dict(values)
+        scope = columns.pop("project", None) or columns.pop("organization", None)
+        self._check_new(access, columns, scope)
+        return changes.add_user(**columns, place=scope)
+
+    def _check_new(
+        self, access: Access, columns: Mapping[str, Any], scope: Organization | Project | None
+    ) -> None:
+        if scope is None:
+            if not access.is_superuser:
+                raise ValidationError(
+                    {"organization": "Name the organisation or the project of the new user."}
+                )
+            return
+        candidate = changes.membership_of(User(), scope, columns["role"])
+        if not columns["is_service"]:
+            require(access, Action.MANAGE, candidate)
+            _require_session(access)
+            return
+        # The creator of a service account holds its keys: it may not do more than they may.
+        project = Project(id=candidate.project_id, organization_id=candidate.organization_id)
+        require(access, Action.MANAGE, project)
+        if candidate.role == Role.OWNER:
+            require(access, Action.MANAGE, candidate)
+
+    def change(self, access: Access, row: User, values: Mapping[str, Any]) -> User:
+        """Give a user other values. Raises `PermissionDenied` for the address of a person."""
+        if "email" in values and not row.is_service:
+            _require_session(access)
+        return super().change(access, row, values)
+
+
+USERS: Final = Users()
+
+
+def _require_session(access: Access) -> None:
+    """Raise `PermissionDenied` for keys. A password, and the address that a new password is sent
+    to, admit a person who would keep this access when the key is revoked."""
+    if access.is_of_key:
+        raise PermissionDenied(
+            "A key creates no people and changes no address of theirs. Sign in and use the session."
+        )
+
+
+class MembershipSerializer(StrictModelSerializer):
+    """A role of a user in an organisation, or in one of its projects."""
+
+    user = VisibleRelatedField(User, help_text="The user's id; it cannot be changed.")
+    username = serializers.CharField(source="user.username", read_only=True)
+    organization = VisibleRelatedField(
+        Organization, help_text="The organisation's id; it cannot be changed."
+    )
+    organization_name = serializers.CharField(source="organization.name", read_only=True)
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        allow_null=True,
+        help_text="Null: a role in the whole organisation. It cannot be changed.",
+    )
+    project_name = serializers.CharField(source="project.name", read_only=True, default=None)
+
+    class Meta:
+        model = Membership
+        fields: ClassVar[list[str]] = [
+            *("id", "user", "username", "organization", "organization_name", "project"),
+            *("project_name", "role", "created_at"),
+        ]
+        read_only_fields: ClassVar[list[str]] = ["created_at"]
+        validators: ClassVar[list[Any]] = []
+        fixed = ("user", "organization", "project")
+
+
+class MeSerializer(UserSerializer):
+    """The caller, with their roles."""
+
+    memberships = MembershipSerializer(many=True, read_only=True)
+
+    class Meta(UserSerializer.Meta):
+        fields: ClassVar[list[str]] = [*UserSerializer.Meta.fields, "memberships"]
+
+
+class MembershipFilters(Filters):
+    """Which roles."""
+
+    user = id_filter("a user")
+    organization = id_filter("an organisation")
+    project = id_filter("a project")
+    role = choice_filter(Role.choices, "Only this role.")
+
+
+class Memberships(Resource[Membership]):
+    """Roles of users in organisations and projects. Owners give and take them."""
+
+    model = Membership
+    serializer = MembershipSerializer
+    related = ("user", "organization", "project")
+    filters = MembershipFilters
+    one, many = "a role of a user", "roles of users"
+    verbs = frozenset({"create", "change", "remove"})
+    empty_text = "No user has a role yet. Add one for each."
+
+
+MEMBERSHIPS: Final = Memberships()

@@ -1,0 +1,87 @@
+"""Requests for the best of several answers: sampled candidates and beam search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import GenerationRequest
+from serving.core.result import ChoiceResult, Result
+from serving.transport.messages import BeamSpec
+
+
+def check_beam_search(request: GenerationRequest) -> None:
+    """Raises `InvalidRequest` for parameters that the engine's beam search ignores: it samples
+    nothing, and neither grammars nor changed logits affect its candidates."""
+    if request.beams is None:
+        return
+    sampling, stopping, logprobs = request.sampling, request.stopping, request.logprobs
+    grammar_param = None if request.grammar is None else request.grammar.param
+    for param, is_set in (
+        ("temperature", bool(sampling.temperature)),
+        ("top_p", sampling.top_p not in (None, 1)),
+        ("top_k", sampling.top_k not in (None, 0, -1)),
+        ("min_p", bool(sampling.min_p)),
+        ("presence_penalty", bool(sampling.presence_penalty)),
+        ("frequency_penalty", bool(sampling.frequency_penalty)),
+        ("repetition_penalty", sampling.repetition_penalty not in (None, 1)),
+        (grammar_param, request.grammar is not None),
+        ("tool_choice", request.must_call),
+        ("logprobs", logprobs.num_top is not None),
+        ("prompt_logprobs", logprobs.num_top_of_prompt is not None),
+        (request.steering.first_field, request.steering.first_field is not None),
+        ("thinking_token_budget", stopping.max_reasoning_tokens is not None),
+    ):
+        if is_set:
+            raise InvalidRequest(
+                f"`{param}` cannot go with beam search, which does not sample and does not let "
+                "the server change its candidates. Leave it out, or leave out "
+                "`use_beam_search` and, under /v3, `best_of`.",
+                param=param,
+            )
+    if request.beams.no_repeat_ngram_size and request.handling.cache_salt is not None:
+        raise InvalidRequest(
+            "`cache_salt` cannot go with `no_repeat_ngram_size`: the engine finds repetitions by "
+            "the ids of the prompt's tokens, which the salt changes. Leave one of them out.",
+            param="cache_salt",
+        )
+
+
+def beam_spec(request: GenerationRequest) -> BeamSpec | None:
+    """The engine's parameters of the beam search; None for a request without one."""
+    beams = request.beams
+    if beams is None:
+        return None
+    return BeamSpec(
+        width=beams.width,
+        length_penalty=beams.length_penalty,
+        early_stopping=(
+            "never" if beams.stops_early is None else "early" if beams.stops_early else "heuristic"
+        ),
+        no_repeat_ngram_size=beams.no_repeat_ngram_size,
+    )
+
+
+def with_candidates(request: GenerationRequest) -> GenerationRequest:
+    """The request for all candidates, with the log-probabilities that rank them."""
+    if request.num_candidates is None:
+        return request
+    logprobs = replace(request.logprobs, num_top=request.logprobs.num_top or 0)
+    return replace(request, n=request.num_candidates, logprobs=logprobs)
+
+
+def best_choices(result: Result, *, num_candidates: int, num_returned: int) -> Result:
+    """The result with the `num_returned` likeliest of each prompt's `num_candidates` choices,
+    the best first. Choices are ranked by the mean log-probability of their tokens."""
+    if num_returned == num_candidates:
+        return result
+    chosen: list[ChoiceResult] = []
+    for _, candidates in groupby(result.choices, lambda choice: choice.index // num_candidates):
+        best = sorted(candidates, key=_rating, reverse=True)[:num_returned]
+        chosen += [replace(each, index=len(chosen) + at) for at, each in enumerate(best)]
+    return replace(result, choices=tuple(chosen))
+
+
+def _rating(choice: ChoiceResult) -> float:
+    return float("-inf") if choice.mean_logprob is None else choice.mean_logprob

@@ -1,0 +1,154 @@
+"""A request that is ready for its engine, with the readers of the engine's output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from serving.core.ids import tool_call_id
+from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
+from serving.flow.directory import Engine
+from serving.flow.meter import Meter
+from serving.output.choice import ChoiceReader
+from serving.output.custom_calls import with_custom_calls
+from serving.output.detokenize import Decoder
+from serving.output.parse_events import Parser
+from serving.output.parsers.base import PlainParser
+from serving.prompting.assets import ModelAssets, Prompt
+from serving.transport.messages import Submit, TokenLogprobs
+
+
+class TokenWriter:
+    """Converts the engine's log-probabilities to tokens with texts."""
+
+    def __init__(self, assets: ModelAssets, options: LogprobsOptions) -> None:
+        self._assets, self._tokenizer = assets, assets.tokenizer
+        self._tokens_as_ids = options.tokens_as_ids
+
+    def answer(
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+    ) -> tuple[Token, ...]:
+        """The tokens of an answer."""
+        pairs = zip(token_ids, logprobs, strict=True)
+        return tuple(self._token(id_, each) for id_, each in pairs)
+
+    def prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
+        """All tokens of a prompt. The first has no log-probability: no token precedes it."""
+        first, *rest = prompt.token_ids
+        text, raw = self._text(first)
+        tokens = (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
+        return self._aligned(tokens, self._assets.text_of(prompt).encode())
+
+    def _aligned(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
+        """The same tokens, each with its bytes in the text: a special token may have none, and
+        the first may begin with spaces that the text lacks."""
+        aligned: list[Token] = []
+        at, has_begun = 0, False
+        for number, token in enumerate(tokens):
+            own = token
+            if token.id in self._tokenizer.special_texts and not text.startswith(token.raw, at):
+                own = replace(token, raw=b"")
+            elif not has_begun:
+                num_missing = _num_missing_spaces(tokens[number:], text)
+                own, has_begun = without_leading_spaces(token, num_missing), True
+            aligned.append(own)
+            at += len(own.raw)
+        return tuple(aligned)
+
+    def _token(self, token_id: int, logprobs: TokenLogprobs) -> Token:
+        text, raw = self._text(token_id)
+        others = tuple(
+            TopLogprob(id_, *self._text(id_), logprob) for id_, logprob in logprobs.others
+        )
+        return Token(token_id, text, raw, logprobs.logprob, logprobs.rank, others)
+
+    def _text(self, token_id: int) -> tuple[str, bytes]:
+        raw = self._tokenizer.token_bytes(token_id)
+        return f"token_id:{token_id}" if self._tokens_as_ids else raw.decode(errors="replace"), raw
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request that can be submitted: rendered, checked, and with all values decided."""
+
+    request: GenerationRequest
+    engine: Engine
+    meter: Meter
+    token: str  # of the answer's id; the ids of tool calls derive from it
+    prompts: tuple[Prompt, ...]
+    # One for each choice, without ids; empty when no token is to be generated.
+    submits: tuple[Submit, ...]
+    num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
+
+    def reader(self, choice: int) -> ChoiceReader:
+        """Return a new reader for the tokens of a choice."""
+        request, stopping = self.request, self.request.stopping
+        prompt = self.prompts[choice // request.n]
+        return ChoiceReader(
+            choice,
+            self.engine.new_decoder(
+                is_raw=isinstance(request.prompt, RawPrompts),
+                shows_special=request.shows_special_tokens,
+                after=prompt.token_ids if _continues_text(request) else (),
+            ),
+            self._parser(choice),
+            stop=stopping.stop,
+            include_stop_text=stopping.include_stop_text,
+            stop_ids=stopping.stop_token_ids,
+            end_ids=prompt.end_ids,
+            repetition=stopping.repetition,
+            min_tokens=stopping.min_tokens,
+            hides_reasoning=request.hides_reasoning,
+            tells_tokens=request.logprobs.num_top is not None,
+            # As OpenAI and vLLM do for raw prompts; programs that score texts rely on it.
+            tells_silent_tokens=isinstance(request.prompt, RawPrompts),
+            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+        )
+
+    def raw_decoder(self) -> Decoder:
+        """Return a decoder that keeps all tokens."""
+        return self.engine.new_decoder(is_raw=True, shows_special=True)
+
+    def text_of(self, prompt: Prompt) -> str:
+        """The text of the prompt's tokens. A prompt with a suffix is decoded, since its text
+        lacks the suffix and the markers."""
+        assets, prompts = self.engine.assets, self.request.prompt
+        if isinstance(prompts, RawPrompts) and prompts.suffix is not None:
+            return assets.tokenizer.decode(prompt.token_ids)
+        return assets.text_of(prompt)
+
+    @property
+    def writer(self) -> TokenWriter:
+        """Converts single tokens as the request's options say."""
+        return TokenWriter(self.engine.assets, self.request.logprobs)
+
+    def _parser(self, choice: int) -> Parser:
+        """Answers to raw prompts, and answers that show special tokens, are plain text."""
+        conversation = self.request.prompt
+        if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
+            return PlainParser()
+        is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
+        tools = conversation.tools if is_allowed else ()
+        prompt = self.prompts[choice // self.request.n]
+        parser = self.engine.family.parser.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
+        return with_custom_calls(parser, tools)
+
+
+def _continues_text(request: GenerationRequest) -> bool:
+    """Whether the answer continues the text of its prompt. Otherwise it is a new message."""
+    prompt = request.prompt
+    if isinstance(prompt, RawPrompts):
+        return True
+    return prompt.rendering.continues_final_message or not prompt.rendering.uses_template
+
+
+def _num_missing_spaces(tokens: Iterable[Token], text: bytes) -> int:
+    """How many leading spaces of the tokens are not in the text."""
+    raw = b"".join(token.raw for token in tokens)
+    count = _num_leading_spaces(raw) - _num_leading_spaces(text)
+    return count if count > 0 and raw.startswith(text, count) else 0
+
+
+def _num_leading_spaces(text: bytes) -> int:
+    return len(text) - len(text.lstrip(b" "))

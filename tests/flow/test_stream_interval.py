@@ -1,0 +1,106 @@
+"""Chunks of several tokens: nothing is lost, and nothing waits longer than asked."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.core.events import Completed, Event, Finished, FinishReason, TextDelta, TokensGenerated
+from serving.core.request import Endpoint, GenerationRequest, Handling, RawPrompts
+from serving.flow.attempt import IntervalBuffer, attempt
+from serving.flow.directory import Engine
+from serving.flow.meter import Meter
+from serving.flow.prepared import PreparedRequest
+from serving.prompting.assets import Prompt
+from serving.transport.messages import Accepted, Rejected, TokenOutput
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
+
+FINISHED = Finished(0, FinishReason.STOP)
+
+
+def groups_of_tokens(sizes: list[int]) -> list[list[Event]]:
+    return [[TokensGenerated(0, (1,) * size), TextDelta(0, "x" * size)] for size in sizes]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
+def test_all_is_told_in_chunks_that_are_large_enough(sizes: list[int], interval: int) -> None:
+    buffer = IntervalBuffer(interval)
+    groups = groups_of_tokens(sizes)
+    groups[-1].append(FINISHED)
+
+    told = [buffer.add(group, size) for group, size in zip(groups, sizes, strict=True)]
+
+    assert text_of([event for events in told for event in events]) == "x" * sum(sizes)
+    assert told[0]
+    assert told[-1][-1] == FINISHED
+    chunks = [len(text_of(events)) for events in told if events]
+    assert all(interval <= size < interval + 5 for size in chunks[1:-1])
+    for events in told:
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        made = [event for event in events if isinstance(event, TokensGenerated)]
+        assert (len(deltas), len(made)) == ((1, 1) if events else (0, 0))
+        assert not events or len(made[0].token_ids) == len(deltas[0].text)
+
+
+def test_tokens_that_tell_nothing_do_not_make_the_first_word_wait() -> None:
+    buffer = IntervalBuffer(9)
+
+    assert buffer.add([], 5) == []
+    assert buffer.add([TextDelta(0, "a")], 1) == [TextDelta(0, "a")]
+    assert buffer.add([TextDelta(0, "b")], 1) == []
+
+
+async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
+    request = GenerationRequest(
+        Endpoint.COMPLETIONS,
+        "m",
+        RawPrompts(("a",)),
+        is_streamed=is_streamed,
+        handling=Handling(stream_interval=3),
+    )
+    engine = cast(Engine, InMemoryEngine(*script))
+    prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
+    batches: list[list[Event]] = []
+    try:
+        async for batch in attempt(prepared, None):
+            batches.append(batch)
+    except Exception:
+        batches.append([])
+    return batches
+
+
+def said(text: str, finish: str | None = None) -> TokenOutput:
+    return TokenOutput(1, tuple(text.encode()), finish=finish)
+
+
+async def test_a_stream_has_a_chunk_for_so_many_tokens() -> None:
+    first, *rest = await batches_of(
+        [Accepted(1), said("a")], [said("b")], [said("c")], [said("d")], [said("e", "length")]
+    )
+
+    assert text_of(first) == "a"
+    assert [text_of(batch) for batch in rest] == ["bcd", "e"]
+    assert isinstance(rest[-1][-1], Completed)
+
+
+async def test_what_was_held_is_told_before_an_error() -> None:
+    first, second, end = await batches_of(
+        [Accepted(1), said("a")], [said("b")], [Rejected(1, "engine_error", "It failed.")]
+    )
+
+    assert (text_of(first), text_of(second), end) == ("a", "b", [])
+
+
+async def test_whole_answers_wait_for_nothing() -> None:
+    batches = await batches_of(
+        [Accepted(1), said("a")], [said("b")], [said("c", "stop")], is_streamed=False
+    )
+
+    assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

@@ -1,0 +1,80 @@
+"""Capabilities found in small templates of known styles."""
+
+import pytest
+
+from serving.prompting.folder import ModelFolder
+
+from . import templates
+from .builders import MODEL, capabilities_of
+
+
+def test_the_reference_model_renders_all_but_reasoning():
+    folder = ModelFolder.read(MODEL)
+    assert folder.templates is not None
+
+    capabilities = capabilities_of(folder.templates.default)
+
+    assert capabilities.has_system
+    assert capabilities.has_many_systems
+    assert capabilities.has_developer
+    assert capabilities.has_tools
+    assert capabilities.wants_argument_objects
+    assert not capabilities.wants_parts
+    assert capabilities.reasoning_key is None
+
+
+def test_a_template_may_refuse_system_messages():
+    assert not capabilities_of(templates.NO_SYSTEM).has_system
+
+
+def test_a_template_may_drop_later_system_messages():
+    capabilities = capabilities_of(templates.LEADING_SYSTEM)
+
+    assert capabilities.has_system
+    assert not capabilities.has_many_systems
+
+
+def test_a_template_that_prints_any_role_does_not_know_the_developer():
+    assert not capabilities_of(templates.CHATML).has_developer
+    assert capabilities_of(templates.DEVELOPER_AWARE).has_developer
+
+
+def test_a_template_may_lack_tools():
+    assert not capabilities_of(templates.CHATML).has_tools
+    assert capabilities_of(templates.TOOLS).has_tools
+
+
+def test_a_template_may_read_parts():
+    capabilities = capabilities_of(templates.PARTS)
+
+    assert capabilities.wants_parts
+    assert capabilities.has_system
+    assert not capabilities_of(templates.CHATML).wants_parts
+
+
+@pytest.mark.parametrize(
+    ("text", "wants_objects"),
+    [
+        (templates.TEXT_ARGUMENTS, False),
+        (templates.PRINTED_ARGUMENTS, False),
+        (templates.ITEMIZED_ARGUMENTS, True),
+        (templates.PRINTED_ARGUMENTS.replace("arguments }}", "arguments | tojson }}"), True),
+    ],
+)
+def test_arguments_are_objects_where_the_template_renders_them(text, wants_objects):
+    assert capabilities_of(text).wants_argument_objects == wants_objects
+
+
+def test_content_is_null_where_that_avoids_empty_answers():
+    assert capabilities_of(templates.TEXT_ARGUMENTS).wants_null_content
+    assert capabilities_of(templates.EMPTY_ANSWERS).wants_null_content
+    assert not capabilities_of(templates.PRINTED_ARGUMENTS).wants_null_content
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+def test_it_finds_the_name_by_which_reasoning_is_read(key):
+    assert capabilities_of(templates.REASONING.replace("KEY", key)).reasoning_key == key
+
+
+def test_a_template_may_drop_reasoning():
+    assert capabilities_of(templates.CHATML).reasoning_key is None
