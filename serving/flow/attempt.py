@@ -22,18 +22,13 @@ from serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from serving.core.ids import tool_call_id
-from serving.core.request import GenerationRequest, RawPrompts, ToolMode
-from serving.flow.allowance import Allowance, Shares
-from serving.flow.directory import Engine
-from serving.flow.meter import Meter
-from serving.flow.pace import Pace
-from serving.flow.steering import TokenWriter, check_engine
+from serving.core.request import RawPrompts
+from serving.flow.grants import TokenGrants, TokenSource
+from serving.flow.logits import check_engine
+from serving.flow.prepared import PreparedRequest
 from serving.output.detokenize import Decoder
-from serving.output.parser import EventSink, Parser
 from serving.output.reader import ChoiceReader
-from serving.output.writer import EventWriter
-from serving.prompting.assets import Prompt
+from serving.output.writer import merged
 from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
@@ -54,78 +49,8 @@ async def attempt(
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
     `SILENCE_S` without events.
 
-    request: GenerationRequest
-    engine: Engine
-    meter: Meter
-    token: str  # of the answer's head; ids of tool calls derive from it
-    prompts: tuple[Prompt, ...]
-    # One for each choice, or none when nothing is to be made; ids are given when submitted.
-    submits: tuple[Submit, ...]
-    num_returned: int  # of the request's `n` choices for each prompt, the likeliest
-    allowance: Allowance | None = None  # None: nobody counts
-
-    def reader(self, choice: int) -> ChoiceReader:
-        """A new reader for the tokens of a choice."""
-        request, stopping = self.request, self.request.stopping
-        prompt = self.prompts[choice // request.n]
-        writer = EventWriter(
-            choice,
-            new_call_id=lambda index: tool_call_id(self.token, choice, index),
-            tools=() if isinstance(request.prompt, RawPrompts) else request.prompt.tools,
-            stop=stopping.stop,
-            include_stop_text=stopping.include_stop_text,
-            hides_reasoning=request.hides_reasoning,
-            exposes_tokens=request.logprobs.num_top is not None,
-        )
-        return ChoiceReader(
-            writer,
-            self.engine.new_decoder(
-                is_raw=isinstance(request.prompt, RawPrompts),
-                shows_special=request.shows_special_tokens,
-                after=prompt.token_ids if _continues_text(request) else (),
-            ),
-            self._parser(writer, choice),
-            stop_ids=stopping.stop_token_ids,
-            end_ids=prompt.end_ids,
-            include_stop_text=stopping.include_stop_text,
-            repetition=stopping.repetition,
-            min_tokens=stopping.min_tokens,
-            # As OpenAI and vLLM do for raw prompts; programs that score texts count on it.
-            exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
-        )
-
-    def raw_decoder(self) -> Decoder:
-        """A decoder that leaves nothing out."""
-        return self.engine.new_decoder(is_raw=True, shows_special=True)
-
-    def text_of(self, prompt: Prompt) -> str:
-        """What the model reads. What is to be filled in between has no text of its own."""
-        assets, asked = self.engine.assets, self.request.prompt
-        if isinstance(asked, RawPrompts) and asked.suffix is not None:
-            return assets.tokenizer.decode(prompt.token_ids)
-        return assets.text_of(prompt)
-
-    @property
-    def writer(self) -> TokenWriter:
-        """Describes single tokens as the request wants them."""
-        return TokenWriter(self.engine.assets, self.request.logprobs)
-
-    def _parser(self, sink: EventSink, choice: int) -> Parser:
-        """Raw prompts are completed as they are: nothing in their text is syntax. And where
-        special tokens are to be seen, so is all that a parser would take away."""
-        conversation = self.request.prompt
-        if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PLAIN.parser.new_parser(sink, (), opens_reasoning=False)
-        is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
-        tools = conversation.tools if is_allowed else ()
-        prompt = self.prompts[choice // self.request.n]
-        family = self.engine.family.parser
-        return family.new_parser(sink, tools, opens_reasoning=prompt.opens_reasoning)
-
-
-async def attempt(prepared: PreparedRequest) -> AsyncGenerator[list[Event], None]:
-    """Batches of events, from `Started` to `Completed`; an empty one for each
-    `SILENCE_S` without any. Raises `EngineDisconnected` or `ServingError`."""
+    Raises `EngineDisconnected` or `ServingError`.
+    """
     if not prepared.submits:
         prepared.meter.is_accepted = True
         yield _empty_answer(prepared)
@@ -218,7 +143,7 @@ class IntervalBuffer:
     def release(self) -> list[Event]:
         """Return all held events, adjacent text as one delta and all ids as one event."""
         ids = [each for each in self._held if isinstance(each, TokensGenerated)]
-        events = merged([], [each for each in self._held if not isinstance(each, TokensGenerated)])
+        events = merged(each for each in self._held if not isinstance(each, TokensGenerated))
         if ids:
             joined = tuple(id_ for each in ids for id_ in each.token_ids)
             text = "".join(each.text for each in ids)
