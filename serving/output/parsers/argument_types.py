@@ -1,7 +1,7 @@
 """What the text of an argument means, by the schema of its parameter.
 
-Families that write arguments between tags do not say whether `5` is a number or a text; the
-tool's schema does. Only text that can be nothing but a string can be told while it grows.
+Families that write arguments between tags do not mark whether `5` is a number or a text; the
+tool's schema decides. Only text that must be a string can be passed on while it grows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from serving.core.request import Tool
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
-# A schema that refers to itself without end says nothing.
+# A schema that refers to itself without end allows any type.
 _MAX_DEPTH: Final = 16
 
 
 class Kind(Enum):
-    """What a parameter takes."""
+    """Which values a parameter takes."""
 
     TEXT = "text"  # strings alone
     JSON = "json"  # anything but strings
-    EITHER = "either"  # both, or nobody knows
+    EITHER = "either"  # both, or unknown
 
 
 class ParameterTypes:
@@ -36,7 +36,7 @@ class ParameterTypes:
         self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
 
     def of(self, tool: str, parameter: str) -> frozenset[str]:
-        """The JSON types that the parameter takes; all for one that is not known."""
+        """Return the JSON types that the parameter takes: all for an unknown parameter."""
         key = (tool, parameter)
         if key not in self._by_parameter:
             document = self._schemas.get(tool, {})
@@ -47,21 +47,21 @@ class ParameterTypes:
 
 
 def kind_of(types: frozenset[str]) -> Kind:
-    """The kind of a parameter of these types."""
     if "string" not in types:
         return Kind.JSON
     return Kind.TEXT if len(types) == 1 else Kind.EITHER
 
 
 def types_of(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
-    """The JSON types that `schema`, a part of `document`, allows. An integer is also a
-    number where numbers are allowed."""
+    """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
+    allowed, integers are too."""
     return _types(schema, document, 0)
 
 
 def options_of(schema: Any, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a value of `schema`, a part of `document`, may be one of: references followed, and
-    strings apart from other types. Words beside a reference or a choice are left out."""
+    """Return the schemas that a value of `schema`, a part of `document`, has the choice of:
+    references are followed, and strings separated from other types. Keywords beside a reference
+    or a choice are left out."""
     return _options(schema, document, 0)
 
 
@@ -137,15 +137,15 @@ def _type_name(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def json_of(text: str, types: frozenset[str]) -> str:
-    """The JSON text of an argument that was written as `text`.
+    """Return the JSON text of an argument that the model wrote as `text`.
 
-    JSON stays as it was written. Words and literals of Python are translated, because models
-    fall into it; what is no value of the types is a string.
+    JSON stays unchanged. Words and literals of Python are translated, because models write
+    them. What is no value of the types becomes a string.
     """
     kind = kind_of(types)
     if kind is Kind.TEXT:

@@ -1,7 +1,7 @@
 """A value in another notation than JSON (Python's, Gemma's), as JSON text while it grows.
 
-Nothing is evaluated: the value is respelled piece by piece, so that a long string reaches
-the client while the model still writes it.
+Nothing is evaluated: the value is respelled part by part, so that a long string reaches the
+client while the model still writes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from serving.output.literals import Literals
+from serving.output.lexer import Literals
 
 _SPACE: Final = re.compile(r"\s*")
 _ESCAPE: Final = re.compile(
@@ -68,9 +68,9 @@ _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 class Notation:
     """How a family writes values.
 
-    `quotes`: what a string stands between, longer marks first. `escaping`: those of them in
-    which a backslash begins an escape. `word` and `key_word`: the
-    characters of what is not quoted. `arrays`: the opening brackets of arrays.
+    `quotes`: the marks around a string, longer marks first. `escaping`: the marks between which
+    a backslash begins an escape. `word` and `key_word`: the characters of an unquoted value or
+    key. `arrays`: the opening brackets of arrays.
     """
 
     quotes: tuple[str, ...]
@@ -78,7 +78,7 @@ class Notation:
     word: re.Pattern[str]
     key_word: re.Pattern[str]
     arrays: str = "["
-    # A word that is no value is a string whose quotes were forgotten.
+    # A word that is no value is a string without its quotes.
     has_bare_strings: bool = False
 
 
@@ -113,17 +113,17 @@ class LiteralValue:
         self._is_key = False
         self._quote = ""
         self._marks = {quote: Literals([quote]) for quote in notation.quotes}
-        self._told: list[str] = []
+        self._json: list[str] = []
 
     def take(self, text: str, at: int) -> tuple[int, str]:
-        """Where it stopped in `text`, and the JSON text that it has made on the way."""
+        """Return the index where it stopped in `text`, and the JSON text so far."""
         while not self.is_complete and not self.is_broken:
             step, start = self._step, at
             at = step(text, at)
             if self._step == step and at == start:
                 break
-        told, self._told = "".join(self._told), []
-        return at, told
+        json_text, self._json = "".join(self._json), []
+        return at, json_text
 
     def _at_value(self, text: str, at: int) -> int:
         at = _after_space(text, at)
@@ -136,11 +136,11 @@ class LiteralValue:
         return self._at_scalar(text, at)
 
     def _at_scalar(self, text: str, at: int) -> int:
-        """A string or a word. A mark that may be the beginning of a longer one waits."""
+        """A string or a word. A mark that may begin a longer one waits."""
         for quote in self._notation.quotes:
             if text.startswith(quote, at):
                 self._quote = quote
-                self._told.append('"')
+                self._json.append('"')
                 self._step = self._in_string
                 return at + len(quote)
             if quote.startswith(text[at:]):
@@ -159,7 +159,7 @@ class LiteralValue:
             self.is_broken = True
             return at
         is_quoted = value.startswith('"')
-        self._told.append(f'"{value}"' if self._is_key and not is_quoted else value)
+        self._json.append(f'"{value}"' if self._is_key and not is_quoted else value)
         return self._end_value(end)
 
     def _word(self, word: str) -> str | None:
@@ -174,28 +174,28 @@ class LiteralValue:
         end = text.find(self._quote, at)
         escape = text.find("\\", at, None if end < 0 else end)
         if escape >= 0 and self._quote in self._notation.escaping:
-            self._say(text[at:escape])
+            self._write(text[at:escape])
             return self._take_escape(text, escape)
         if end >= 0:
-            self._say(text[at:end])
-            self._told.append('"')
+            self._write(text[at:end])
+            self._json.append('"')
             return self._end_value(end + len(self._quote))
         end = len(text) - self._marks[self._quote].num_held(text[at:])
-        self._say(text[at:end])
+        self._write(text[at:end])
         return end
 
     def _take_escape(self, text: str, at: int) -> int:
         escape = _ESCAPE.match(text, at)
         if escape is None or _UNFINISHED.match(text, at):
             return at
-        self._say(_meaning(escape[0]))
+        self._write(_meaning(escape[0]))
         return escape.end()
 
-    def _say(self, text: str) -> None:
-        self._told.append(_quoted(text)[1:-1])
+    def _write(self, text: str) -> None:
+        self._json.append(_quoted(text)[1:-1])
 
     def _open(self, bracket: str, closing: str, at: int) -> int:
-        self._told.append(bracket)
+        self._json.append(bracket)
         self._closing.append(closing)
         self._is_first = True
         self._step = self._at_item
@@ -209,7 +209,7 @@ class LiteralValue:
         if text[at] == self._closing[-1]:
             return self._close_bracket(at)
         if not self._is_first:
-            self._told.append(", ")
+            self._json.append(", ")
         self._is_first = False
         self._is_key = self._closing[-1] == "}"
         self._step = self._at_scalar if self._is_key else self._at_value
@@ -234,13 +234,13 @@ class LiteralValue:
         if text[at] != ":":
             self.is_broken = True
             return at
-        self._told.append(": ")
+        self._json.append(": ")
         self._is_key = False
         self._step = self._at_value
         return at + 1
 
     def _close_bracket(self, at: int) -> int:
-        self._told.append("}" if self._closing.pop() == "}" else "]")
+        self._json.append("}" if self._closing.pop() == "}" else "]")
         return self._end_value(at + 1)
 
     def _end_value(self, at: int) -> int:
@@ -265,7 +265,7 @@ def _quoted(text: str) -> str:
 
 
 def _number(word: str) -> str | None:
-    """JSON's numbers stay as they are; Python's others (`1_000`, `0x1f`, `.5`) are respelled."""
+    """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are respelled."""
     if _JSON_NUMBER.fullmatch(word):
         return word
     try:
@@ -278,7 +278,7 @@ def _number(word: str) -> str | None:
 
 
 def _meaning(escape: str) -> str:
-    """The text that an escape stands for; the escape itself where it is none."""
+    """The text of an escape; the escape itself where Python does not know it."""
     kind, digits = escape[1], escape[2:]
     try:
         match kind:
