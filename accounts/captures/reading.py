@@ -8,8 +8,8 @@ from accounts.services import audit
 
 
 def read(row: Capture) -> Texts:
-    """Raises `CaptureUnreadable`, and lets errors of the database through: what cannot be written down
-    is not shown."""
+    """Raises `CaptureUnreadable`, and lets errors of the database through: what cannot be written
+    down is not shown."""
     with audit.writing():
         texts = decrypt(row)
         audit.record("read", row)
