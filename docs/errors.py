@@ -47,8 +47,8 @@ def errors_page() -> str:
             "## Before the body is read\n",
             _failures(BEFORE_THE_BODY),
             "## Fields of every endpoint\n",
-            "Status 400, type `invalid_request_error`, code `invalid_value`. Responses refuse a few "
-            "of these fields with any value.\n",
+            "Status 400, type `invalid_request_error`, code `invalid_value`. Responses "
+            "refuse a few of these fields with any value.\n",
             _everywhere(),
             *_each_endpoint(),
             "## Errors that depend on the model\n",
