@@ -77,10 +77,10 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 
 
 def _application() -> Any:
+    from channels.routing import get_default_application
     from django.conf import settings
 
-    from vinery.asgi import application
-
+    application = get_default_application()  # what ASGI_APPLICATION names
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
 
