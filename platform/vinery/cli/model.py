@@ -129,7 +129,7 @@ def list_models(_: argparse.Namespace) -> int:
     from serving.catalog import registry
 
     rows = [
-        (model.name, model.state, model.device, str(model.folder), model.last_error)
+        (model.name, model.status.state, model.device, model.folder, model.status.last_error)
         for model in registry.list_models()
     ]
     print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))
