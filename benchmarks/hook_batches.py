@@ -26,8 +26,8 @@ from benchmarks.own_engine import config_of, greedy, keep
 from serving.engine.batch import Batch
 from serving.engine.config import EngineOptions
 from serving.engine.generation import Generation
+from serving.engine.logits_handler import LogitsHandler
 from serving.engine.pipeline import Pipeline
-from serving.engine.watch import Watch
 from serving.transport.messages import LogitsSpec, Submit
 
 _PROMPT_TOKENS: Final = 8
@@ -53,7 +53,7 @@ class Batches:
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="vinery-hook-") as cache:
             config = config_of(folder, Path(cache), options)
-            pipelines = [Pipeline(config, with_tap=with_tap) for with_tap in (False, True, False)]
+            pipelines = [Pipeline(config, with_hook=each) for each in (False, True, False)]
         if not pipelines[1].has_logits_hook:
             raise RuntimeError(f"The model in {folder} gets no tap: there is nothing to measure.")
         self.vocab_size = pipelines[1].vocab_size
@@ -100,7 +100,7 @@ class _Side:
         self._generations = [_generation(submit) for submit in submits]
         for generation in self._generations:
             batch.add(generation)
-        while not all(generation.is_answering for generation in self._generations):
+        while not all(generation.is_decoding for generation in self._generations):
             self._advance()
 
     def step(self) -> None:
@@ -124,5 +124,5 @@ class _Side:
 def _generation(submit: Submit) -> Generation:
     generation = Generation.of(None, submit)
     if submit.logits is not None:
-        generation.watch = Watch(submit, generation.prompt_ids, ())
+        generation.logits = LogitsHandler(submit, generation.prompt_ids, ())
     return generation

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from serving.engine.batch import Step
+from serving.engine.batch import StepResult
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.transport.messages import SamplingParams, Submit
 
@@ -46,10 +46,10 @@ def greedy(
     )
 
 
-def keep(step: Step) -> None:
+def keep(step: StepResult) -> None:
     """Keep the tokens of a step with those who made them. Raises RuntimeError for a
     generation that broke."""
-    for broken in step.broken:
+    for broken in step.failed:
         raise RuntimeError(broken.message)
-    for made in step.made:
+    for made in step.generated:
         made.generation.tokens += made.token_ids

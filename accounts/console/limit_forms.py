@@ -16,8 +16,7 @@ from accounts.console.page import Page
 from accounts.console.words import what
 from accounts.limits.rules import MAX_AMOUNT
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, WeekStart
-from accounts.models.alerts import check_percents
-from accounts.models.limits import check_time_zone
+from accounts.models.limits import check_percents, check_time_zone
 from accounts.resources.owners import OWNERS, owners_of
 from accounts.services import changes
 from accounts.services.access import Access, Action

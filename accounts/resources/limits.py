@@ -12,7 +12,7 @@ from rest_framework import serializers
 
 from accounts.alerts import quotas
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight, Scope
-from accounts.models.alerts import check_percents
+from accounts.models.limits import check_percents
 from accounts.resources.base import Resource
 from accounts.resources.fields import (
     MAX_ID,

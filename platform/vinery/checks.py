@@ -15,8 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from vinery.env import SettingError
-from vinery.home import REPOSITORY
+from vinery.config.env import SettingError
+from vinery.config.home import REPOSITORY
 
 # The tag of all checks in this file.
 VINERY = "vinery"

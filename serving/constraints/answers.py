@@ -1,9 +1,12 @@
-"""Grammars for the shape of the answer that a request asks for.
+"""Grammars for the answers and the tool calls that a request asks for.
 
-The shape holds for the answer alone: a thought that comes before it runs free. Where tools
-may be called as well (`tool_choice` auto), the model has the choice, as with OpenAI: it
-either calls tools, and then nothing else, or answers in the shape. With `tool_choice` none
-there is only the answer; calls that are demanded leave no room for one.
+A grammar is for the answer alone: reasoning before the answer is free. If the model may call
+tools as well (`tool_choice` auto), it either calls tools and writes nothing else, or it writes
+the answer, as with OpenAI. With `tool_choice` none there is only the answer. Calls that the
+request demands leave no answer.
+
+A model that begins its reasoning itself goes straight to what the grammar demands. If it had
+the choice, a model whose reasoning is switched off would reason to avoid the demand.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from serving.constraints.client_tags import tag_shape
-from serving.constraints.family import GrammarFamily, Shape
+from serving.constraints.client_tags import client_tag
+from serving.constraints.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
+from serving.constraints.family import GrammarFamily
 from serving.constraints.lowering import lowered
-from serving.constraints.schema.ebnf import choice_grammar
-from serving.constraints.shapes import json_tag, regex_shape
-from serving.core.errors import InvalidGrammar
+from serving.constraints.tags import json_tag
+from serving.constraints.texts import regex_tag
+from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
 
@@ -29,30 +33,62 @@ def answer_grammar(
     tools: Sequence[Tool] = (),
     parallel: bool = True,
 ) -> Grammar:
-    """`grammar` for the answer alone, where a thought or marks of the family stand around it;
-    or calls of `tools` instead.
+    """Return the grammar of an answer with the family's reasoning and syntax around it, or of
+    calls of `tools` instead.
 
-    Raises `InvalidGrammar` or `UnsupportedParameter` for a source that cannot be held to,
-    with the path of what is wrong in it.
+    Raises `InvalidGrammar` for a source that is invalid, or `UnsupportedParameter` for one that
+    cannot be enforced, with the path of the cause.
     """
-    shape = family.answer(_shape(grammar))
+    tag = family.answer(_answer(grammar))
     if tools and family.supports_calls:
         calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
-        shape = {"type": "or", "elements": [lowered(calls) or calls, lowered(shape) or shape]}
+        tag = {"type": "or", "elements": [lowered(calls) or calls, lowered(tag) or tag]}
+    return _after_reasoning(family, tag, grammar.param, opens_reasoning=opens_reasoning)
+
+
+def tool_grammar(
+    family: GrammarFamily,
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    *,
+    parallel: bool,
+    opens_reasoning: bool,
+) -> Grammar | None:
+    """Return the grammar of the calls that the request demands; None if the model is free.
+
+    Raises `UnsupportedParameter` if calls of the family cannot be forced, `InvalidRequest` for
+    the name of a tool that the request does not have.
+    """
+    tools = [tool for tool in tools if choice.allows(tool.name)]
+    if choice.mode is ToolMode.NAMED and not tools:
+        raise InvalidRequest(
+            f"There is no tool named {choice.name!r} in tools.", param="tool_choice"
+        )
+    is_forced = choice.mode is not ToolMode.AUTO
+    is_narrow = choice.allowed is not None or any(tool.strict for tool in tools) or not parallel
+    if not tools or not (is_forced or (family.supports_calls and is_narrow)):
+        return None
+    if not family.supports_calls:
+        raise UnsupportedParameter(
+            "This model's output has no known form for tool calls, so a call cannot be forced.",
+            param="tool_choice",
+        )
+    calls = family.calls(tools, choice, parallel=parallel)
+    return _after_reasoning(family, calls, "tools", opens_reasoning=opens_reasoning)
+
+
+def _after_reasoning(
+    family: GrammarFamily, tag: StructuralTag, param: str | None, *, opens_reasoning: bool
+) -> Grammar:
     if opens_reasoning or family.starts_in_reasoning:
-        shape = family.after_reasoning(shape)
-    return as_grammar(shape, grammar.param)
-
-
-def as_grammar(shape: Shape, param: str | None) -> Grammar:
-    """What the engine is told. A shape that is only a grammar needs no tag around it."""
-    if shape["type"] == "grammar":
-        return Grammar(GrammarKind.EBNF, shape["grammar"], param)
-    source = json.dumps({"type": "structural_tag", "format": shape}, ensure_ascii=False)
+        tag = family.after_reasoning(tag)
+    if tag["type"] == "grammar":
+        return Grammar(GrammarKind.EBNF, tag["grammar"], param)
+    source = json.dumps({"type": "structural_tag", "format": tag}, ensure_ascii=False)
     return Grammar(GrammarKind.STRUCTURAL_TAG, source, param)
 
 
-def _shape(grammar: Grammar) -> Shape:
+def _answer(grammar: Grammar) -> StructuralTag:
     param = grammar.param or "response_format"
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
@@ -63,13 +99,14 @@ def _shape(grammar: Grammar) -> Shape:
                 is_compact=grammar.is_compact,
             )
         case GrammarKind.REGEX:
-            return regex_shape(grammar.source, param=param)
+            return regex_tag(grammar.source, param=param)
         case GrammarKind.EBNF:
-            return {"type": "grammar", "grammar": grammar.source}
+            return grammar_tag(grammar.source)
         case GrammarKind.CHOICE:
-            return {"type": "grammar", "grammar": choice_grammar(_json(grammar))}
+            choices = alt(Text(choice) for choice in _json(grammar))
+            return grammar_tag(text_of({"root": choices}, "root") or "")
         case GrammarKind.STRUCTURAL_TAG:
-            return tag_shape(_json(grammar), param=param, is_strict=grammar.is_strict)
+            return client_tag(_json(grammar), param=param, is_strict=grammar.is_strict)
         case _:
             assert_never(grammar.kind)
 

@@ -1,11 +1,11 @@
 """XGrammar's structural tags, as clients write them.
 
-The engine takes no notice of members that it does not know, and translates schemas and
-regular expressions in its own way. So every tag is read here first: what the engine would
-pass over is refused with its path, and schemas and patterns become grammars of our own.
+XGrammar ignores members that it does not know, and translates schemas and regular expressions
+in its own way. So every tag is read here first: unknown members are refused with their path,
+and schemas and patterns become grammars of this package.
 
-The forms are `{"type": "structural_tag", "format": {...}}`, the older one with `structures`
-and `triggers`, and a bare format, as OVMS takes it.
+Three forms are accepted: `{"type": "structural_tag", "format": {...}}`, the older form with
+`structures` and `triggers`, and a bare format, as OpenVINO Model Server accepts it.
 """
 
 from __future__ import annotations
@@ -14,167 +14,171 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serving.constraints.family import Shape
-from serving.constraints.shapes import json_tag, regex_shape
+from serving.constraints.ebnf import StructuralTag
+from serving.constraints.tags import json_tag
+from serving.constraints.texts import regex_tag
 from serving.core.errors import InvalidGrammar
 
-# Tags nest; deeper ones are no hand's work, and readers recurse.
+# Readers recurse, and people do not nest tags deeper.
 _MAX_NESTING: Final = 30
 
 
-def tag_shape(tag: Any, *, param: str, is_strict: bool) -> Shape:
-    """The format of a structural tag. Raises `InvalidGrammar` with the path of what is wrong
-    in it, and `UnsupportedParameter` as `json_tag` does."""
-    reader = _Reader(is_strict=is_strict)
+def client_tag(tag: Any, *, param: str, is_strict: bool) -> StructuralTag:
+    """Return the format of a structural tag from the field `param`.
+
+    Raises `InvalidGrammar` with the path of what is wrong, and `UnsupportedParameter` as
+    `json_tag` does.
+    """
+    at = _Path(param, is_strict=is_strict)
     if not isinstance(tag, dict):
-        raise InvalidGrammar(f"`{param}` must be an object.", param=param)
+        raise at.error("must be an object")
     if tag.get("type", "structural_tag") != "structural_tag":
-        return reader.shape(tag, param)
+        return _format(tag, at)
     if "format" in tag:
-        return reader.shape(tag["format"], f"{param}.format")
-    return reader.old_shape(tag, param)
+        return _format(tag["format"], at.member("format"))
+    return _old_form(tag, at)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _Path:
+    """Where a value is in the request, and whether schemas in it are strict."""
+
+    text: str
     is_strict: bool
+    depth: int = 0
 
-    def shape(self, tag: Any, path: str, depth: int = 0) -> Shape:
-        """A format of any type."""
-        if not isinstance(tag, dict):
-            raise _wrong(path, "must be an object")
-        if depth > _MAX_NESTING:
-            raise _wrong(path, f"nests more than {_MAX_NESTING} levels")
-        kind = tag.get("type")
-        members = _MEMBERS.get(kind) if isinstance(kind, str) else None
-        if members is None:
-            raise _wrong(f"{path}.type", f"must be one of {', '.join(_MEMBERS)}")
-        found: dict[str, Any] = {"type": kind}
-        for name in tag:
-            if name not in members and name != "type":
-                raise _wrong(f"{path}.{name}", f"is no part of the format {kind} here")
-        for name, member in members.items():
-            if name in tag:
-                found[name] = member.read(self, tag[name], f"{path}.{name}", depth + 1)
-            elif member.is_required:
-                raise _wrong(f"{path}.{name}", "is required")
-        match kind:
-            case "json_schema":
-                shape: Shape = found["json_schema"]
-                return shape
-            case "regex":
-                return regex_shape(found["pattern"], param=f"{path}.pattern")
-        return found
+    def member(self, name: str) -> _Path:
+        return _Path(f"{self.text}.{name}", self.is_strict, self.depth)
 
-    def old_shape(self, tag: Mapping[str, Any], path: str) -> Shape:
-        """The older form: free text in which `triggers` begin `structures`."""
-        if not isinstance(tag.get("structures"), list) or "triggers" not in tag:
-            raise _wrong(path, "needs `format`, or `structures` and `triggers`")
-        tags = []
-        for at, structure in enumerate(tag["structures"]):
-            here = f"{path}.structures[{at}]"
-            if not isinstance(structure, dict) or not structure.keys() >= {"begin", "end"}:
-                raise _wrong(here, "must be an object with begin, schema and end")
-            schema = json_tag(
-                structure.get("schema", True), param=f"{here}.schema", is_strict=self.is_strict
-            )
-            begin = _text(self, structure["begin"], f"{here}.begin", 0)
-            end = _text(self, structure["end"], f"{here}.end", 0)
-            tags.append({"type": "tag", "begin": begin, "content": schema, "end": end})
-        triggers = _texts(self, tag["triggers"], f"{path}.triggers", 0)
-        return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
+    def item(self, index: int) -> _Path:
+        return _Path(f"{self.text}[{index}]", self.is_strict, self.depth)
+
+    def inner(self) -> _Path:
+        return _Path(self.text, self.is_strict, self.depth + 1)
+
+    def error(self, reason: str) -> InvalidGrammar:
+        return InvalidGrammar(f"`{self.text}` {reason}.", param=self.text)
 
 
-_Read = Callable[[_Reader, Any, str, int], Any]
+def _format(tag: Any, at: _Path) -> StructuralTag:
+    """A format of any type."""
+    if not isinstance(tag, dict):
+        raise at.error("must be an object")
+    if at.depth > _MAX_NESTING:
+        raise at.error(f"nests more than {_MAX_NESTING} levels")
+    kind = tag.get("type")
+    members = _MEMBERS.get(kind) if isinstance(kind, str) else None
+    if members is None:
+        raise at.member("type").error(f"must be one of {', '.join(_MEMBERS)}")
+    for name in tag:
+        if name not in members and name != "type":
+            raise at.member(name).error(f"is not a member of the format {kind} here")
+    found: dict[str, Any] = {"type": kind}
+    for name, read in members.items():
+        if name in tag:
+            found[name] = read(tag[name], at.member(name).inner())
+        elif name not in _OPTIONAL:
+            raise at.member(name).error("is required")
+    # Schemas and patterns have become grammars.
+    replaced: StructuralTag = found.get(_REPLACED.get(str(kind), ""), found)
+    return replaced
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    read: _Read
-    is_required: bool = True
+def _old_form(tag: Mapping[str, Any], at: _Path) -> StructuralTag:
+    """The older form: free text in which `triggers` begin `structures`."""
+    if not isinstance(tag.get("structures"), list) or "triggers" not in tag:
+        raise at.error("needs `format`, or `structures` and `triggers`")
+    tags = []
+    for index, structure in enumerate(tag["structures"]):
+        here = at.member("structures").item(index)
+        if not isinstance(structure, dict) or not structure.keys() >= {"begin", "end"}:
+            raise here.error("must be an object with begin, schema and end")
+        schema = _schema(structure.get("schema", True), here.member("schema"))
+        begin = _text(structure["begin"], here.member("begin"))
+        end = _text(structure["end"], here.member("end"))
+        tags.append({"type": "tag", "begin": begin, "content": schema, "end": end})
+    triggers = _texts(tag["triggers"], at.member("triggers"))
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
 
 
-def _text(_: _Reader, value: Any, path: str, depth: int) -> str:
-    if not isinstance(value, str):
-        raise _wrong(path, "must be a string")
-    return value
+# -- Members --------------------------------------------------------------------------------
+
+_Read = Callable[[Any, _Path], Any]
 
 
-def _flag(_: _Reader, value: Any, path: str, depth: int) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(path, "must be true or false")
-    return value
+def _instance(kind: type, what: str) -> _Read:
+    def read(value: Any, at: _Path) -> Any:
+        if not isinstance(value, kind):
+            raise at.error(f"must be {what}")
+        return value
+
+    return read
 
 
-def _texts(reader: _Reader, value: Any, path: str, depth: int) -> list[str]:
-    if not isinstance(value, list) or not value:
-        raise _wrong(path, "must be an array that is not empty")
-    return [_text(reader, each, f"{path}[{at}]", depth) for at, each in enumerate(value)]
+def _listed(read: _Read) -> _Read:
+    def read_all(value: Any, at: _Path) -> list[Any]:
+        if not isinstance(value, list) or not value:
+            raise at.error("must be an array that is not empty")
+        return [read(each, at.item(index)) for index, each in enumerate(value)]
+
+    return read_all
 
 
-def _text_or_texts(reader: _Reader, value: Any, path: str, depth: int) -> str | list[str]:
-    return value if isinstance(value, str) else _texts(reader, value, path, depth)
+_text: Final = _instance(str, "a string")
+_flag: Final = _instance(bool, "true or false")
+# Arguments between tags, which only XGrammar can translate.
+_xml_schema: Final = _instance(dict, "an object")
+_texts: Final = _listed(_text)
+_formats: Final = _listed(_format)
 
 
-def _shape(reader: _Reader, value: Any, path: str, depth: int) -> Shape:
-    return reader.shape(value, path, depth)
+def _text_or_texts(value: Any, at: _Path) -> Any:
+    return value if isinstance(value, str) else _texts(value, at)
 
 
-def _shapes(reader: _Reader, value: Any, path: str, depth: int) -> list[Shape]:
-    if not isinstance(value, list) or not value:
-        raise _wrong(path, "must be an array that is not empty")
-    return [reader.shape(each, f"{path}[{at}]", depth) for at, each in enumerate(value)]
-
-
-def _tags(reader: _Reader, value: Any, path: str, depth: int) -> list[Shape]:
-    """Inside a list of tags their type goes without saying."""
+def _tags(value: Any, at: _Path) -> Any:
+    """A list of tags, in which `type` may be left out."""
     typed = value
     if isinstance(value, list):
         typed = [{"type": "tag", **each} if isinstance(each, dict) else each for each in value]
-    shapes = _shapes(reader, typed, path, depth)
-    for at, shape in enumerate(shapes):
-        if shape["type"] != "tag":
-            raise _wrong(f"{path}[{at}].type", "must be tag")
-    return shapes
+    tags = _formats(typed, at)
+    for index, tag in enumerate(tags):
+        if tag["type"] != "tag":
+            raise at.item(index).member("type").error("must be tag")
+    return tags
 
 
-def _schema(reader: _Reader, value: Any, path: str, depth: int) -> Shape:
-    return json_tag(value, param=path, is_strict=reader.is_strict)
+def _schema(value: Any, at: _Path) -> StructuralTag:
+    return json_tag(value, param=at.text, is_strict=at.is_strict)
 
 
-def _xml_schema(_: _Reader, value: Any, path: str, depth: int) -> Any:
-    """Arguments between tags, which only the engine can translate."""
-    if not isinstance(value, dict):
-        raise _wrong(path, "must be an object")
-    return value
+def _pattern(value: Any, at: _Path) -> StructuralTag:
+    return regex_tag(_text(value, at), param=at.text)
 
 
-_OPTIONAL_FLAG: Final = _Member(_flag, is_required=False)
-_MEMBERS: Final[Mapping[str, Mapping[str, _Member]]] = {
-    "const_string": {"value": _Member(_text)},
-    "json_schema": {"json_schema": _Member(_schema)},
-    "grammar": {"grammar": _Member(_text)},
-    "regex": {"pattern": _Member(_text)},
-    "any_text": {"excludes": _Member(_texts, is_required=False)},
-    "sequence": {"elements": _Member(_shapes)},
-    "or": {"elements": _Member(_shapes)},
-    "tag": {"begin": _Member(_text), "content": _Member(_shape), "end": _Member(_text_or_texts)},
+_MEMBERS: Final[Mapping[str, Mapping[str, _Read]]] = {
+    "const_string": {"value": _text},
+    "json_schema": {"json_schema": _schema},
+    "grammar": {"grammar": _text},
+    "regex": {"pattern": _pattern},
+    "any_text": {"excludes": _texts},
+    "sequence": {"elements": _formats},
+    "or": {"elements": _formats},
+    "tag": {"begin": _text, "content": _format, "end": _text_or_texts},
     "triggered_tags": {
-        "triggers": _Member(_texts),
-        "tags": _Member(_tags),
-        "excludes": _Member(_texts, is_required=False),
-        "at_least_one": _OPTIONAL_FLAG,
-        "stop_after_first": _OPTIONAL_FLAG,
+        "triggers": _texts,
+        "tags": _tags,
+        "excludes": _texts,
+        "at_least_one": _flag,
+        "stop_after_first": _flag,
     },
     "tags_with_separator": {
-        "tags": _Member(_tags),
-        "separator": _Member(_text),
-        "at_least_one": _OPTIONAL_FLAG,
-        "stop_after_first": _OPTIONAL_FLAG,
+        "tags": _tags,
+        "separator": _text,
+        "at_least_one": _flag,
+        "stop_after_first": _flag,
     },
-    "qwen_xml_parameter": {"json_schema": _Member(_xml_schema)},
+    "qwen_xml_parameter": {"json_schema": _xml_schema},
 }
-
-
-def _wrong(path: str, reason: str) -> InvalidGrammar:
-    return InvalidGrammar(f"`{path}` {reason}.", param=path)
+_OPTIONAL: Final = frozenset(("excludes", "at_least_one", "stop_after_first"))
+_REPLACED: Final = {"json_schema": "json_schema", "regex": "pattern"}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from serving.constraints.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
-
-# A format of XGrammar's structural tags, as JSON. Formats nest.
-Shape = Mapping[str, Any]
 
 
 class GrammarFamily(Protocol):
@@ -22,7 +20,7 @@ class GrammarFamily(Protocol):
     def starts_in_reasoning(self) -> bool:
         """Whether its output begins with reasoning whatever the prompt ends with."""
 
-    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
         """Return the format of an answer with calls of these tools (never empty).
 
         REQUIRED and NAMED: at least one call and nothing else. AUTO: free text in which calls,
@@ -31,9 +29,9 @@ class GrammarFamily(Protocol):
         for only where the family supports calls.
         """
 
-    def answer(self, shape: Shape) -> Shape:
+    def answer(self, shape: StructuralTag) -> StructuralTag:
         """Return `shape` with the syntax that the family writes around an answer."""
 
-    def after_reasoning(self, shape: Shape) -> Shape:
+    def after_reasoning(self, shape: StructuralTag) -> StructuralTag:
         """Return `shape` (calls, or an answer with its syntax) after reasoning, for an output
         that begins inside reasoning."""

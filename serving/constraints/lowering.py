@@ -1,7 +1,7 @@
 """Structural tags as plain grammars.
 
-The engine takes a choice between tags only where all of them have an end of their own, or
-none has. A row of calls has none, an answer in a shape has one; as grammars, both have.
+XGrammar accepts a choice between tags only if all of them have an end of their own, or none
+has. A sequence of calls has none and an answer has one; as grammars, both have one.
 """
 
 from __future__ import annotations
@@ -10,62 +10,52 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serving.constraints.family import Shape
-from serving.constraints.schema.ebnf import quoted, text_of
-from serving.constraints.schema.pattern import pattern_grammar
-from serving.constraints.schema.regular import (
-    ANYTHING,
-    Regular,
-    as_rules,
-    but_not,
-    cat,
-    either,
-    literal,
-    plain,
-)
+from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.languages import complement, containing
+from serving.constraints.rules import RuleSet, plain
+from serving.constraints.texts import pattern_grammar
 
-# Strings, sets and comments of a grammar hold no names.
+# A name, or a string, character set or comment, which contain no names.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')
 _RULE: Final = re.compile(r"^\s*([A-Za-z_][\w.-]*)\s*::=", re.MULTILINE)
 
 
-def lowered(shape: Shape) -> Shape | None:
-    """The same shape as one grammar; None for free text with triggers in it, and for what
-    only the engine can translate."""
-    if shape["type"] == "grammar":
-        return shape
+def lowered(tag: StructuralTag) -> StructuralTag | None:
+    """Return a tag of one grammar for the same texts. None for free text with triggers, and for
+    a format that only XGrammar can translate."""
+    if tag["type"] == "grammar":
+        return tag
     lowering = _Lowering()
-    root = lowering.of(shape, ())
-    if root is None:
-        return None
-    return {"type": "grammar", "grammar": f"root ::= {root}\n{''.join(lowering.grammars)}"}
+    root = lowering.of(tag, ())
+    return None if root is None else grammar_tag(f"root ::= {root}\n{''.join(lowering.grammars)}")
 
 
 class _Lowering:
-    """Collects the grammars of the parts, each with names of its own."""
+    """Collects the grammars of the parts, and gives each its own rule names."""
 
     def __init__(self) -> None:
         self.grammars: list[str] = []
 
-    def of(self, shape: Shape, ends: Sequence[str]) -> str | None:
-        """An expression. `ends` is what follows the shape: free text stops before it."""
-        match shape["type"]:
+    def of(self, tag: StructuralTag, ends: Sequence[str]) -> str | None:
+        """Return an expression. `ends` follow the tag: free text contains none of them."""
+        match tag["type"]:
             case "const_string":
-                return quoted(shape["value"])
+                return quoted(tag["value"])
             case "grammar":
-                return self._grammar(shape["grammar"])
+                return self._grammar(tag["grammar"])
             case "regex":
-                return self._grammar(pattern_grammar(shape["pattern"]))
+                return self._grammar(pattern_grammar(tag["pattern"]))
             case "any_text":
-                return self._free_text([*ends, *shape.get("excludes", ())])
+                return self._free_text([*ends, *tag.get("excludes", ())])
             case "sequence":
-                return self._sequence(shape["elements"], ends)
+                *first, last = tag["elements"]
+                return _joined([*(self.of(each, ()) for each in first), self.of(last, ends)], " ")
             case "or":
-                return self._either(shape["elements"], ends)
+                return _joined([self.of(each, ends) for each in tag["elements"]], " | ")
             case "tag":
-                return self._tag(shape)
+                return self._tag(tag)
             case "tags_with_separator":
-                return self._row(shape)
+                return self._separated(tag)
             case _:
                 return None
 
@@ -80,20 +70,10 @@ class _Lowering:
         return f"{prefix}root"
 
     def _free_text(self, ends: Sequence[str]) -> str:
-        found: Regular = either(cat(ANYTHING, literal(end), ANYTHING) for end in ends if end)
-        rules = as_rules(but_not(found), plain, "a0")
-        text = text_of(rules, "a0")
-        assert text is not None, "the empty text holds no end"
-        return self._grammar("root ::= r0\n" + text)
-
-    def _sequence(self, elements: Sequence[Shape], ends: Sequence[str]) -> str | None:
-        last = len(elements) - 1
-        return _joined(
-            [self.of(each, ends if at == last else ()) for at, each in enumerate(elements)], " "
-        )
-
-    def _either(self, elements: Sequence[Shape], ends: Sequence[str]) -> str | None:
-        return _joined([self.of(each, ends) for each in elements], " | ")
+        rules = RuleSet(plain)
+        text = rules.text(rules.of(complement(containing(filter(None, ends)))))
+        assert text is not None, "the empty text contains no end"
+        return self._grammar(text)
 
     def _tag(self, tag: Mapping[str, Any]) -> str | None:
         ends = [tag["end"]] if isinstance(tag["end"], str) else tag["end"]
@@ -101,14 +81,14 @@ class _Lowering:
         closing = _joined([quoted(end) for end in ends], " | ")
         return _joined([quoted(tag["begin"]), content, closing], " ")
 
-    def _row(self, row: Mapping[str, Any]) -> str | None:
-        one = _joined([self._tag(tag) for tag in row["tags"]], " | ")
+    def _separated(self, tags: Mapping[str, Any]) -> str | None:
+        one = _joined([self._tag(tag) for tag in tags["tags"]], " | ")
         if one is None:
             return None
-        more = "" if row.get("stop_after_first") else f" ({quoted(row['separator'])} {one})*"
-        return f"({one}{more})" if row.get("at_least_one") else f"({one}{more})?"
+        more = "" if tags.get("stop_after_first") else f" ({quoted(tags['separator'])} {one})*"
+        return f"({one}{more})" if tags.get("at_least_one") else f"({one}{more})?"
 
 
 def _joined(parts: Sequence[str | None], between: str) -> str | None:
-    kept = [part for part in parts if part is not None]
-    return f"({between.join(kept)})" if len(kept) == len(parts) else None
+    known = [part for part in parts if part is not None]
+    return f"({between.join(known)})" if len(known) == len(parts) else None

@@ -9,28 +9,18 @@ from typing import Any, Final
 from serving.core.request import Tool, ToolChoice, ToolMode
 
 DEFINITIONS: Final = ("$defs", "definitions")
-# Words of an object's schema that a list of parameters can say, or that say nothing.
-_KNOWN_WORDS: Final = frozenset(
+# Keywords of an object's schema that a list of parameters expresses, or that have no effect.
+_KNOWN_KEYWORDS: Final = frozenset(
     (
-        "$comment",
-        "$id",
-        "$schema",
-        "additionalProperties",
-        "default",
-        "description",
-        "examples",
-        "properties",
-        "required",
-        "title",
-        "type",
-        *DEFINITIONS,
+        *("$comment", "$id", "$schema", "title", "description", "default", "examples"),
+        *("type", "properties", "required", "additionalProperties", *DEFINITIONS),
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. Its schema is a document of its own: definitions travel with it."""
+    """One parameter. Its schema is a whole document, with the definitions of the tool's."""
 
     name: str
     schema: Any
@@ -39,7 +29,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All of a tool, in the schema's order. `are_free`: any others are as good."""
+    """All parameters of a tool, in the schema's order. `are_free`: any arguments fit."""
 
     listed: tuple[Parameter, ...] = ()
     are_free: bool = False
@@ -48,46 +38,43 @@ class Parameters:
 FREE: Final = Parameters(are_free=True)
 
 
-def is_held(tool: Tool, choice: ToolChoice) -> bool:
-    """Whether a call must fit the schema: all do but free calls of a tool that is not strict."""
+def is_enforced(tool: Tool, choice: ToolChoice) -> bool:
+    """Return whether a call must fit the tool's schema. Only a call that the model is free to
+    make, of a tool that is not strict, need not."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 
 
 def parameters_of(tool: Tool) -> Parameters | None:
-    """What the tool takes. None where its schema says more than a list of parameters can.
+    """Return the parameters; None if a list of parameters cannot express the schema.
 
-    Where properties are listed others are not written, whatever the schema says of them: that
-    is the engine's rule for JSON, too.
+    If the schema lists properties, a call has no others, as in the grammars of JSON schemas.
     """
     if tool.parameters is None:
         return Parameters()
     schema: Mapping[str, Any] = tool.parameters
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    is_plain = (
-        schema.keys() <= _KNOWN_WORDS
+    is_list = (
+        schema.keys() <= _KNOWN_KEYWORDS
         and schema.get("type", "object") == "object"
         and isinstance(properties, Mapping)
         and isinstance(required, list)
         and set(required) <= properties.keys()
     )
-    if not is_plain:
+    if not is_list:
         return None
     if not properties:
-        return _without_properties(schema.get("additionalProperties"))
+        others = schema.get("additionalProperties")
+        if others is False:
+            return Parameters()
+        return FREE if others in (None, True) else None
     definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
     return Parameters(
         tuple(
-            Parameter(name, _document(each, definitions), name in required)
+            Parameter(
+                name,
+                {**definitions, **each} if isinstance(each, Mapping) else each,
+                name in required,
+            )
             for name, each in properties.items()
         )
     )
-
-
-def _without_properties(others: Any) -> Parameters | None:
-    if others is False:
-        return Parameters()
-    return FREE if others in (None, True) else None
-
-
-def _document(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    return {**definitions, **schema} if isinstance(schema, Mapping) else schema

@@ -1,7 +1,7 @@
 """`python -m serving.engine CONFIG_JSON`: one engine process.
 
-It says on standard output, a JSON line each, that it has loaded or why it has not, and
-ends when its standard input does: an engine never outlives the node that started it.
+It writes JSON lines to standard output: one when it serves, one if it cannot load, and one if its
+pipeline breaks. It ends when its standard input ends, so it never outlives its node.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from serving.engine.config import EngineConfig
 
 
 def main(config: EngineConfig) -> int:
-    """Returns the exit status: 0 for a wanted end, 1 for a model that cannot be loaded,
-    3 for a pipeline that broke and must be replaced."""
-    say = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints must not look like our messages
+    """Return the exit status.
+
+    0: it was stopped. 1: the model cannot be loaded. 3: the pipeline broke and must be replaced.
+    """
+    reports = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # libraries may print to standard output
     from serving.engine.batch import PipelineBroken
     from serving.engine.loop import EngineLoop
     from serving.engine.pipeline import Pipeline
@@ -29,24 +31,24 @@ def main(config: EngineConfig) -> int:
         loop.warm_up()
         freeze_heap()
     except (RuntimeError, OSError) as error:
-        print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=say)
+        print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
         return 1
 
-    def listening() -> None:
+    def on_listening() -> None:
         loop.watch_parent(0)
-        print(json.dumps({"event": "ready"}), file=say)
+        print(json.dumps({"event": "ready"}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        loop.run(listening)
+        loop.run(on_listening)
     except PipelineBroken as error:
-        print(json.dumps({"event": "broken", "error": str(error)}), file=say)
+        print(json.dumps({"event": "broken", "error": str(error)}), file=reports)
         return 3
     return 0
 
 
 if __name__ == "__main__":
     status = main(EngineConfig.from_json(sys.argv[1]))
-    # Without the destructors: they would only warn of what dies with the process anyway.
+    # Without destructors: they would only warn about objects that die with the process anyway.
     os._exit(status)

@@ -1,48 +1,50 @@
-"""All that an engine process is told: it reads no environment and no database."""
+"""The configuration of an engine process. The process reads no environment and no database."""
 
 from __future__ import annotations
 
 import difflib
+import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an administrator may set for a model. Every default serves a laptop.
+    """The options that an administrator may set for a model. The defaults suit a laptop.
 
-    The descriptions are what administrators read: see `serving.engine.option_documents`.
+    Administrators read the descriptions (`option_documents`).
     """
 
     max_running: Annotated[int, Meta(description="requests that generate at the same time")] = 64
     max_waiting: Annotated[
-        int, Meta(description="requests that may wait for their turn; further ones are refused")
+        int, Meta(description="requests that may wait for a slot; further ones are refused")
     ] = 512
     max_num_batched_tokens: Annotated[
         int,
         Meta(
             description="tokens in one step: fewer keep running streams smooth while a long "
-            "prompt is read, more read prompts faster"
+            "prompt is prefilled, more prefill faster"
         ),
     ] = 256
     cache_size_gb: Annotated[
-        int, Meta(description="memory for the KV cache, in GB; 0: it grows as it is needed")
+        int, Meta(description="memory for the KV cache, in GB; 0: it grows as needed")
     ] = 0
     enable_prefix_caching: Annotated[
         bool, Meta(description="compute the common beginning of prompts once")
     ] = True
     num_threads: Annotated[int, Meta(description="CPU threads; 0: all cores")] = 0
     step_timeout_s: Annotated[
-        float, Meta(description="a step that takes longer is a hang: the engine starts anew")
+        float, Meta(description="a step that takes longer is a hang: the engine is restarted")
     ] = 120.0
     load_timeout_s: Annotated[
-        float, Meta(description="a start that takes longer has failed, and is tried again")
+        float, Meta(description="a start that takes longer has failed and is tried again")
     ] = 600.0
-    # With many streams they wait for each other anyway, see `outbox`.
+    # With many streams tokens wait for each other anyway, see `output_sender`.
     flush_interval_ms: Annotated[
-        float, Meta(description="tokens made within this time of each other travel together")
+        float, Meta(description="tokens generated within this time are sent together")
     ] = 0.0
     max_context: Annotated[
         int, Meta(description="tokens of prompt and output; 0: what the model's config.json says")
@@ -50,32 +52,32 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_tokens_limit: Annotated[
         int,
         Meta(
-            description="tokens that a request may ask for, and what it gets when it does not "
-            "say; 0: as many as fit into the context"
+            description="the most output tokens of a request, and its number if the request "
+            "names none; 0: as many as fit into the context"
         ),
     ] = 0
     best_of_limit: Annotated[
-        int, Meta(description="answers that one request may ask for, with n or best_of; 0: 128")
+        int, Meta(description="the most answers of a request, by n or best_of; 0: 128")
     ] = 0
     trust_request_chat_template: Annotated[
         bool,
         Meta(
-            description="let requests bring a chat_template of their own; it runs in a process "
-            "of its own, which is ended after 5 s"
+            description="let requests bring a chat_template; it runs in a process of its own, "
+            "which is ended after 5 s"
         ),
     ] = False
     output_format: Annotated[
         str,
         Meta(
             description="how the model writes tool calls and reasoning, such as think+hermes; "
-            "none: neither of them is read; empty: it is detected from the chat template"
+            "none: neither is parsed; empty: it is detected from the chat template"
         ),
     ] = ""
     draft_model: Annotated[
         str,
         Meta(
             description="folder of a smaller model with the same tokenizer, which proposes "
-            "tokens that this one only has to check"
+            "tokens that this model only verifies"
         ),
     ] = ""
     prompt_lookup: Annotated[
@@ -90,7 +92,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = []
     plugin: Annotated[
         dict[str, Any],
-        Meta(description="properties for OpenVINO's plugin, passed on as they are"),
+        Meta(description="properties for OpenVINO's plugin, passed on unchanged"),
     ] = {}
 
     def __post_init__(self) -> None:
@@ -113,14 +115,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The argument of an engine process, as one JSON document."""
+    """The only argument of an engine process, as a JSON document."""
 
     name: str
     folder: Path
     device: str
     socket_path: Path
     cache_dir: Path
-    books_dir: Path | None = None  # where gateways of this host keep their books
+    usage_dir: Path | None = None  # the gateways' usage journals; None: there are none
     sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
@@ -131,7 +133,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(text, type=cls, dec_hook=_decode_path)
 
     def to_json(self) -> str:
-        """What `from_json` reads."""
+        """Return the document that `from_json` reads."""
         return msgspec.json.encode(self, enc_hook=str).decode()
 
 
@@ -142,18 +144,31 @@ def _decode_path(kind: type, value: object) -> Path:
 
 
 def parse_options(values: dict[str, Any]) -> EngineOptions:
-    """The options in a served model's row. Raises ValueError with a sentence."""
-    unknown = sorted(values.keys() - set(EngineOptions.__struct_fields__))
-    if unknown:
-        raise ValueError(_no_such_option(unknown[0]))
+    """Return the options of a served model. Raises ValueError with a sentence for the user."""
+    known = EngineOptions.__struct_fields__
+    for name in sorted(values.keys() - set(known)):
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+        raise ValueError(f"There is no option {name}. {advice}")
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
 
 
-def _no_such_option(name: str) -> str:
-    known = EngineOptions.__struct_fields__
-    near = difflib.get_close_matches(name, known, n=1)
-    advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-    return f"There is no option {name}. {advice}"
+@dataclass(frozen=True, slots=True)
+class OptionDocument:
+    """What administrators read about one engine option."""
+
+    name: str
+    default: str  # as JSON
+    meaning: str
+
+
+def option_documents() -> list[OptionDocument]:
+    """Return all options in the order of their declaration, for the command line and the admin."""
+    hints = get_type_hints(EngineOptions, include_extras=True)
+    return [
+        OptionDocument(name, json.dumps(default), hints[name].__metadata__[0].description)
+        for name, default in msgspec.structs.asdict(EngineOptions()).items()
+    ]

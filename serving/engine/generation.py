@@ -1,128 +1,167 @@
-"""One generation in the engine process, from its arrival to its end."""
+"""One generation in the engine process, from its arrival to its end, and the wait queue."""
 
 from __future__ import annotations
 
 import time
+from bisect import insort
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
-from serving.engine.energy.share import Share
-from serving.engine.pipeline import Handle, TokenArray
-from serving.engine.watch import Watch
+from serving.engine.energy.meter import RequestEnergy
+from serving.engine.logits_handler import LogitsHandler
+from serving.engine.pipeline import Handle
+from serving.engine.prefix_cache import Prefill, TokenArray
 from serving.transport.messages import Rejected, Submit, TokenLogprobs, TokenOutput
 from serving.transport.server import Connection
+
+# Stands for a token of a beam search, which only the pipeline knows.
+_UNKNOWN_TOKEN = -1
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """Mutable by the loop alone. Times are of the monotonic clock, in seconds.
+    """The state of a generation. Only the engine's thread changes it.
 
-    After a failed step a generation is added to the pipeline again. It then either goes
-    on from prompt + tokens so far, or is replayed: made anew from its prompt with the
-    same seed while `num_to_replay` known tokens are compared instead of sent. Replaying
-    is exact where the past counts (grammar state, penalties).
+    Times are of the monotonic clock, in seconds. After a failed step a generation is added to
+    the pipeline again. It continues from its prompt and tokens so far, or it is replayed:
+    generated again from its prompt with the same seed, while `num_to_replay` known tokens are
+    compared and not sent. A replay is exact where earlier tokens count (grammar, penalties).
     """
 
     connection: Connection | None  # None: the engine's own probe
     submit: Submit
-    prompt_ids: TokenArray
+    prompt_ids: TokenArray  # int64, (num_prompt_tokens,)
     arrived_at: float = field(default_factory=time.monotonic)
     first_step_at: float | None = None
-    num_cached: int | None = None
-    tokens: list[int] = field(default_factory=list)  # all that were made
-    num_sent: int = 0  # of these, how many the gateway has been told
+    num_cached: int | None = None  # tokens of the prompt that the prefix cache had
+    tokens: list[int] = field(default_factory=list)  # all generated tokens
+    num_sent: int = 0  # of them, sent to the gateway
     finish: str | None = None
-    has_spoken: bool = False  # the gateway has had its first output
+    has_sent_output: bool = False
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `tokens`, if asked for
     handle: Handle | None = None
     num_to_replay: int = 0
-    num_drops: int = 0  # how often the pipeline's cache was too small for it
+    num_drops: int = 0  # how often the KV cache was too small for it
     is_proven: bool = False  # it took part in a good step since it was last added
-    # What the pipeline was given when it was last added, and what it has made of that.
+    # What the pipeline got when it was last added, and what it has generated from that.
     added_ids: TokenArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    generated: list[int] = field(default_factory=list)
     is_echoed: bool = False
-    # How much of that had been read after the first step that read a part of it, and by now.
-    first_stop: int | None = None
-    num_read: int = 0
-    is_abandoned: bool = False  # nobody wants it, but its prompt has to be read to the end
-    made: list[int] = field(default_factory=list)
-    # Of a search by beams: the answers beside its own.
-    others: list[Generation] = field(default_factory=list)
-    watch: Watch | None = None  # set exactly when the request has to do with logits
-    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `tokens`, if asked for
-    num_granted: int | None = None  # tokens that it may make for now; None: all it asked for
-    is_last_grant: bool = False  # it ends with them, and does not wait for more
-    is_paused: bool = False  # it has made them, and has left the batch
-    max_ahead: int = 0  # tokens that may be proposed ahead of it in one step
-    num_ahead: int = 0  # that are proposed in the step that is under way
-    num_proposed: int = 0  # of these all so far, and how many were taken
-    num_accepted: int = 0
-    is_beam_grown: bool = False  # in the step that is under way
-    num_computed: int = 0  # tokens that the step under way computes for it
-    share: Share | None = None  # of the energy; None: nothing is measured, or not yet
-    # What went wrong with it alone in the step that is under way.
-    failure: Exception | None = None
+    first_chunk_end: int | None = None  # see `Prefill`
+    num_prefilled: int = 0
+    is_abandoned: bool = False  # cancelled, but its prompt must be prefilled to the end
+    other_beams: list[Generation] = field(default_factory=list)  # beside this, the likeliest
+    logits: LogitsHandler | None = None  # set if the generation uses the logits hook
+    num_granted: int | None = None  # tokens that it may generate for now; None: all
+    is_last_grant: bool = False  # it finishes at `num_granted`, and does not pause
+    is_paused: bool = False  # it has used its grant and left the batch
+    max_draft_tokens: int = 0  # in one step
+    num_drafted: int = 0  # draft tokens of the present step
+    num_proposed: int = 0  # draft tokens of all steps
+    num_accepted: int = 0  # of them
+    is_beam_extended: bool = False  # in the present step
+    num_computed: int = 0  # tokens that the present step computes for it
+    energy: RequestEnergy | None = None  # None: not measured, or no step yet
+    failure: Exception | None = None  # of this generation alone, in the present step
 
     @classmethod
     def of(cls, connection: Connection | None, submit: Submit) -> Generation:
-        """Raises ValueError when the prompt is not a whole number of token ids."""
+        """Raises ValueError if the prompt's bytes are not int32 ids."""
         ids = np.frombuffer(submit.prompt_ids, dtype="<i4").astype(np.int64)
         generation = cls(connection, submit, ids)
         if submit.beams is None:
             generation.num_granted = submit.num_granted
         for id_ in submit.ids[1:]:
             other = structs.replace(submit, id=id_, beams=None)
-            # They share its prompt, which counts once.
-            generation.others.append(cls(connection, other, ids[:0]))
+            # The beams share one prompt, which counts once.
+            generation.other_beams.append(cls(connection, other, ids[:0]))
         return generation
 
     @property
-    def num_known(self) -> int:
+    def is_probe(self) -> bool:
+        """Whether the engine runs it to test itself."""
+        return self.connection is None
+
+    @property
+    def num_pipeline_tokens(self) -> int:
         """Tokens that the pipeline has of it."""
-        return len(self.added_ids) + len(self.made)
+        return len(self.added_ids) + len(self.generated)
 
     @property
-    def is_answering(self) -> bool:
-        """Whether the pipeline has read its prompt to the end."""
-        return bool(self.made)
+    def is_decoding(self) -> bool:
+        """Whether its prompt is completely prefilled."""
+        return bool(self.generated)
 
     @property
-    def width(self) -> int:
-        """How many answers are being written side by side."""
+    def num_beams(self) -> int:
+        """How many sequences the pipeline extends side by side."""
         return 1 if self.submit.beams is None else self.submit.beams.width
 
     def token_at(self, position: int) -> int | None:
-        """A token that the pipeline has of it. What beams are made of nobody is told."""
+        """Return the token that the pipeline has there; None inside a beam search."""
         num_added = len(self.added_ids)
         if position < num_added:
             return int(self.added_ids[position])
-        return self.made[position - num_added] if self.submit.beams is None else None
+        return self.generated[position - num_added] if self.submit.beams is None else None
 
     @property
     def deadline(self) -> float:
-        """When it must have ended."""
+        """When it must have ended, on the monotonic clock."""
         return self.arrived_at + self.submit.deadline_s
 
     @property
-    def num_to_make(self) -> int:
-        """Tokens still allowed."""
-        return self.submit.max_new_tokens - len(self.tokens)
-
-    @property
     def must_replay(self) -> bool:
-        """Whether tokens so far cannot simply become part of the prompt."""
+        """Whether its tokens so far cannot simply become part of the prompt."""
         sampling = self.submit.sampling
         has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
         return bool(self.tokens) and (self.submit.grammar is not None or has_penalty)
 
+    @property
+    def must_score(self) -> bool:
+        """Whether all tokens of its prompt must be computed for their log-probabilities."""
+        return self.logits is not None and self.logits.must_score
+
+    def next_prompt(self) -> tuple[TokenArray, int]:
+        """Return the prompt to add, int64 `(num_tokens,)`, and how many tokens may follow it."""
+        max_new_tokens = self.submit.max_new_tokens
+        if self.num_to_replay or not self.tokens:
+            return self.prompt_ids, max_new_tokens
+        tokens = np.array(self.tokens, dtype=np.int64)
+        return np.concatenate([self.prompt_ids, tokens]), max_new_tokens - len(self.tokens)
+
+    def rewind(self) -> None:
+        """Prepare to be added to the pipeline again."""
+        self.handle = None
+        self.is_proven = False
+        self.generated = []
+        self.failure = None
+        if self.logits is not None:
+            self.logits.restart()
+        self.num_to_replay = len(self.tokens) if self.must_replay else 0
+
+    def prefill(self) -> Prefill:
+        """Return how far the pipeline has prefilled its prompt."""
+        key = self.submit.cache_key
+        return Prefill(self.added_ids, self.first_chunk_end, self.num_prefilled, key)
+
+    def extend_beams(self) -> None:
+        """Note that the present step has extended its beams by one token."""
+        self.is_beam_extended = False
+        self.is_proven = True
+        self.generated.append(_UNKNOWN_TOKEN)
+
     def output(self) -> TokenOutput:
-        """What is new, as the gateway learns of it; the first time with how it began."""
+        """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
         logprobs = tuple(self.logprobs[self.num_sent :])
-        energy_j = None if self.share is None else self.share.tell()
+        energy_j = None if self.energy is None else self.energy.take_unreported_j()
         self.num_sent = len(self.tokens)
-        if self.has_spoken or self.first_step_at is None:
+        if self.has_sent_output or self.first_step_at is None:
             return TokenOutput(
                 self.submit.id,
                 unsent,
@@ -132,7 +171,7 @@ class Generation:
                 num_accepted=self.num_accepted,
                 energy_j=energy_j,
             )
-        self.has_spoken = True
+        self.has_sent_output = True
         return TokenOutput(
             self.submit.id,
             unsent,
@@ -150,11 +189,85 @@ class Generation:
     @property
     def _prompt_logprobs(self) -> tuple[TokenLogprobs, ...] | None:
         spec = self.submit.logits
-        if self.watch is None or spec is None or spec.prompt_logprobs is None:
+        if self.logits is None or spec is None or spec.prompt_logprobs is None:
             return None
-        return tuple(self.watch.prompt_logprobs)
+        return tuple(self.logits.prompt_logprobs)
 
     def reject(self, code: str, message: str) -> None:
-        """Tell the gateway that there will be no finish."""
+        """Send the gateway an error. The generation must have ended."""
         if self.connection is not None:
             self.connection.send(Rejected(self.submit.id, code, message))
+
+
+class GeneratedTokens(msgspec.Struct, frozen=True):
+    """New tokens of a generation. A Struct: one is built for every token, and a standard
+    dataclass takes five times as long."""
+
+    generation: Generation
+    token_ids: list[int]
+    finish: str | None
+    logprobs: list[TokenLogprobs]
+
+
+class FailedGeneration(NamedTuple):
+    """A generation that cannot continue. `code` is the code of a `core.errors` class."""
+
+    generation: Generation
+    code: str
+    message: str
+
+
+class WaitQueue:
+    """Admits the lowest priority number first, and equal priorities in order of arrival.
+
+    A generation does not move ahead because it has waited long: while others with a lower number
+    arrive, it may wait until its deadline, which counts from its arrival, and is then rejected.
+    A full queue does not drop a generation for one of a better priority.
+    """
+
+    def __init__(self) -> None:
+        # Ordered sets by priority, in order of arrival. None of them is empty.
+        self._lanes: dict[int, OrderedDict[Generation, None]] = {}
+        self._priorities: list[int] = []  # sorted keys of the lanes
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._priorities)
+
+    def add(self, generation: Generation) -> None:
+        """Add behind all generations of the same priority."""
+        priority = generation.submit.priority
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = OrderedDict()
+            insort(self._priorities, priority)
+        lane[generation] = None
+
+    def put_back(self, generation: Generation) -> None:
+        """Add one that has run before in front of all generations of the same priority."""
+        self.add(generation)
+        self._lanes[generation.submit.priority].move_to_end(generation, last=False)
+
+    @property
+    def first(self) -> Generation:
+        """The next generation to admit. Raises IndexError if the queue is empty."""
+        return next(iter(self._lanes[self._priorities[0]]))
+
+    def pop(self) -> Generation:
+        """Remove and return the first. Raises IndexError if the queue is empty."""
+        generation = self.first
+        self.discard(generation)
+        return generation
+
+    def discard(self, generation: Generation) -> None:
+        """Remove a generation, if it is in the queue."""
+        priority = generation.submit.priority
+        lane = self._lanes.get(priority)
+        if lane is None:
+            return
+        lane.pop(generation, None)
+        if not lane:
+            del self._lanes[priority]
+            self._priorities.remove(priority)

@@ -1,14 +1,14 @@
-"""Keeps verdicts on grammars, and a checker process to get new ones from.
+"""Checks and compiles grammars without stopping the step loop.
 
-Nothing here waits: the loop calls `ask`, goes on stepping, and is called back when the
-verdict is there. A grammar that takes too long is refused, and the checker with it killed.
-What is not refused is compiled once more, for the pipeline, before it may enter a step.
+A new grammar goes through two stages. First the checker, a process with a canary, tries it. The
+process is killed if the grammar is too costly. Then `SharedCompiler` compiles it on a thread, with
+a canary that shares the pipeline's tokenizer. GenAI keeps compiled grammars with the tokenizer, so
+the pipeline's step finds the grammar compiled. GenAI releases the GIL while it compiles.
 
-GenAI keeps every compiled grammar for as long as its tokenizer lives, and has no way to let
-go of one: 60 KiB for an object of six members with a vocabulary of 3,000 tokens, 0.3 MiB
-with 32,000 and 1.4 MiB with 150,000 (2026.4.1). So a checker that has grown large is replaced
-by a new one; and by what all checkers have grown the engine knows what its own tokenizer
-holds, and when it is time for the engine itself to be replaced.
+GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
+object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
+150,000. So a checker that has grown large is replaced. The growth of all checkers shows how much
+the engine's own tokenizer holds, and when the engine must be replaced.
 """
 
 from __future__ import annotations
@@ -16,43 +16,94 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from queue import SimpleQueue
+from typing import Any, Final
 
 import msgspec
 import psutil
 
-from serving.engine.checker import Check, Checked
-from serving.engine.compiling import SharedCompiler
+from serving.engine.canary import Canary, Check, Checked
 from serving.transport.framing import FrameReader, pack
 from serving.transport.messages import GrammarSpec
 from serving.transport.server import SocketServer
 
-Answer = Callable[[str | None], None]
+# Gets the reason why a grammar is refused; None: it can be used.
+OnChecked = Callable[[str | None], None]
 
-# Of the checker's own computing: on a busy machine a fair grammar takes longer by the clock.
+# CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
 CHECK_TIMEOUT_S: Final = 2.0
 _MAX_CLOCK_S: Final = 10.0
 _START_TIMEOUT_S: Final = 30.0
-_MAX_VERDICTS: Final = 1024
+_MAX_REMEMBERED: Final = 1024
 # How much a checker may grow before it is replaced, which takes a second.
 _MAX_CHECKER_BYTES: Final = 256 * 2**20
-# How much the engine's own tokenizer may hold: 750 grammars with the largest vocabularies,
-# and more than 10,000 with small ones.
+# How much the engine's tokenizer may hold: 750 grammars with the largest vocabularies, more than
+# 10,000 with small ones.
 _MAX_COMPILED_BYTES: Final = 2**30
 _TOO_COSTLY: Final = (
     f"it takes longer than {CHECK_TIMEOUT_S:g} s to compile; use fewer alternatives or "
     "smaller repetition bounds"
 )
-
 _NO_CHECKER: Final = "the grammar compiler does not start on this machine"
+_CHECKER_DIED: Final = "the grammar compiler could not handle it"
+
+
+class SharedCompiler:
+    """Compiles approved grammars for the pipeline, one at a time, on a thread of its own."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int, server: SocketServer) -> None:
+        """`server.poll` calls back when a grammar is compiled."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._server = server
+        self._requests: SimpleQueue[tuple[GrammarSpec, OnChecked] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[OnChecked, str | None]] = SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        self._thread: threading.Thread | None = None  # started with the first grammar
+        server.watch(self._wake_read, self._receive)
+
+    def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
+        """Call `on_compiled` from a later `poll` of the server."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="grammars", daemon=True)
+            self._thread.start()
+        self._requests.put((grammar, on_compiled))
+
+    def close(self) -> None:
+        """Call back no more. The thread ends after its present grammar."""
+        self._requests.put(None)
+        self._server.unwatch(self._wake_read)
+
+    def _receive(self) -> None:
+        os.read(self._wake_read, 1024)
+        while not self._results.empty():
+            on_compiled, refusal = self._results.get()
+            on_compiled(refusal)
+
+    def _work(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="vinery-compiler-") as work_dir:
+            try:
+                canary = Canary(self._tokenizer, self._vocab_size, Path(work_dir))
+            except (RuntimeError, ValueError):
+                canary = None  # the tokenizer cannot be shared: the step compiles
+            while (request := self._requests.get()) is not None:
+                grammar, on_compiled = request
+                refusal = None if canary is None else canary.refusal(grammar)
+                self._results.put((on_compiled, refusal))
+                os.write(self._wake_write, b".")
 
 
 class GrammarChecks:
-    """One grammar at a time goes to the checker; the rest wait in order."""
+    """Checks grammars one at a time, in order, and remembers the results.
+
+    The loop calls `check` and goes on stepping. Nothing here waits.
+    """
 
     def __init__(
         self,
@@ -61,50 +112,49 @@ class GrammarChecks:
         server: SocketServer,
         compiler: SharedCompiler | None = None,
     ) -> None:
-        """`compiler` gets what the checker has approved, before anybody is told."""
+        """`compiler` compiles each approved grammar before its requests are called back."""
         self._folder = folder
         self._vocab_size = vocab_size
         self._server = server
         self._compiler = compiler
-        self._verdicts: OrderedDict[GrammarSpec, str | None] = OrderedDict()
-        self._waiting: dict[GrammarSpec, list[Answer]] = {}
+        self._refusals: OrderedDict[GrammarSpec, str | None] = OrderedDict()
+        self._callbacks: dict[GrammarSpec, list[OnChecked]] = {}
         self._to_check: deque[GrammarSpec] = deque()
         self._process: subprocess.Popen[bytes] | None = None
+        self._answers_fd = -1  # a pipe from the checker
         self._frames = FrameReader()
         self._is_ready = False
-        self._asked_at: float | None = None  # monotonic, of what is awaited now
-        self._cpu_at_s = 0.0  # what the checker had computed when it was asked
+        self._sent_at: float | None = None  # monotonic; None: the checker is idle
+        self._cpu_at_s = 0.0  # the checker's CPU seconds at that time
         self._base_bytes: int | None = None  # the checker's memory after its first grammar
-        self._grown_bytes = 0  # by how much the checker has grown since, and those before it
-        self._past_bytes = 0
+        self._grown_bytes = 0  # how much this checker has grown since
+        self._past_bytes = 0  # how much the checkers before it had grown
 
-    def ask(self, grammar: GrammarSpec, answer: Answer) -> None:
-        """Call `answer` with the reason why the grammar is refused, or None: at once when
-        it is known, else from a later `poll` of the server or `tick`."""
-        if grammar in self._verdicts:
-            self._verdicts.move_to_end(grammar)
-            answer(self._verdicts[grammar])
+    def check(self, grammar: GrammarSpec, on_checked: OnChecked) -> None:
+        """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`."""
+        if grammar in self._refusals:
+            self._refusals.move_to_end(grammar)
+            on_checked(self._refusals[grammar])
             return
-        if grammar in self._waiting:
-            self._waiting[grammar].append(answer)
+        if grammar in self._callbacks:
+            self._callbacks[grammar].append(on_checked)
             return
-        self._waiting[grammar] = [answer]
+        self._callbacks[grammar] = [on_checked]
         self._to_check.append(grammar)
-        self._ask_next()
+        self._check_next()
 
     @property
     def fullness(self) -> float:
-        """What the engine's tokenizer holds of compiled grammars, in parts of what it may."""
+        """The memory of the engine's compiled grammars, as a part of what it may be."""
         if self._compiler is None:
             return 0.0
         return (self._past_bytes + self._grown_bytes) / _MAX_COMPILED_BYTES
 
     def tick(self) -> None:
-        """Give up on a checker that takes too long. Call it often."""
-        if self._asked_at is None:
+        """Kill a checker that takes too long. Called in every turn of the loop."""
+        if self._sent_at is None:
             return
-        elapsed_s = time.monotonic() - self._asked_at
-        if self._is_too_late(elapsed_s):
+        if self._is_too_late(time.monotonic() - self._sent_at):
             reason = _TOO_COSTLY if self._is_ready else _NO_CHECKER
             self._end_checker()
             self._settle(reason)
@@ -117,7 +167,7 @@ class GrammarChecks:
         return elapsed_s > _MAX_CLOCK_S or self._cpu_s() - self._cpu_at_s > CHECK_TIMEOUT_S
 
     def _cpu_s(self) -> float:
-        """What the checker has computed since its start, in seconds of one core."""
+        """Return the checker's CPU seconds since its start."""
         assert self._process is not None
         times = psutil.Process(self._process.pid).cpu_times()
         return float(times.user + times.system)
@@ -128,25 +178,26 @@ class GrammarChecks:
         if self._compiler is not None:
             self._compiler.close()
 
-    def _ask_next(self) -> None:
-        if self._asked_at is not None or not self._to_check:
+    def _check_next(self) -> None:
+        if self._sent_at is not None or not self._to_check:
             return
-        self._asked_at = time.monotonic()
+        self._sent_at = time.monotonic()
         if self._process is None:
             self._start_checker()
         elif self._is_ready:
             self._send(self._to_check[0])
 
     def _start_checker(self) -> None:
-        command = [sys.executable, "-m", "serving.engine.checker"]
+        self._answers_fd, write_fd = os.pipe()
+        command = [sys.executable, "-m", "serving.engine.canary"]
         self._process = subprocess.Popen(
-            [*command, str(self._folder), str(self._vocab_size)],
+            [*command, str(self._folder), str(self._vocab_size), str(write_fd)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            pass_fds=(write_fd,),
         )
-        assert self._process.stdout is not None
+        os.close(write_fd)
         self._frames, self._is_ready = FrameReader(), False
-        self._server.watch(self._process.stdout.fileno(), self._receive)
+        self._server.watch(self._answers_fd, self._receive)
 
     def _send(self, grammar: GrammarSpec) -> None:
         assert self._process is not None
@@ -159,9 +210,7 @@ class GrammarChecks:
             self._lose_checker()
 
     def _receive(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        received = os.read(self._process.stdout.fileno(), 1 << 16)
+        received = os.read(self._answers_fd, 1 << 16)
         if not received:
             self._lose_checker()
             return
@@ -175,13 +224,15 @@ class GrammarChecks:
             self._settle(checked.refusal)
             return
         self._is_ready = True
-        self._asked_at = time.monotonic()
+        self._sent_at = time.monotonic()
         if self._to_check:
             self._send(self._to_check[0])
 
     def _is_large(self) -> bool:
-        """Whether the checker has grown too large. Its first grammar comes with tables that
-        are as large as the vocabulary, and made once."""
+        """Whether the checker must be replaced.
+
+        Its first grammar does not count: it comes with tables as large as the vocabulary.
+        """
         assert self._process is not None
         num_bytes: int = psutil.Process(self._process.pid).memory_info().rss
         if self._base_bytes is None:
@@ -190,41 +241,40 @@ class GrammarChecks:
         return self._grown_bytes > _MAX_CHECKER_BYTES
 
     def _settle(self, refusal: str | None) -> None:
-        """The checker's word on the first grammar."""
+        """Take the checker's answer to the first grammar."""
         grammar = self._to_check.popleft()
-        self._asked_at = None
+        self._sent_at = None
         if refusal is None and self._compiler is not None:
-            self._compiler.compile(grammar, lambda found: self._conclude(grammar, found))
+            self._compiler.compile(grammar, lambda reason: self._conclude(grammar, reason))
         else:
             self._conclude(grammar, refusal)
-        self._ask_next()
+        self._check_next()
 
     def _conclude(self, grammar: GrammarSpec, refusal: str | None) -> None:
-        """The verdict, for all that ask the same."""
+        """Remember the result and call back all requests with this grammar."""
         if refusal != _NO_CHECKER:
-            self._verdicts[grammar] = refusal
-        if len(self._verdicts) > _MAX_VERDICTS:
-            self._verdicts.popitem(last=False)
-        for answer in self._waiting.pop(grammar):
-            answer(refusal)
+            self._refusals[grammar] = refusal
+        if len(self._refusals) > _MAX_REMEMBERED:
+            self._refusals.popitem(last=False)
+        for on_checked in self._callbacks.pop(grammar):
+            on_checked(refusal)
 
     def _lose_checker(self) -> None:
-        """It died: of this grammar, as far as anybody can tell."""
+        """The checker died, most probably of this grammar."""
         self._end_checker()
         if self._to_check:
-            self._settle("the grammar compiler could not handle it")
+            self._settle(_CHECKER_DIED)
 
     def _end_checker(self) -> None:
         if self._process is not None:
-            assert self._process.stdout is not None
             assert self._process.stdin is not None
-            self._server.unwatch(self._process.stdout.fileno())
+            self._server.unwatch(self._answers_fd)
             self._process.kill()
             self._process.wait()
-            self._process.stdout.close()
+            os.close(self._answers_fd)
             self._process.stdin.close()
             self._process = None
-            self._asked_at = None
+            self._sent_at = None
             self._base_bytes = None
             self._past_bytes += self._grown_bytes
             self._grown_bytes = 0

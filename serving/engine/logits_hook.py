@@ -1,10 +1,9 @@
-"""Looks at what a step computes before the sampler does, and may change it.
+"""Reads and changes the logits of a step before the sampler gets them.
 
-The tap is a Python operation in the model's graph (`serving.engine.graph`). It is called
-in the middle of a step, in the thread that steps, with the logits of the rows that will be
-sampled; what is written into them is what the sampler gets. While nobody looks, it costs
-some 40 microseconds in a step, whatever the size of the vocabulary: three calls into Python,
-with the cold caches that the model leaves.
+The hook is a Python operation in the model's graph (`serving.engine.graph`). The runtime calls
+it in the middle of a step, on the engine's thread, with the rows of logits that will be sampled.
+The sampler gets what the hook wrote into them. While no callback is set, it costs some 40 us a
+step at any vocabulary size: three calls into Python after the model has emptied the CPU caches.
 """
 
 from __future__ import annotations
@@ -16,66 +15,64 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-IdArray = npt.NDArray[np.int32]
-Logits = npt.NDArray[np.float32]
 
+class StepView(NamedTuple):
+    """What one step computes. Valid during the callback only: GenAI owns the memory."""
 
-class View(NamedTuple):
-    """What one step computes. Valid only during the call: the memory is the engine's."""
-
-    logits: Logits  # (num_rows, vocab_size), writable
-    token_ids: IdArray  # (num_tokens,), of all that the step reads
-    positions: IdArray  # (num_tokens,)
+    logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
+    token_ids: npt.NDArray[np.int32]  # (num_tokens,), of all tokens that the step computes
+    positions: npt.NDArray[np.int32]  # (num_tokens,)
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
-    """Hands the logits to `look`, and says nothing itself."""
+    """The operation. It calls `callback`; its own output is not used."""
 
-    # The runtime makes instances of its own from the class, so that they can only share
-    # class attributes. One engine process has one pipeline, so one of each is enough.
-    look: ClassVar[Callable[[View], None] | None] = None
+    # The runtime instantiates this class itself, so that instances can share state only through
+    # class attributes. An engine process has one pipeline.
+    callback: ClassVar[Callable[[StepView], None] | None] = None
     _TYPE: ClassVar[Any] = ov.Type.f32
     _SHAPE: ClassVar[Any] = ov.PartialShape([1])
-    # Set once the model is compiled, see `clone_with_new_inputs`.
-    _settled: ClassVar[LogitsHook | None] = None
+    # The instance that serves as every clone once the model is compiled.
+    _compiled: ClassVar[LogitsHook | None] = None
 
     def __init__(self, inputs: Any = None) -> None:
         super().__init__(self, inputs)
 
     @classmethod
-    def begin(cls) -> None:
-        """A model is about to be compiled."""
-        cls._settled = None
+    def before_compile(cls) -> None:
+        """Call before a model is compiled."""
+        cls._compiled = None
 
     @classmethod
-    def settle(cls) -> None:
-        """The model is compiled: from here on operations are cloned only to learn the shape
-        of their output."""
-        cls._settled = cls()
-        cls._settled.set_output_type(0, cls._TYPE, cls._SHAPE)
+    def after_compile(cls) -> None:
+        """Call when the model is compiled. Later clones only report the output's shape."""
+        cls._compiled = cls()
+        cls._compiled.set_output_type(0, cls._TYPE, cls._SHAPE)
 
     def validate_and_infer_types(self) -> None:
-        """One number, which nobody reads. Called in every step, too."""
-        if self is not LogitsHook._settled:
+        """The output is one number that is not used. The runtime calls this in every step."""
+        if self is not LogitsHook._compiled:
             self.set_output_type(0, self._TYPE, self._SHAPE)
 
     def clone_with_new_inputs(self, new_inputs: Any) -> LogitsHook:
-        """Called by graph passes, and then in every step to learn the output's shape. That is
-        always the same, and making the clone took longer than all the rest."""
-        return LogitsHook._settled or LogitsHook(new_inputs)
+        """Graph passes call this, and every step calls it to learn the output's shape.
+
+        The shape never changes, and a clone would take longer than the rest of the hook.
+        """
+        return LogitsHook._compiled or LogitsHook(new_inputs)
 
     def visit_attributes(self, _visitor: Any) -> bool:
-        """There are none."""
+        """There are no attributes."""
         return True
 
     def has_evaluate(self) -> bool:
-        """It runs on the CPU, in Python."""
+        """The operation runs on the CPU, in Python."""
         return True
 
     def evaluate(self, _outputs: Any, inputs: Any) -> bool:
-        """Runs in the thread that steps."""
-        if LogitsHook.look is not None:
+        """Runs on the thread that steps."""
+        if LogitsHook.callback is not None:
             logits, token_ids, positions = (each.data for each in inputs)
             rows = logits.reshape(-1, logits.shape[-1])
-            LogitsHook.look(View(rows, token_ids.reshape(-1), positions.reshape(-1)))
+            LogitsHook.callback(StepView(rows, token_ids.reshape(-1), positions.reshape(-1)))
         return True

@@ -1,7 +1,7 @@
 """Log-probabilities of the tokens of one row of logits.
 
-They are of the model's own distribution, before bias, penalties, grammar and temperature,
-unless a request asks for another (`LogprobsSpec`).
+They are of the model's own distribution, before bias, penalties, grammar and temperature, unless
+the request asks for another one (`LogprobsSpec`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from serving.transport.messages import LogprobsSpec, TokenLogprobs
 
 Row = npt.NDArray[np.float32]  # (vocab_size,)
 
-# The best of a row are looked for where its blocks are best: the greatest of each block are
-# found at the speed of memory, a partition of all is twenty times slower. A block is a column
-# of the row laid out in this many lines, since numpy compares whole lines at once. Between 32
-# and 128 the number makes little difference.
+# The top tokens of a row are searched in its best blocks: the maximum of each block is found at
+# memory speed, while a partition of the whole row is twenty times slower. A block is a column of
+# the row laid out in this many lines, because numpy compares whole lines at once. Measured
+# between 32 and 128, the number makes little difference.
 _BLOCK: Final = 64
-# JSON has no infinity. Other servers write this number for a token that cannot be.
+# JSON has no infinity. vLLM also writes this number for an impossible token.
 _IMPOSSIBLE: Final = -9999.0
 
 
 class RowLogprobs:
-    """The distribution of one row, kept until the sampler has chosen from it."""
+    """The distribution of one row, kept until the sampler has chosen a token."""
 
     def __init__(self, row: Row, spec: LogprobsSpec) -> None:
-        """`row` may be changed afterwards: what is needed of it is kept."""
+        """Copies the row, so the caller may change it afterwards."""
         values = row.astype(np.float32)
         if spec.temperature != 1:
             values /= np.float32(spec.temperature)
@@ -40,14 +40,14 @@ class RowLogprobs:
         self._log_sum = _log_sum_exp(values)
         best = top_ids(values, spec.num_top)
         others = [id_ for id_ in spec.token_ids if id_ not in best]
-        self._told = (*best, *others)
+        self._reported_ids = (*best, *others)
 
     def of(self, token_id: int) -> TokenLogprobs:
-        """What is told when this token was chosen."""
+        """Return what is reported if the sampler chose this token."""
         value = self._values[token_id]
         rank = 1 + int(np.count_nonzero(self._values > value))
-        told = tuple((id_, self._logprob(id_)) for id_ in self._told)
-        return TokenLogprobs(self._logprob(token_id), rank, told)
+        others = tuple((id_, self._logprob(id_)) for id_ in self._reported_ids)
+        return TokenLogprobs(self._logprob(token_id), rank, others)
 
     def _logprob(self, token_id: int) -> float:
         logprob = float(self._values[token_id]) - self._log_sum
@@ -55,7 +55,7 @@ class RowLogprobs:
 
 
 def top_ids(row: Row, num: int) -> list[int]:
-    """The ids of the greatest values, the greatest first; of equal ones the lowest id first."""
+    """Return the ids of the `num` greatest values in descending order; equal ones by id."""
     num = min(num, len(row))
     if num == 0:
         return []
@@ -65,19 +65,19 @@ def top_ids(row: Row, num: int) -> list[int]:
 
 
 def _candidates(row: Row, num: int) -> npt.NDArray[np.intp]:
-    """Ids that hold the `num` greatest values, and all that equal the last of them."""
+    """Return the ids of the `num` greatest values, and of all that equal the last of them."""
     num_blocks = len(row) // _BLOCK
     if num_blocks <= num:
         return np.flatnonzero(row >= np.partition(row, -num)[-num])
     blocks = row[: num_blocks * _BLOCK].reshape(_BLOCK, num_blocks)
     bests = blocks.max(axis=0)
-    # At least `num` values are as great as this one: the best of `num` blocks.
-    floor = np.partition(bests, -num)[-num]
-    chosen = np.flatnonzero(bests >= floor)
+    # At least `num` values are as great as this one: the maxima of `num` blocks.
+    threshold = np.partition(bests, -num)[-num]
+    chosen = np.flatnonzero(bests >= threshold)
     ids = (np.arange(_BLOCK)[:, None] * num_blocks + chosen).reshape(-1)
     ids = np.concatenate((ids, np.arange(num_blocks * _BLOCK, len(row))))
-    found: npt.NDArray[np.intp] = ids[row[ids] >= floor]
-    return found
+    candidates: npt.NDArray[np.intp] = ids[row[ids] >= threshold]
+    return candidates
 
 
 def _log_sum_exp(row: Row) -> float:
@@ -90,21 +90,23 @@ def _log_sum_exp(row: Row) -> float:
 
 @lru_cache(maxsize=1)
 def _scratch(size: int) -> Row:
-    """Memory for one calculation, of which there is one at a time: the engine has one thread.
-    An array of this size may come from the system anew each time, and to touch fresh pages
-    takes several times as long as the calculation."""
+    """Return memory that is reused, since the engine calculates on one thread only.
+
+    The system may map a new array of this size each time, and touching fresh pages takes several
+    times as long as the calculation.
+    """
     return np.empty(size, np.float32)
 
 
 def _keep_nucleus(row: Row, top_p: float) -> None:
-    """Make every token outside of the smallest set with this probability impossible."""
+    """Make every token outside the smallest set with probability `top_p` impossible."""
     probabilities = np.exp(row - row.max())
     total = probabilities.sum(dtype=np.float64)
-    # All that are less probable than this hold less than 1 - top_p together, so that none of
-    # them is in the set, and the few others are quickly sorted.
+    # All tokens below this probability hold less than 1 - top_p together, so none of them is in
+    # the set. The few others are sorted quickly.
     likely = np.flatnonzero(probabilities >= (1 - top_p) * total / len(row))
     order = likely[np.argsort(-row[likely], kind="stable")]
-    # In doubles: thousands of small ones would vanish beside a large sum.
+    # In float64: thousands of small values would vanish beside a large float32 sum.
     before = np.cumsum(probabilities[order], dtype=np.float64) - probabilities[order]
     kept = order[before < top_p * total]
     values = row[kept]

@@ -1,6 +1,6 @@
 """The engine's only thread: read the socket, admit, step, send.
 
-Every generation that arrives is answered: accepted or rejected at once, and ended by a
+Every generation that arrives gets an answer. It is accepted or rejected at once, and ends with a
 finish or a rejection, whatever happens to the batch, to its gateway or to the process.
 """
 
@@ -21,19 +21,21 @@ from serving.core.errors import (
     ModelNotReady,
     Overloaded,
 )
-from serving.engine.batch import Batch, Broken, Made, PipelineBroken, Step
-from serving.engine.compiling import SharedCompiler
+from serving.engine.batch import Batch, PipelineBroken, StepResult
 from serving.engine.config import EngineConfig
-from serving.engine.ended import Ended
-from serving.engine.energy.attribution import find_energy
-from serving.engine.generation import Generation
-from serving.engine.grammars import GrammarChecks
-from serving.engine.outbox import Outbox
-from serving.engine.pipeline import Pipeline, TokenArray
-from serving.engine.processors import load_factories, make_processors
-from serving.engine.queue import Queue
-from serving.engine.shaper import check_ids
-from serving.engine.watch import Watch
+from serving.engine.energy.meter import new_meter
+from serving.engine.finished import FinishedGenerations
+from serving.engine.generation import (
+    FailedGeneration,
+    GeneratedTokens,
+    Generation,
+    WaitQueue,
+)
+from serving.engine.grammars import GrammarChecks, SharedCompiler
+from serving.engine.logits_handler import LogitsHandler, check_ids, load_factories, new_processors
+from serving.engine.output_sender import OutputSender
+from serving.engine.pipeline import Pipeline
+from serving.engine.prefix_cache import TokenArray
 from serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -49,11 +51,11 @@ from serving.transport.messages import (
 )
 from serving.transport.server import Connection, Incoming, SocketServer
 
-# An idle engine makes a token this often, to know that it still can.
+# An idle engine generates a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
-# An idle engine waits this long for messages before it looks at deadlines and signals.
+# How long an idle engine waits for messages before it checks deadlines and signals.
 _IDLE_WAIT_S: Final = 0.2
-# Deadlines are in minutes: a step need not look at all of them.
+# Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _PROBE: Final = Submit(
     id=0,
@@ -63,21 +65,22 @@ _PROBE: Final = Submit(
     deadline_s=60.0,
 )
 
-_Key = tuple[int, int]  # (id of the connection object, id on it)
+_Key = tuple[int, int]  # (id() of the connection, id on the connection)
 
 
 class EngineLoop:
-    """Owns the batch, the queue before it, and the socket."""
+    """Owns the batch, the wait queue and the socket."""
 
     def __init__(self, config: EngineConfig, pipeline: Pipeline) -> None:
         self._config = config
         self._pipeline = pipeline
         self._batch = Batch(pipeline, config.options.max_running)
         self._processors = load_factories(config.options.logits_processors)
-        self._waiting = Queue()
-        self._checking: set[Generation] = set()
+        self._waiting = WaitQueue()
+        self._checking: set[Generation] = set()  # whose grammars are being checked
         self._alive: dict[_Key, Generation] = {}
-        self._outbox = Outbox(config.options.flush_interval_ms)
+        self._sender = OutputSender(config.options.flush_interval_ms)
+        self._finished = FinishedGenerations(config.usage_dir)
         self._next_expiry_at = 0.0
         self._last_token_at: float | None = None
         self._num_steps = 0
@@ -85,56 +88,57 @@ class EngineLoop:
         self._num_cached_tokens = 0
         self._num_output_tokens = 0
         self._num_unused_tokens = 0
-        self._ended = Ended(config.books_dir)
-        self._energy = find_energy(
-            config.sysfs, config.socket_path.parent / "energy", config.device
-        )
-        self._batch.tells_works = self._energy is not None
+        self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
+        self._batch.reports_work = self._energy is not None
         self._is_stopping = False
-        self._is_orphan = False
+        self._has_lost_parent = False
         self._server: SocketServer | None = None
 
     def warm_up(self) -> None:
-        """Make one token, before anybody can ask. Raises `PipelineBroken` or RuntimeError."""
-        self._make_one(_PROBE)
-        if self._pipeline.has_logits_hook and not all(self._can_force(id_) for id_ in (0, 1)):
-            # What is written into the logits does not reach the sampler, as on a device that
-            # keeps a copy of its own: then nothing is promised that could not be held.
-            self._pipeline.has_logits_hook = False
-        if self._pipeline.num_salts and not self._can_read_salted():
-            self._pipeline.forgo_salt()
+        """Generate tokens before the first request, and test the hook and the salts.
 
-    def _can_read_salted(self) -> bool:
-        """Whether large ids are understood, to the last bit: plugins differ in how they
-        compute with integers."""
-        # An odd number is the first to be rounded, and of this key the salt is the largest.
+        Raises PipelineBroken or RuntimeError if the model cannot generate.
+        """
+        self._probe(_PROBE)
+        if self._pipeline.has_logits_hook and not all(self._can_force(id_) for id_ in (0, 1)):
+            # The sampler does not see what the hook writes, as on a device with its own copy of
+            # the logits. Then the engine offers nothing that needs the hook.
+            self._pipeline.has_logits_hook = False
+        if self._pipeline.num_salts and not self._understands_salts():
+            self._pipeline.disable_salts()
+
+    def _understands_salts(self) -> bool:
+        """Whether the plugin computes with large token ids exactly: plugins differ in that."""
+        # An odd number is the first to be rounded, and this key has the largest salt.
         ids = np.ones(1, dtype="<i4").tobytes()
         largest = (self._pipeline.num_salts - 1).to_bytes(16)
-        keyed = structs.replace(_PROBE, prompt_ids=ids, cache_key=largest)
         try:
-            self._make_one(structs.replace(keyed, logits=LogitsSpec()))
+            self._probe(
+                structs.replace(_PROBE, prompt_ids=ids, cache_key=largest, logits=LogitsSpec())
+            )
         except RuntimeError:
             return False
         return True
 
     def _can_force(self, token_id: int) -> bool:
-        forced = structs.replace(_PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
-        return self._make_one(forced) == token_id
+        spec = LogitsSpec(allowed_ids=(token_id,))
+        return self._probe(structs.replace(_PROBE, logits=spec)) == token_id
 
-    def _make_one(self, submit: Submit) -> int:
+    def _probe(self, submit: Submit) -> int:
+        """Generate and return one token. Raises RuntimeError if the probe fails."""
         probe = Generation.of(None, submit)
         if submit.logits is not None:
-            probe.watch = Watch(submit, probe.prompt_ids, ())
+            probe.logits = LogitsHandler(submit, probe.prompt_ids)
         self._batch.add(probe)
         while self._batch.has_work:
             step = self._batch.step()
-            for broken in step.broken:
-                raise RuntimeError(broken.message)
+            for failed in step.failed:
+                raise RuntimeError(failed.message)
             self._take_step(step)
         return probe.tokens[0]
 
     def run(self, on_listening: Callable[[], None]) -> None:
-        """Serve until `stop`. Raises `PipelineBroken` when the process must be replaced."""
+        """Serve until `stop`. Raises PipelineBroken if the process must be replaced."""
         server = self._server = SocketServer(self._config.socket_path, self._hello)
         vocab_size = self._pipeline.vocab_size
         compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
@@ -143,7 +147,7 @@ class EngineLoop:
         try:
             while not self._is_stopping:
                 self._turn(server)
-            if not self._is_orphan:
+            if not self._has_lost_parent:
                 self._reject_all()
         finally:
             self._grammars.close()
@@ -154,22 +158,22 @@ class EngineLoop:
         self._is_stopping = True
 
     def watch_parent(self, fd: int) -> None:
-        """Stop when this descriptor, held open by the parent, reaches its end.
+        """Stop when this descriptor, which the parent holds open, reaches its end.
 
-        Whoever replaces the parent will start another engine: requests are not refused, but
-        lose this one, and so go to the next.
+        A new node will start a new engine. So requests are not rejected: their connections
+        break, and the gateways submit them to the new engine.
         """
         assert self._server is not None
 
-        def listen() -> None:
+        def on_readable() -> None:
             if not os.read(fd, 1024):
-                self._is_orphan = True
+                self._has_lost_parent = True
                 self.stop()
 
-        self._server.watch(fd, listen)
+        self._server.watch(fd, on_readable)
 
     def _turn(self, server: SocketServer) -> None:
-        has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_room)
+        has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
         if self._energy is not None and not has_work:
             self._energy.end()
         for incoming in server.poll(0 if has_work else _IDLE_WAIT_S):
@@ -182,16 +186,16 @@ class EngineLoop:
                 self._energy.begin()
             self._take_step(self._batch.step())
         else:
-            self._outbox.send(num_streams=0)
+            self._sender.send(num_streams=0)
             self._end_when_full()
             self._probe_when_idle()
 
-    # What arrives
+    # Messages
 
     def _receive(self, incoming: Incoming) -> None:
         match incoming.message:
             case None:
-                self._forget(incoming.connection)
+                self._disconnect(incoming.connection)
             case Submit():
                 self._submit(incoming.connection, incoming.message)
             case Cancel(id=id_, num_used=num_used):
@@ -208,74 +212,68 @@ class EngineLoop:
             generation = Generation.of(connection, submit)
             self._check(generation)
             if submit.logits is not None:
-                generation.watch = self._watch(submit, submit.logits, generation.prompt_ids)
+                generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
             Generation(connection, submit, np.zeros(0, np.int64)).reject(
                 InvalidRequest.code or "", str(error)
             )
             return
-        if len(self._waiting) + len(self._checking) >= self._num_places:
-            generation.reject(Overloaded.code or "", "All places are taken; try again shortly.")
+        # The wait queue has `max_waiting` slots, beside those that the next step will admit.
+        options = self._config.options
+        num_slots = options.max_waiting + max(0, options.max_running - len(self._batch))
+        if len(self._waiting) + len(self._checking) >= num_slots:
+            message = "The engine's wait queue is full; try again shortly."
+            generation.reject(Overloaded.code or "", message)
             return
         self._alive[_key(generation)] = generation
         if submit.grammar is None:
             self._accept(generation)
         else:
             self._checking.add(generation)
-            self._grammars.ask(submit.grammar, lambda refusal: self._judge(generation, refusal))
-
-    @property
-    def _num_places(self) -> int:
-        """Who may wait: the queue's places, and those that the next step will admit."""
-        options = self._config.options
-        return options.max_waiting + max(0, options.max_running - len(self._batch))
+            self._grammars.check(
+                submit.grammar, lambda refusal: self._on_checked(generation, refusal)
+            )
 
     def _check(self, generation: Generation) -> None:
-        """Raises ValueError for a prompt that would poison or overflow the pipeline."""
-        ids, vocab_size = generation.prompt_ids, self._pipeline.vocab_size
+        """Raises ValueError for a request that would break or overflow the pipeline."""
+        submit, ids = generation.submit, generation.prompt_ids
+        vocab_size = self._pipeline.vocab_size
         if len(ids) == 0:
             raise ValueError("The prompt is empty.")
         if int(ids.min()) < 0 or (vocab_size and int(ids.max()) >= vocab_size):
             raise ValueError(f"The prompt has token ids outside 0..{vocab_size - 1}.")
-        # The engine writes to the logits at these, wherever that is in its memory.
-        if vocab_size and any(
-            not 0 <= id_ < vocab_size for id_ in generation.submit.stop_token_ids
-        ):
+        # GenAI writes to the logits of stop tokens without checking the ids.
+        if vocab_size and any(not 0 <= id_ < vocab_size for id_ in submit.stop_token_ids):
             raise ValueError(f"There are stop token ids outside 0..{vocab_size - 1}.")
         max_context = self._config.max_context
-        if max_context and len(ids) + min(1, generation.submit.max_new_tokens) > max_context:
+        if max_context and len(ids) + min(1, submit.max_new_tokens) > max_context:
             raise ValueError(
                 f"The prompt has {len(ids)} tokens; the model's context is {max_context}."
             )
-        self._check_key(generation.submit)
-
-    def _check_key(self, submit: Submit) -> None:
-        """Raises ValueError for a prompt that cannot be salted, or must not be."""
         if submit.cache_key is None:
             return
         if not self._pipeline.supports_cache_salt:
-            raise ValueError("This model's prompts cannot be kept apart in its prefix cache.")
-        # The engine would write to the logits of salted ids, which have none.
+            raise ValueError("This model does not support cache_salt.")
+        # GenAI would write to the logits of salted ids, which have none.
         if submit.beams is not None and submit.beams.no_repeat_ngram_size:
-            raise ValueError("What must not repeat cannot be found in a salted prompt.")
+            raise ValueError("no_repeat_ngram_size does not work with a cache_salt.")
 
-    def _watch(self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray) -> Watch:
-        """Raises ValueError for what this engine cannot do, or not with these arguments."""
+    def _new_handler(
+        self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray
+    ) -> LogitsHandler:
+        """Raises ValueError for options that this engine does not support."""
         if not self._pipeline.has_logits_hook:
-            raise ValueError("The logits of this model cannot be seen or changed.")
-        if spec.prompt_logprobs is not None and not self._pipeline.can_score:
+            raise ValueError("The logits of this model cannot be read or changed.")
+        if spec.prompt_logprobs is not None and not self._pipeline.can_score_prompts:
             raise ValueError(
                 "This model's prompts cannot be scored while enable_prefix_caching is on."
             )
         check_ids(spec, self._pipeline.vocab_size)
-        processors = (
-            []
-            if spec.processor_args is None
-            else make_processors(self._processors, spec.processor_args)
-        )
-        return Watch(submit, prompt_ids, processors)
+        args = spec.processor_args
+        processors = [] if args is None else new_processors(self._processors, args)
+        return LogitsHandler(submit, prompt_ids, processors)
 
-    def _judge(self, generation: Generation, refusal: str | None) -> None:
+    def _on_checked(self, generation: Generation, refusal: str | None) -> None:
         if generation not in self._checking:
             return  # cancelled meanwhile
         self._checking.discard(generation)
@@ -283,32 +281,65 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            text = f"The grammar cannot be compiled: {refusal}"
-            generation.reject(InvalidGrammar.code or "", text)
+            message = f"The grammar cannot be compiled: {refusal}"
+            generation.reject(InvalidGrammar.code or "", message)
 
     def _accept(self, generation: Generation) -> None:
         self._waiting.add(generation)
-        self._outbox.accept(generation)
+        self._sender.accept(generation)
 
-    # Who runs
+    def _cancel(self, connection: Connection, id_: int, num_used: int) -> None:
+        generation = self._alive.get((id(connection), id_))
+        if generation is not None:
+            self._drop(generation)
+        num_unused = self._finished.take_unused(connection, id_, num_used)
+        self._num_output_tokens -= num_unused
+        self._num_unused_tokens += num_unused
+
+    def _grant(self, connection: Connection, grant: Grant) -> None:
+        generation = self._alive.get((id(connection), grant.id))
+        if generation is None or generation.submit.beams is not None:
+            return
+        generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
+        if len(generation.tokens) < grant.num_tokens:
+            if generation.is_paused:
+                self._batch.resume(generation)
+                self._waiting.put_back(generation)
+        elif grant.is_last:
+            self._leave(generation)
+            self._sender.add(GeneratedTokens(generation, [], FINISH_LENGTH, []))
+            self._end(generation)
+
+    def _disconnect(self, connection: Connection) -> None:
+        for generation in [each for each in self._alive.values() if each.connection is connection]:
+            self._drop(generation)
+        self._finished.write_lost(connection)
+
+    # Admission and ends
 
     def _admit(self) -> None:
-        if self._must_end():
-            return  # those who wait will be sent to the next process
-        while self._waiting and self._batch.has_room and self._batch.may_join(self._waiting.first):
-            broken = self._batch.add(self._waiting.pop())
-            if broken is not None:
-                self._fail(broken)
+        if self._must_restart():
+            return  # gateways will submit the waiting generations to the next process
+        while (
+            self._waiting
+            and self._batch.has_free_slot
+            and self._batch.may_join(self._waiting.first)
+        ):
+            failed = self._batch.add(self._waiting.pop())
+            if failed is not None:
+                self._fail(failed)
 
-    def _must_end(self) -> bool:
-        """Whether no quiet moment to end in has come for too long."""
+    def _must_restart(self) -> bool:
+        """Whether the engine has waited too long for an idle moment to restart in."""
         return self._grammars.fullness > 2
 
     def _end_when_full(self) -> None:
-        """Nobody runs. Raises `PipelineBroken` where the compiled grammars, of which the
-        library lets go with the process only, take too much memory."""
-        if self._must_end() or (self._grammars.fullness > 1 and not self._alive):
-            raise PipelineBroken("compiled grammars take up too much memory; it starts anew")
+        """Raises PipelineBroken if compiled grammars take too much memory. The batch is empty.
+
+        GenAI frees compiled grammars only when the process ends.
+        """
+        if self._must_restart() or (self._grammars.fullness > 1 and not self._alive):
+            raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -322,66 +353,51 @@ class EngineLoop:
                 f"The request ran longer than {generation.submit.deadline_s:g} s.",
             )
 
-    def _cancel(self, connection: Connection, id_: int, num_used: int) -> None:
-        generation = self._alive.get((id(connection), id_))
-        if generation is not None:
-            self._drop(generation)
-        num_unused = self._ended.num_unused(connection, id_, num_used)
-        self._num_output_tokens -= num_unused
-        self._num_unused_tokens += num_unused
-
     def _drop(self, generation: Generation) -> None:
-        """Forget a generation, wherever it is."""
+        """End a generation without an answer."""
+        self._leave(generation)
+        self._sender.forget(generation)
+        self._end(generation)
+
+    def _leave(self, generation: Generation) -> None:
+        """Take a generation out of the wait queue or the batch."""
         self._waiting.discard(generation)
         self._checking.discard(generation)
         self._batch.remove(generation)
-        self._outbox.forget(generation)
-        self._end(generation)
-
-    def _grant(self, connection: Connection, grant: Grant) -> None:
-        generation = self._alive.get((id(connection), grant.id))
-        if generation is None or generation.submit.beams is not None:
-            return
-        generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
-        if len(generation.tokens) < grant.num_tokens:
-            if generation.is_paused:
-                self._batch.resume(generation)
-                self._waiting.put_back(generation)
-        elif grant.is_last:
-            self._waiting.discard(generation)
-            self._checking.discard(generation)
-            self._batch.remove(generation)
-            self._outbox.add(Made(generation, [], FINISH_LENGTH, []))
-            self._end(generation)
-
-    def _forget(self, connection: Connection) -> None:
-        mine = [each for each in self._alive.values() if each.connection is connection]
-        for generation in mine:
-            self._drop(generation)
-        self._ended.lose(connection)
 
     def _end(self, generation: Generation) -> None:
         self._alive.pop(_key(generation), None)
         if generation.tokens and generation.connection is not None:
-            self._ended.add(generation)
+            self._finished.add(generation)
 
-    # What is made
+    def _fail(self, failed: FailedGeneration) -> None:
+        if failed.generation.is_probe:
+            raise PipelineBroken(f"the engine's own probe failed: {failed.message}")
+        self._end(failed.generation)
+        failed.generation.reject(failed.code, failed.message)
 
-    def _take_step(self, step: Step) -> None:
+    def _reject_all(self) -> None:
+        self._sender.send(num_streams=0, at_once=True)
+        for generation in list(self._alive.values()):
+            generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
+
+    # Output
+
+    def _take_step(self, step: StepResult) -> None:
         self._num_steps += 1
         if self._energy is not None:
-            is_end = any(made.finish is not None for made in step.made)
+            is_end = any(new.finish is not None for new in step.generated)
             self._energy.note(step.works, is_end=is_end)
-        for made in step.made:
-            self._count(made.generation, len(made.token_ids))
-            self._outbox.add(made)
-            if made.finish is not None:
-                self._end(made.generation)
-        if step.made:
+        for new in step.generated:
+            self._count(new.generation, len(new.token_ids))
+            self._sender.add(new)
+            if new.finish is not None:
+                self._end(new.generation)
+        if step.generated:
             self._last_token_at = time.monotonic()
-        self._outbox.send(num_streams=len(self._batch), at_once=bool(step.broken))
-        for broken in step.broken:
-            self._fail(broken)
+        self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
+        for failed in step.failed:
+            self._fail(failed)
 
     def _count(self, generation: Generation, num_tokens: int) -> None:
         if generation.connection is None:
@@ -391,23 +407,12 @@ class EngineLoop:
             self._num_cached_tokens += generation.num_cached or 0
         self._num_output_tokens += num_tokens
 
-    def _fail(self, broken: Broken) -> None:
-        if broken.generation.connection is None:
-            raise PipelineBroken(f"the engine's own probe failed: {broken.message}")
-        self._end(broken.generation)
-        broken.generation.reject(broken.code, broken.message)
-
     def _probe_when_idle(self) -> None:
         last = self._last_token_at
         if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
             self._batch.add(Generation.of(None, _PROBE))
 
-    def _reject_all(self) -> None:
-        self._outbox.send(num_streams=0, at_once=True)
-        for generation in list(self._alive.values()):
-            generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
-
-    # What is told
+    # Reports
 
     def _hello(self) -> Hello:
         options = self._config.options
@@ -419,13 +424,14 @@ class EngineLoop:
             max_running=options.max_running,
             max_waiting=options.max_waiting,
             has_logits_hook=self._pipeline.has_logits_hook,
-            can_score_prompts=self._pipeline.can_score,
+            can_score_prompts=self._pipeline.can_score_prompts,
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
         )
 
     def _stats(self) -> EngineStats:
         last = self._last_token_at
+        energy = None if self._energy is None else self._energy.totals
         return EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
@@ -437,8 +443,8 @@ class EngineLoop:
             num_recoveries=self._batch.num_recoveries,
             cache_usage=self._pipeline.cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
-            energy_j=None if self._energy is None else self._energy.totals.used_j,
-            request_energy_j=None if self._energy is None else self._energy.totals.told_j,
+            energy_j=None if energy is None else energy.used_j,
+            request_energy_j=None if energy is None else energy.reported_j,
         )
 
 

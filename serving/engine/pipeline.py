@@ -1,7 +1,7 @@
-"""The one place that talks to OpenVINO GenAI.
+"""The only module that calls OpenVINO GenAI's pipeline.
 
-`step`, `add` and reading hold the GIL, and a blocking read would deadlock: all calls come
-from the engine's only thread, and outputs are read only when they are there.
+`step`, `add` and `read` hold the GIL, and a blocking read would deadlock (GenAI 2026.4.1). So all
+calls come from the engine's only thread, and outputs are read only when they are available.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import openvino as ov
 import openvino_genai as genai
 
 from serving.core.request import GrammarKind
 from serving.engine.config import EngineConfig, EngineOptions
-from serving.engine.graph import MODEL_FILE, Twin, write_twin
-from serving.engine.logits_hook import LogitsHook, View
-from serving.engine.salt import can_tell_apart, salted
+from serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
+from serving.engine.logits_hook import LogitsHook, StepView
+from serving.engine.prefix_cache import TokenArray, salt_prompt
 from serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
@@ -34,10 +32,8 @@ from serving.transport.messages import (
 
 DEFAULT_ASSISTANT_TOKENS: Final = 5
 DEFAULT_NGRAM_SIZE: Final = 3
-# A confident draft model may go on for long; no more than this was ever seen.
+# A confident draft model may propose many tokens. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
-
-TokenArray = npt.NDArray[np.int64]  # (num_tokens,)
 
 _FINISHES: Final = {
     genai.GenerationFinishReason.STOP: FINISH_STOP,
@@ -54,25 +50,26 @@ _GRAMMAR_FIELDS: Final = {
     GrammarKind.EBNF: "grammar",
     GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
 }
-_NO_TWIN: Final = Twin(has_logits_hook=False, salt_modulus=0)
 
-# New tokens of one generation, and the finish when they are its last. A plain tuple: one is
-# made for every token.
+# New token ids of a generation, and its finish if they are the last ones. A plain tuple, because
+# one is built for every token.
 Output = tuple[list[int], str | None]
 
 
 class Handle:
     """One generation inside the pipeline."""
 
-    def __init__(self, handle: Any, num_echoed: int = 0, *, makes_nothing: bool = False) -> None:
-        """`num_echoed` tokens at the beginning of what it makes are those of its prompt. What
-        follows them is not told if it `makes_nothing`."""
+    def __init__(self, handle: Any, num_echoed: int = 0, *, is_prompt_only: bool = False) -> None:
+        """The first `num_echoed` tokens of the output are the prompt's.
+
+        If `is_prompt_only`, the tokens behind them are dropped.
+        """
         self._handle = handle
         self._num_echoed = num_echoed
-        self._makes_nothing = makes_nothing
+        self._is_prompt_only = is_prompt_only
 
     def read(self) -> Output | None:
-        """What the last step made, or None when it made nothing for this one."""
+        """Return the tokens of the last step; None if it generated none here."""
         if not self._handle.can_read():
             return None
         outputs = self._handle.read()
@@ -86,103 +83,102 @@ class Handle:
             token_ids = token_ids[num_dropped:]
             if not token_ids and finish is None:
                 return None
-        if self._makes_nothing:
+        if self._is_prompt_only:
             return [], FINISH_LENGTH
         return token_ids, finish
 
     def read_beams(self, num: int) -> list[Output]:
-        """The best `num` answers of a search by beams, once all are complete."""
-        if self._handle.get_status() == genai.GenerationStatus.RUNNING:
+        """Return the best `num` sequences of a beam search; an empty list until its end."""
+        if self.is_dropped or self._handle.get_status() == genai.GenerationStatus.RUNNING:
             return []
-        if self.is_dropped:
-            return []
-        outputs = self._handle.read_all()[:num]
         return [
             (output.generated_ids, _FINISHES.get(output.finish_reason, FINISH_STOP))
-            for output in outputs
+            for output in self._handle.read_all()[:num]
         ]
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the pipeline gave this generation up: its cache was too small."""
+        """Whether the pipeline gave up this generation because its cache was too small."""
         return bool(self._handle.get_status() == genai.GenerationStatus.IGNORED)
 
     def cancel(self) -> None:
-        """Leave the pipeline at its next step."""
+        """Let the generation leave the pipeline at the next step."""
         self._handle.cancel()
 
 
 class Pipeline:
-    """A loaded model. Raises RuntimeError from the constructor when it cannot be loaded."""
+    """A loaded model."""
 
-    def __init__(self, config: EngineConfig, *, with_tap: bool = True) -> None:
-        """Without the tap the model's own graph is loaded, to measure what the tap costs."""
-        folder, self._twin = _twin(config) if with_tap else (config.folder, _NO_TWIN)
+    def __init__(self, config: EngineConfig, *, with_hook: bool = True) -> None:
+        """Raises RuntimeError if the model cannot be loaded.
+
+        Benchmarks load a model `with_hook=False` to measure the hook's cost.
+        """
+        folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
         self._next_id = 0
         self._next_salt = 1
         self._has_cache = config.options.enable_prefix_caching
-        self._assist = _usual_assist(config.options)
-        draft = _draft_folder(config, self._twin) if config.options.draft_model else None
+        self._default_assist = _default_assist(config.options)
+        draft = _draft_folder(config, self._graph) if config.options.draft_model else None
         if draft == Path(config.options.draft_model):
-            # It would not understand a salted prompt.
-            self._twin = replace(self._twin, salt_modulus=0)
-        if self._twin.has_logits_hook:
-            LogitsHook.begin()
+            self.disable_salts()  # the draft model would not understand salted ids
+        if self._graph.has_logits_hook:
+            LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
-            str(folder), _scheduler(config), config.device, _properties(config, self._twin, draft)
+            str(folder), _scheduler(config), config.device, _properties(config, self._graph, draft)
         )
-        # Whether the logits of a step can be seen and changed.
-        self.has_logits_hook = self._twin.has_logits_hook
+        # Whether the logits of a step can be read and changed.
+        self.has_logits_hook = self._graph.has_logits_hook
         if self.has_logits_hook:
-            LogitsHook.settle()
-        defaults = self._pipeline.get_config()
-        self._stop_token_ids = frozenset(defaults.stop_token_ids)
+            LogitsHook.after_compile()
+        self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
         self.vocab_size = _vocab_size(folder)
 
     @property
     def speculates(self) -> bool:
-        """Whether tokens are proposed ahead and checked together, and that can be seen."""
-        return self._assist is not None and self.has_logits_hook
+        """Whether draft tokens are proposed, and the hook sees them."""
+        return self._default_assist is not None and self.has_logits_hook
 
-    def max_ahead(self, submit: Submit) -> int:
-        """How many tokens are proposed for this at a time, at most."""
-        if self._assist is None:
+    def max_draft_tokens(self, submit: Submit) -> int:
+        """Return how many draft tokens a step may have for this request."""
+        if self._default_assist is None:
             return 0
-        return (submit.assist or self._assist).num_tokens or _MAX_CONFIDENT_TOKENS
+        return (submit.assist or self._default_assist).num_tokens or _MAX_CONFIDENT_TOKENS
 
     @property
     def tokenizer(self) -> Any:
-        """GenAI's tokenizer of this model, which holds its compiled grammars."""
+        """GenAI's tokenizer of this model. It holds the compiled grammars."""
         return self._pipeline.get_tokenizer()
 
     @property
     def has_cache(self) -> bool:
-        """Whether prompts go on from what others have left in the cache."""
+        """Whether prefix caching is on."""
         return self._has_cache
 
     @property
-    def can_score(self) -> bool:
-        """Whether a prompt can be echoed: each of its tokens is computed then, and seen."""
-        return self.has_logits_hook and (not self._has_cache or self._twin.num_salts > 0)
+    def can_score_prompts(self) -> bool:
+        """Whether the hook can see every token of a prompt, none of them cached."""
+        return self.has_logits_hook and (not self._has_cache or self._graph.num_salts > 0)
 
     @property
     def num_salts(self) -> int:
-        """In how many ways a token can be new to the prefix cache; 0: there is no cache, or
-        no way."""
-        return self._twin.num_salts if self.has_logits_hook and self._has_cache else 0
+        """How many salts a token id may have; 0: no prefix cache, or no support in the graph."""
+        return self._graph.num_salts if self.has_logits_hook and self._has_cache else 0
 
-    def forgo_salt(self) -> None:
-        """Do without: it does not work here."""
-        self._twin = replace(self._twin, salt_modulus=0)
+    def disable_salts(self) -> None:
+        """Do not use salts: they do not work with this model on this device."""
+        self._graph = replace(self._graph, salt_modulus=0)
 
     @property
     def supports_cache_salt(self) -> bool:
-        """Whether prompts of different cache keys share nothing."""
-        return not self._has_cache or can_tell_apart(self.num_salts)
+        """Whether prompts of different cache keys share no cached block."""
+        return not self._has_cache or self.num_salts > 1
 
     def leaves_penalty(self, submit: Submit, cache_key: bytes | None) -> bool:
-        """Whether the repetition penalty of a request is left to the caller: the engine looks
-        up the logits of all tokens of the prompt, and salted ids have none."""
+        """Whether the caller must apply the request's repetition penalty.
+
+        GenAI looks up the logits of all tokens of the prompt, and salted ids have none.
+        """
         if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
             return False
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
@@ -197,45 +193,50 @@ class Pipeline:
         cache_key: bytes | None = None,
         echo: bool = False,
     ) -> Handle:
-        """Queue a generation that shares cached work only with those of the same key. Raises
-        RuntimeError for a config that GenAI refuses. Its repetition penalty may be left to
-        the caller: see `leaves_penalty`."""
+        """Queue a generation that shares the prefix cache with prompts of the same key only.
+
+        With `echo`, every token of the prompt is computed and has a row of logits. Raises
+        RuntimeError if GenAI refuses the request.
+        """
         self._next_id += 1
-        # One token at least: behind a prompt that makes none, GenAI draws the tokens of others
-        # in the same step from the wrong rows of logits, those of this prompt.
+        # At least one token: if a prompt generates none, GenAI 2026.4.1 samples other generations
+        # of the step from this prompt's rows.
         config = self._generation_config(submit, max(1, max_new_tokens))
         config.echo = echo
         if self.leaves_penalty(submit, cache_key):
             config.repetition_penalty = 1.0
         if echo and self._has_cache:
-            # It is new to the cache under any key.
-            prompt_ids = self._salted(prompt_ids)
+            prompt_ids = self._with_new_salt(prompt_ids)
         elif cache_key is not None and self._has_cache:
-            twin = self._twin
-            prompt_ids = salted(prompt_ids, cache_key, twin.salt_modulus, twin.num_salts)
+            graph = self._graph
+            prompt_ids = salt_prompt(prompt_ids, cache_key, graph.salt_modulus, graph.num_salts)
         tensor = ov.Tensor(prompt_ids.reshape(1, -1))
         handle = self._pipeline.add_request(self._next_id, tensor, config)
         num_echoed = len(prompt_ids) if echo else 0
-        return Handle(handle, num_echoed, makes_nothing=max_new_tokens == 0)
+        return Handle(handle, num_echoed, is_prompt_only=max_new_tokens == 0)
 
-    def step(self, look: Callable[[View], None] | None = None) -> None:
-        """Make one token for every running generation, or read prompts. `look` sees the
-        logits before the sampler does. Raises RuntimeError, after which every generation
-        must be cancelled and added again."""
-        LogitsHook.look = look
+    def step(self, callback: Callable[[StepView], None] | None = None) -> None:
+        """Compute a token for every decoding generation, or chunks of prompts.
+
+        `callback` gets the logits before the sampler does. Raises RuntimeError; every generation
+        must then be cancelled and added again.
+        """
+        LogitsHook.callback = callback
         self._pipeline.step()
 
-    def _salted(self, prompt_ids: TokenArray) -> TokenArray:
-        """The same prompt to the model, but one that the prefix cache has never seen. Only
-        the first id: the engine looks up the logits of all others, without checking."""
+    def _with_new_salt(self, prompt_ids: TokenArray) -> TokenArray:
+        """Return the prompt with a salt that the prefix cache has never seen.
+
+        Only the first id is salted: GenAI looks up the logits of the others without a check.
+        """
         salted = prompt_ids.copy()
-        salted[0] += self._next_salt * self._twin.salt_modulus
-        self._next_salt = self._next_salt % self._twin.num_salts + 1
+        salted[0] += self._next_salt * self._graph.salt_modulus
+        self._next_salt = self._next_salt % self._graph.num_salts + 1
         return salted
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything, be it only letting go of what was cancelled."""
+        """Whether a step would do anything, even if it only frees cancelled generations."""
         return bool(self._pipeline.has_non_finished_requests())
 
     @property
@@ -246,9 +247,9 @@ class Pipeline:
     def _generation_config(self, submit: Submit, max_new_tokens: int) -> Any:
         config = genai.GenerationConfig()
         config.max_new_tokens = max_new_tokens
-        # Of a generation that is added again, part has been made.
-        num_made = max(0, submit.max_new_tokens - max_new_tokens)
-        config.min_new_tokens = max(0, submit.min_new_tokens - num_made)
+        # A generation that is added again already has some of its tokens.
+        num_generated = max(0, submit.max_new_tokens - max_new_tokens)
+        config.min_new_tokens = max(0, submit.min_new_tokens - num_generated)
         if submit.ignore_eos:
             config.ignore_eos = True
         elif submit.stop_token_ids:
@@ -257,8 +258,8 @@ class Pipeline:
             _set_sampling(config, submit.sampling)
         else:
             _set_beams(config, submit.beams, len(submit.ids))
-        if self._assist is not None:
-            _set_assist(config, submit.assist or self._assist)
+        if self._default_assist is not None:
+            _set_assist(config, submit.assist or self._default_assist)
         if submit.grammar is not None:
             config.structured_output_config = structured_output(submit.grammar)
         return config
@@ -279,8 +280,8 @@ def _set_sampling(config: Any, sampling: SamplingParams) -> None:
         config.top_k = sampling.top_k
 
 
-def _usual_assist(options: EngineOptions) -> SpeculationSpec | None:
-    """GenAI has no defaults of its own here. These are those that OVMS documents."""
+def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
+    """Return the defaults that OVMS documents: GenAI has none."""
     if options.draft_model:
         return SpeculationSpec(num_tokens=DEFAULT_ASSISTANT_TOKENS)
     if options.prompt_lookup:
@@ -307,20 +308,22 @@ def _set_beams(config: Any, beams: BeamSpec, num_returned: int) -> None:
 
 
 def structured_output(grammar: GrammarSpec) -> Any:
-    """GenAI's form of a constraint. It is compiled, and may fail, only in a step."""
+    """Return GenAI's config of a grammar. GenAI compiles it in a step, where it may fail."""
     field = _GRAMMAR_FIELDS[GrammarKind(grammar.kind)]
     return genai.StructuredOutputConfig(**{field: grammar.source})
 
 
-def _twin(config: EngineConfig) -> tuple[Path, Twin]:
-    """The folder to load: the model's own, or its twin with the tap. Python operations run
-    on the CPU alone."""
-    twin_folder = config.cache_dir / "twin"
+def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
+    """Return the folder to load, a copy with the logits hook if the model supports it.
+
+    Only the CPU plugin runs operations in Python.
+    """
+    target = config.cache_dir / "hooked"
     if config.device == "CPU" and (config.folder / MODEL_FILE).exists():
-        twin = write_twin(config.folder, twin_folder)
-        if twin.has_logits_hook:
-            return twin_folder, twin
-    return config.folder, _NO_TWIN
+        features = write_hooked_folder(config.folder, target)
+        if features.has_logits_hook:
+            return target, features
+    return config.folder, GraphFeatures()
 
 
 def _scheduler(config: EngineConfig) -> Any:
@@ -333,8 +336,11 @@ def _scheduler(config: EngineConfig) -> Any:
     return scheduler
 
 
-def _properties(config: EngineConfig, twin: Twin, draft: Path | None) -> dict[str, Any]:
-    """Pinning is off because pinned threads of two engines would share the same cores."""
+def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) -> dict[str, Any]:
+    """Return the plugin's properties.
+
+    Pinning is off: pinned threads of two engines would share the same cores (openvino#32444).
+    """
     num_threads = config.options.num_threads or os.cpu_count() or 1
     properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
     if config.device == "CPU":
@@ -343,24 +349,25 @@ def _properties(config: EngineConfig, twin: Twin, draft: Path | None) -> dict[st
         properties["draft_model"] = genai.draft_model(str(draft), config.device, **properties)
     if config.options.prompt_lookup:
         properties["prompt_lookup"] = True
-    if twin.has_logits_hook:
+    if graph.has_logits_hook:
         properties["extensions"] = [LogitsHook]
     return properties | {"sampler_num_threads": num_threads} | config.options.plugin
 
 
-def _draft_folder(config: EngineConfig, twin: Twin) -> Path:
-    """Where prompts are salted, the draft model must take salted ids too."""
+def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:
+    """Return the draft model's folder, a copy that takes salted ids if the model does."""
     folder = Path(config.options.draft_model)
     if not (folder / MODEL_FILE).exists():
         raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")
-    if not twin.salt_modulus:
+    if not graph.salt_modulus:
         return folder
-    target = config.cache_dir / "draft-twin"
-    return target if write_twin(folder, target, has_logits_hook=False).salt_modulus else folder
+    target = config.cache_dir / "salted-draft"
+    features = write_hooked_folder(folder, target, has_logits_hook=False)
+    return target if features.salt_modulus else folder
 
 
 def _vocab_size(folder: Path) -> int:
-    """The width of the model's logits; 0 when its graph does not say."""
+    """Return the width of the model's logits; 0 if it is dynamic."""
     for name in (MODEL_FILE, "openvino_language_model.xml"):
         if (folder / name).exists():
             core = ov.Core()

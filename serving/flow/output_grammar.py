@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from serving.constraints.answers import answer_grammar
+from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.base import Answers
-from serving.constraints.grammars import tool_grammar
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.directory import Engine

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from serving.core.ids import tool_call_id
-from serving.core.logprobs import LogprobsOptions, Token, TopLogprob, without_leading_spaces
-from serving.core.request import GenerationRequest, RawPrompts, ToolMode
+from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.choice import ChoiceReader

@@ -16,7 +16,7 @@ from serving.core.errors import MethodNotAllowed, Unavailable
 from serving.http.callers import address_of, as_errors, authenticate
 from serving.http.consumers import JSON, header
 from serving.http.edge import Receive, Scope, Send, send_whole
-from serving.protocols.sse import json_bytes
+from serving.protocols.common.encoding import json_bytes
 from serving.runtime.runtime import Runtime
 
 

@@ -2,7 +2,7 @@
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
-    from serving.node.watch import run
+    """Run until SIGTERM or SIGINT. Returns the exit status."""
+    from serving.node.reconciler import run
 
     return run()

@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 
 _PING_INTERVAL_S: Final = 1.0
 _END_TIMEOUT_S: Final = 3.0
-# What an engine may see of the environment: where programs and drivers are, no secrets.
+# The engine's environment: where programs and drivers are, and no secrets.
 _PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
 
 
 class EngineDied(Exception):
-    """The engine did not load, ended by itself, or hung and was killed. Says why."""
+    """The engine did not load, ended, or hung and was killed. The message gives the reason."""
 
 
 class EngineProcess:
-    """`start`, then `watch` until it raises; `end` in any case."""
+    """Call `start`, then `watch` until it raises, and `end` in any case."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -36,11 +36,11 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, once started."""
+        """The process id; None before `start`."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and wait until it serves. Raises `EngineDied`."""
+        """Start the process and wait until it serves. Raises EngineDied."""
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         command = [sys.executable, "-m", "serving.engine", self._config.to_json()]
         self._process = await asyncio.create_subprocess_exec(
@@ -55,24 +55,23 @@ class EngineProcess:
         self._client.open()
 
     async def watch(self) -> None:
-        """Returns never: raises `EngineDied` when the process ends or hangs in a step."""
+        """Wait until the process ends or hangs in a step, then raise EngineDied."""
         assert self._process is not None
         ended = asyncio.create_task(self._process.wait())
-        pulse = asyncio.create_task(self._check_pulses())
+        pings = asyncio.create_task(self._keep_pinging())
         try:
-            # Both at once: one that has ended answers no more, and is not to be waited for as
-            # long as a step may take.
-            await asyncio.wait([ended, pulse], return_when=asyncio.FIRST_COMPLETED)
+            # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
+            await asyncio.wait([ended, pings], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                await pulse
+                await pings
             raise EngineDied(f"The engine process ended with status {await ended}.")
         finally:
-            for task in (ended, pulse):
+            for task in (ended, pings):
                 task.cancel()
-            await asyncio.gather(ended, pulse, return_exceptions=True)
+            await asyncio.gather(ended, pings, return_exceptions=True)
 
     async def end(self) -> None:
-        """End the process: politely, then not."""
+        """Terminate the process, and kill it if it does not end in time."""
         await self._client.close()
         process = self._process
         if process is None or process.returncode is not None:
@@ -96,27 +95,26 @@ class EngineProcess:
                 f"The engine process ended with status {status} while it loaded. The server's "
                 "log may say why."
             )
-        said = json.loads(line)
-        if said["event"] != "ready":
-            raise EngineDied(said["error"])
+        report = json.loads(line)
+        if report["event"] != "ready":
+            raise EngineDied(report["error"])
 
-    async def _check_pulses(self) -> None:
-        """Returns never, as `watch`."""
+    async def _keep_pinging(self) -> None:
         while True:
             await asyncio.sleep(_PING_INTERVAL_S)
-            await self._check_pulse()
+            await self._ping()
 
-    async def _check_pulse(self) -> None:
-        """A step that never ends keeps the engine silent: only killing it helps."""
+    async def _ping(self) -> None:
+        """Ping the engine. Kill it if it is silent, since it then hangs in a step."""
         timeout_s = self._config.options.step_timeout_s
         try:
             await self._client.wait_connected(timeout_s)
             await self._client.ping(timeout_s)
         except EngineDisconnected:
-            return  # it is ending: its exit status says more
+            return  # the process is ending; its exit status says more
         except TimeoutError:
             assert self._process is not None
             log.error("engine hung model=%s pid=%s", self._config.name, self.pid)
-            with contextlib.suppress(ProcessLookupError):  # it ended at this moment
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
                 self._process.kill()
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None

@@ -171,7 +171,7 @@ class Runtime:
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
-                self.live.end_of_keys(self.keys.is_open)
+                self.live.end_of_keys(self.keys.is_valid)
         self._keys_read_at_s = begun_at_s
         self._has_read_keys.set()
 

@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
-from accounts.captures import keeping, reading, store
+from accounts.captures import reading, store
 from accounts.captures.encrypted import Unreadable
 from accounts.captures.queue import CaptureQueue
 from accounts.captures.store import MAX_TEXT_BYTES, Taken, store_taken
@@ -146,7 +146,7 @@ def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) ->
     changes.change(project, capture_hours=1)
     assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
     assert Capture.stored.count() == 2
-    assert keeping.delete_expired(now) == 1
+    assert Capture.stored.delete_expired(now) == 1
 
     changes.change(project, capture_hours=700)
     assert Capture.objects.get().expires_at < now + timedelta(hours=2)
@@ -155,7 +155,7 @@ def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) ->
 def test_what_has_expired_is_not_seen_before_it_is_deleted(project: Project) -> None:
     store_taken([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
     assert not Access(None, is_superuser=True).rows(Capture).exists()
-    assert keeping.delete_expired(datetime.now(UTC)) == 1
+    assert Capture.stored.delete_expired(datetime.now(UTC)) == 1
     assert not Capture.stored.exists()
 
 

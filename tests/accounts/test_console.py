@@ -30,7 +30,7 @@ from accounts.limits.rules import Claim, Rule
 from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
 from accounts.services import changes
 from accounts.services.access import Access
-from accounts.services.people import first_project, join
+from accounts.services.changes import first_project, set_role
 from accounts.usage.entries import BoundLimit, Outcome, Settlement
 from accounts.usage.filters import Dimension
 from accounts.usage.store import store_settlements
@@ -166,7 +166,7 @@ def test_people_see_their_own_and_leaders_their_organisation(
 ) -> None:
     organization = first_project().organization
     for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
-        join(user, organization, role)
+        set_role(user, organization, role)
     elsewhere = User.objects.create_user("eve")
     store(
         used(bob, "r1", organization_id=organization.pk),

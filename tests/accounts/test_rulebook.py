@@ -165,5 +165,5 @@ def test_what_can_be_limited_is_what_can_be_counted() -> None:
 
 def test_two_limits_of_one_kind_are_refused() -> None:
     limit("platform")
-    with pytest.raises(ValidationError, match="There is such a limit already"):
+    with pytest.raises(ValidationError, match="This limit exists already"):
         limit("platform", amount=5)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.hook import OFF, USES, HookEffort, measure_hook, uses
 from benchmarks.hook_batches import Batches
 from serving.engine.config import EngineOptions
-from serving.engine.watch import Watch
+from serving.engine.logits_handler import LogitsHandler
 from serving.transport.messages import LogitsSpec
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -35,13 +35,13 @@ def test_only_those_are_watched_who_ask_and_all_batches_make_as_many_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched: list[LogitsSpec] = []
-    see = Watch.see
+    see = LogitsHandler.handle
 
-    def seen(watch: Watch, *arguments: object) -> None:
+    def seen(watch: LogitsHandler, *arguments: object) -> None:
         watched.append(watch._spec)
         see(watch, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Watch, "see", seen)
+    monkeypatch.setattr(LogitsHandler, "handle", seen)
     batches = Batches(TINY_CHAT, OPTIONS)
     spec = USES["1000 allowed"][0]
     assert spec is not None

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 from tests.browser.conftest import Administrator, ask
 from tests.conftest import REPOSITORY, Running, until
 

@@ -41,9 +41,7 @@ def test_the_list_has_the_status_of_each_engine() -> None:
     failed = registry.add_model(TINY_CHAT, name="b")
     EngineStatus.objects.create(model=failed, state=EngineState.FAILED, last_error="why")
 
-    states = [
-        (each.name, each.status.state, each.status.last_error) for each in registry.list_models()
-    ]
+    statuses = [(each.name, each.status) for each in registry.list_models()]
 
     states = [(name, status.state, status.last_error) for name, status in statuses]
     assert states == [("a", "unloaded", ""), ("b", "failed", "why")]

@@ -6,7 +6,7 @@ import pytest
 
 from serving.constraints.answers import answer_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.json_grammar import json_grammar
+from serving.constraints.json_schema.grammar import json_grammar
 from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
@@ -184,17 +184,21 @@ def test_another_schema_is_held_as_far_as_it_can_be():
         (a_grammar(GrammarKind.JSON_SCHEMA, "{"), "", "not JSON"),
         (of_schema({"items": {"type": "text"}}), ".items.type", "must be one of object"),
         (of_schema({"properties": {"a b": {"$ref": "#/x"}}}), '.properties["a b"].$ref', "nothing"),
-        (of_schema({"pattern": "(a"}), ".pattern", "is no regular expression"),
+        (of_schema({"pattern": "(a"}), ".pattern", "is not a valid regular expression"),
         (of_schema(False), "", "allows no value"),
         (a_grammar(GrammarKind.REGEX, "(a"), "", "a parenthesis is not closed"),
-        (a_grammar(GrammarKind.REGEX, "(?=a)a"), "", "looks ahead"),
+        (a_grammar(GrammarKind.REGEX, "(?=a)a"), "", "lookahead"),
         (of_tag([]), "", "must be an object"),
         (of_tag({}), "", "needs `format`, or `structures` and `triggers`"),
         (of_tag({"structures": [1], "triggers": ["a"]}), ".structures[0]", "begin, schema and end"),
         (of_tag({"format": {"type": "star"}}), ".format.type", "must be one of const_string"),
         (of_tag({"type": "const_string"}), ".value", "is required"),
         (of_tag({"type": "const_string", "value": 1}), ".value", "must be a string"),
-        (of_tag({"type": "regex", "pattern": "a", "excludes": []}), ".excludes", "is no part of"),
+        (
+            of_tag({"type": "regex", "pattern": "a", "excludes": []}),
+            ".excludes",
+            "is not a member of",
+        ),
         (of_tag({"type": "or", "elements": []}), ".elements", "not empty"),
         (
             of_tag({"type": "or", "elements": [{"type": "regex", "pattern": "["}]}),

@@ -10,10 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openvino_genai
 import pytest
 
+from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.grammars import tool_grammar
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.engine.canary import Canary
@@ -164,7 +165,10 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
 
 @pytest.fixture(scope="module")
 def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    return Canary(MODEL, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(MODEL))
+    return Canary(
+        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
+    )
 
 
 @every_family

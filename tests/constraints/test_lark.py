@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
-from serving.constraints.schema.lark import BadLark, lark_rules
-from serving.constraints.schema.pattern import IrregularPattern
-from serving.constraints.schema.regular import plain
-from serving.constraints.schema.terminals import Terminals
+from serving.constraints.languages import NotRegular
+from serving.constraints.lark import InvalidLark, lark_expression
+from serving.constraints.rules import RuleSet, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 
@@ -79,16 +78,16 @@ def by_lark(definition: str, text: str) -> bool:
 
 
 def by_us(definition: str, text: str) -> bool:
-    terminals = Terminals(plain)
-    return fits(lark_rules(definition, terminals), terminals.rules, text)
+    rules = RuleSet(plain)
+    return fits(lark_expression(definition, rules), rules.rules, text)
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_lark_reads_what_our_rules_allow(name: str, seed: int) -> None:
-    terminals = Terminals(plain)
-    text = a_text(lark_rules(GRAMMARS[name], terminals), terminals.rules, seed)
+    rules = RuleSet(plain)
+    text = a_text(lark_expression(GRAMMARS[name], rules), rules.rules, seed)
 
     assert by_lark(GRAMMARS[name], text)
 
@@ -99,14 +98,14 @@ def test_lark_reads_what_our_rules_allow(name: str, seed: int) -> None:
 def test_of_texts_with_an_error_we_allow_those_that_lark_reads(
     name: str, seed: int, data: st.DataObject
 ) -> None:
-    terminals = Terminals(plain)
-    root = lark_rules(GRAMMARS[name], terminals)
-    text = a_text(root, terminals.rules, seed)
+    rules = RuleSet(plain)
+    root = lark_expression(GRAMMARS[name], rules)
+    text = a_text(root, rules.rules, seed)
     at = data.draw(st.integers(0, len(text)))
     letter = data.draw(st.sampled_from(['"', "a", "é", "\n", " ", "*", "(", "9", ""]))
     changed = text[:at] + letter + text[at + 1 :]
 
-    assert fits(root, terminals.rules, changed) == by_lark(GRAMMARS[name], changed)
+    assert fits(root, rules.rules, changed) == by_lark(GRAMMARS[name], changed)
 
 
 def test_a_patch_fits_its_grammar() -> None:
@@ -147,7 +146,7 @@ def test_it_means_what_lark_means(definition: str, text: str, is_fit: bool) -> N
     [
         ("", "there is no rule or terminal named start"),
         ("start: word", "there is no rule or terminal named word"),
-        ('start: "a" (', "it cannot be read at line 1, column 13"),
+        ('start: "a" (', "it has a syntax error at line 1, column 13"),
         ('start: "a"\nstart: "b"', "start is defined twice"),
         ('start: twice{"a"}\ntwice{x}: x x', "twice is a template, which is not supported"),
         ('start: twice{"a"}', "twice is a template, which is not supported"),
@@ -156,19 +155,19 @@ def test_it_means_what_lark_means(definition: str, text: str, is_fit: bool) -> N
         ("start: A\n%import python.A", "%import python.A: only `common` can be imported"),
         ("start: a\n%import .etc.a", "%import .etc.a: only `common` can be imported"),
         ("start: A\n%import common.A", "%import common.A: there is no such terminal"),
-        ('start: A\nA: b\nb: "x"', "a terminal cannot be made of the rule b"),
-        ("start: /a(?=b)/", "/a(?=b)/ cannot be used: it looks ahead or behind"),
+        ('start: A\nA: b\nb: "x"', "a terminal cannot use the rule b"),
+        ("start: /a(?=b)/", "/a(?=b)/ cannot be used: it uses lookahead or lookbehind"),
         ("start: /a b/x", "/a b/x has the flag x, which is not supported"),
-        ('start: "b".."a"', '"b".."a" is no range of characters'),
+        ('start: "b".."a"', '"b".."a" is not a range of characters'),
         ('start: "a"~3..2', "~3..2 must be in order, and at most 1000"),
-        ('start: "\\U00110000"', "\\U00110000 is no character"),
+        ('start: "\\U00110000"', "\\U00110000 is not a character"),
         (f"start: {'(' * 5000}{')' * 5000}", "it nests too deeply"),
         ("//" + "a" * 20_000, "it is longer than 20000 characters"),
     ],
 )
 def test_what_cannot_be_held_to_is_told(definition: str, reason: str) -> None:
-    with pytest.raises(BadLark) as caught:
-        lark_rules(definition, Terminals(plain))
+    with pytest.raises(InvalidLark) as caught:
+        lark_expression(definition, RuleSet(plain))
 
     assert str(caught.value) == reason
 
@@ -177,13 +176,13 @@ def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
     doubling = "".join(f"a{at}: a{at + 1} a{at + 1}\n" for at in range(60))
     grammar = TextGrammar(TextSyntax.LARK, f'start: a0\n{doubling}a60: "y"\n', "tools[0]")
 
-    shape = text_tag(grammar, plain)
+    tag = text_tag(grammar, plain)
 
-    assert len(shape["grammar"]) < 2000
+    assert len(tag["grammar"]) < 2000
 
 
 def test_automata_have_a_limit_together() -> None:
     terms = " ".join(f"/(a|b)*a(a|b){{6}}{at}/" for at in range(500))
 
-    with pytest.raises(IrregularPattern, match="too large together"):
-        lark_rules(f"start: {terms}", Terminals(plain, ["</parameter>"]))
+    with pytest.raises(NotRegular, match="too large together"):
+        lark_expression(f"start: {terms}", RuleSet(plain, excluded=["</parameter>"]))

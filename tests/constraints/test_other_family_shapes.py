@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
 from serving.constraints.families.registry import by_name, detect
-from serving.constraints.literal_grammar import PYTHON_SPELLING, spelled_arguments_tag
 from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode

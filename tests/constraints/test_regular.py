@@ -9,17 +9,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from serving.constraints.schema import ebnf, regular
-from serving.constraints.schema.formats import PATTERNS, SHORT
-from serving.constraints.schema.numerals import Bound, integers, numbers
-from serving.constraints.schema.pattern import (
-    BadPattern,
-    IrregularPattern,
-    found_in,
-    fully,
-    pattern_grammar,
+from serving.constraints.json_schema.numbers import Bound, NumberRange
+from serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
+from serving.constraints.languages import (
+    NotRegular,
+    TooManyStates,
+    complement,
+    intersection,
+    length_bounds,
+    matches,
 )
-from serving.constraints.schema.regular import TooManyStates, both, but_not, matches
+from serving.constraints.patterns import InvalidPattern, fullmatch_language, search_language
+from serving.constraints.rules import RuleSet, plain
+from serving.constraints.texts import pattern_grammar
+
+from .lark_texts import fits
 
 atoms = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\d", r"\.", "c"])
 
@@ -39,7 +43,7 @@ texts = st.text(alphabet="abc.1\n", max_size=6)
 
 @given(patterns, texts)
 def test_a_pattern_matches_what_python_matches(pattern: str, text: str) -> None:
-    assert matches(fully(pattern), text) == bool(re.fullmatch(pattern, text))
+    assert matches(fullmatch_language(pattern), text) == bool(re.fullmatch(pattern, text))
 
 
 @given(patterns, texts, st.booleans(), st.booleans())
@@ -49,57 +53,30 @@ def test_a_pattern_is_found_where_python_finds_it(
     whole = f"{'^' * starts}{pattern}{'$' * ends}"
     assume(not text.endswith("\n"))  # Python's dollar looks past it
 
-    assert matches(found_in(whole), text) == bool(re.search(whole, text))
+    assert matches(search_language(whole), text) == bool(re.search(whole, text))
 
 
 @given(patterns, patterns, texts)
-def test_both_and_not_mean_what_they_say(one: str, other: str, text: str) -> None:
-    language = both(fully(one), but_not(fully(other)))
+def test_intersection_and_complement_match_python(one: str, other: str, text: str) -> None:
+    language = intersection(fullmatch_language(one), complement(fullmatch_language(other)))
 
     expected = bool(re.fullmatch(one, text)) and not re.fullmatch(other, text)
     assert matches(language, text) == expected
 
 
-def _writes(rules: dict[str, ebnf.Expr], name: str, text: str) -> bool:
-    """Whether an automaton's rules let a text through."""
-    states = {name}
-    for character in text:
-        states = {
-            target
-            for state in states
-            for sets, target in _moves(rules[state])
-            if any(first <= ord(character) <= last for first, last in sets)
-        }
-    return any(ebnf.EMPTY in _options(rules[state]) for state in states)
-
-
-def _options(expr: ebnf.Expr) -> tuple[ebnf.Expr, ...]:
-    return expr.options if isinstance(expr, ebnf.Alt) else (expr,)
-
-
-def _moves(expr: ebnf.Expr) -> list[tuple[ebnf.Intervals, str]]:
-    found = []
-    for option in _options(expr):
-        match option:
-            case ebnf.Seq((ebnf.Text(text), ebnf.Ref(name))):
-                found.append((((ord(text), ord(text)),), name))
-            case ebnf.Seq((ebnf.Chars(intervals), ebnf.Ref(name))):
-                found.append((intervals, name))
-    return found
-
-
 @given(patterns, patterns, texts)
-def test_an_automaton_says_the_same_as_its_expression(one: str, other: str, text: str) -> None:
-    language = both(found_in(one), but_not(fully(other)))
+def test_rules_fit_the_texts_of_their_language(one: str, other: str, text: str) -> None:
+    expression = search_language(one)
+    automaton = intersection(expression, complement(fullmatch_language(other)))
 
-    rules = regular.as_rules(language, regular.plain, "a")
-
-    assert _writes(rules, "a", text) == matches(language, text)
+    for language in (expression, automaton):
+        rules = RuleSet(plain)
+        assert fits(rules.of(language), rules.rules, text) == matches(language, text)
 
 
 @given(patterns, texts)
 def test_lengths_are_never_narrower_than_the_language(pattern: str, text: str) -> None:
-    least, most = regular.lengths(fully(pattern))
+    least, most = length_bounds(fullmatch_language(pattern))
 
     if re.fullmatch(pattern, text):
         assert least <= len(text)
@@ -115,7 +92,7 @@ def test_numbers_are_those_between_the_bounds(
     low: Decimal, high: Decimal, opens: bool, closes: bool, numeral: str
 ) -> None:
     value = Decimal(numeral)
-    language = numbers(Bound(low, opens), Bound(high, closes), ())
+    language = NumberRange(Bound(low, opens), Bound(high, closes)).numbers()
 
     is_above = value > low if opens else value >= low
     is_below = value < high if closes else value <= high
@@ -125,14 +102,14 @@ def test_numbers_are_those_between_the_bounds(
 
 @given(bounds, st.integers(1, 60), st.integers(-2500, 2500))
 def test_integers_are_the_multiples_in_the_range(low: Decimal, factor: int, value: int) -> None:
-    language = integers(Bound(low, is_exclusive=False), None, (Decimal(factor),))
+    language = NumberRange(low=Bound(low), factors=(Decimal(factor),)).integers()
 
     assert matches(language, str(value)) == (value >= low and value % factor == 0)
 
 
 @given(st.sampled_from(["0.5", "0.25", "0.1", "2.5"]), st.decimals(-99, 99, places=3))
 def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
-    language = numbers(None, None, (Decimal(factor),))
+    language = NumberRange(factors=(Decimal(factor),)).numbers()
     numeral = f"{value:f}".rstrip("0").rstrip(".")
     assume(numeral not in ("-0", ""))
 
@@ -143,8 +120,8 @@ def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
     "pattern", ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\", "[z-a]", "\\x1", r"\y"]
 )
 def test_what_is_no_pattern_is_told_from_what_is_not_regular(pattern: str) -> None:
-    with pytest.raises(BadPattern):
-        found_in(pattern)
+    with pytest.raises(InvalidPattern):
+        search_language(pattern)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +142,8 @@ def test_what_is_no_pattern_is_told_from_what_is_not_regular(pattern: str) -> No
     ],
 )
 def test_what_is_not_regular_is_refused(pattern: str) -> None:
-    with pytest.raises(IrregularPattern):
-        found_in(pattern)
+    with pytest.raises(NotRegular):
+        search_language(pattern)
 
 
 @pytest.mark.parametrize(
@@ -181,32 +158,32 @@ def test_what_is_not_regular_is_refused(pattern: str) -> None:
     ],
 )
 def test_notations_are_understood(pattern: str, text: str) -> None:
-    assert matches(found_in(pattern), text)
-    assert not matches(found_in(pattern), text + "~")
+    assert matches(search_language(pattern), text)
+    assert not matches(search_language(pattern), text + "~")
 
 
 def test_a_match_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(TooManyStates):
-        matches(fully("(a?b?){900}" * 3), "ab" * 900)
+        matches(fullmatch_language("(a?b?){900}" * 3), "ab" * 900)
 
 
 def test_an_automaton_that_is_too_large_is_given_up() -> None:
-    with pytest.raises(IrregularPattern, match="too large"):
+    with pytest.raises(NotRegular, match="too large"):
         pattern_grammar("(?:(a|b)*)*a(a|b){40}")
 
 
-@pytest.mark.parametrize("name", [*PATTERNS])
+@pytest.mark.parametrize("name", [*FORMATS])
 @settings(max_examples=20)
 @given(data=st.data())
 def test_formats_fit_what_python_knows_of_them(name: str, data: st.DataObject) -> None:
-    for table in (PATTERNS, SHORT):
+    for table in (FORMATS, SHORT_FORMATS):
         if name in table:
             text = data.draw(
                 st.from_regex(
                     table[name], fullmatch=True, alphabet=st.characters(max_codepoint=127)
                 )
             )
-            assert matches(fully(table[name]), text)
+            assert matches(fullmatch_language(table[name]), text)
             CHECKS.get(name, str)(text)
 
 
@@ -243,7 +220,7 @@ def _check_uuid(text: str) -> None:
 
 def _check_host(text: str) -> None:
     # Short forms are counted besides, to 63 characters in all.
-    is_short = re.fullmatch(SHORT["hostname"], text)
+    is_short = re.fullmatch(SHORT_FORMATS["hostname"], text)
     assert is_short or all(0 < len(label) <= 63 for label in text.split("."))
 
 

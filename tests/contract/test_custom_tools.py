@@ -157,7 +157,7 @@ def test_a_streamed_response_tells_the_text_as_it_is_written(client: openai.Open
 @pytest.mark.parametrize(
     ("syntax", "definition", "reason"),
     [
-        ("regex", "a(?=b)", "it looks ahead or behind"),
+        ("regex", "a(?=b)", "it uses lookahead or lookbehind"),
         ("lark", "start: word", "there is no rule or terminal named word"),
     ],
 )

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from serving.engine.batch import Batch, Broken
+from serving.engine.batch import Batch
 from serving.engine.config import EngineConfig, EngineOptions
-from serving.engine.generation import Generation
+from serving.engine.generation import FailedGeneration, Generation
+from serving.engine.logits_handler import LogitsHandler
 from serving.engine.pipeline import Pipeline
-from serving.engine.watch import Watch
 from serving.transport.messages import GrammarSpec, LogitsSpec, SamplingParams, Submit
 from tests.engine.conftest import TINY_CHAT
 
@@ -77,18 +77,18 @@ def generation(
     )
     made = Generation.of(None, submit)
     if logits is not None:
-        made.watch = Watch(submit, made.prompt_ids, ())
+        made.logits = LogitsHandler(submit, made.prompt_ids, ())
     return made
 
 
-def run(batch: Batch, *generations: Generation) -> list[Broken]:
+def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
     for each in generations:
         assert batch.add(each) is None
-    broken: list[Broken] = []
+    broken: list[FailedGeneration] = []
     while len(batch):
         step = batch.step()
-        broken += step.broken
-        for made in step.made:
+        broken += step.failed
+        for made in step.generated:
             made.generation.tokens += made.token_ids
             made.generation.logprobs += made.logprobs
     return broken

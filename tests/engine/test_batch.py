@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serving.engine.batch import Batch, Broken
-from serving.engine.generation import Generation
+from serving.engine.batch import Batch
+from serving.engine.generation import FailedGeneration, Generation
 from serving.engine.pipeline import Pipeline
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
@@ -35,16 +35,16 @@ def generation(text: str, **values: Any) -> Generation:
     return in_process.generation(text, **{"max_new_tokens": 60, **values})
 
 
-def step(batch: Batch) -> list[Broken]:
+def step(batch: Batch) -> list[FailedGeneration]:
     """One step; new tokens are kept where the loop keeps them, in the generation."""
     result = batch.step()
-    for made in result.made:
+    for made in result.generated:
         made.generation.tokens += made.token_ids
-    return result.broken
+    return result.failed
 
 
-def run(batch: Batch) -> list[Broken]:
-    broken: list[Broken] = []
+def run(batch: Batch) -> list[FailedGeneration]:
+    broken: list[FailedGeneration] = []
     while len(batch):
         broken += step(batch)
     return broken

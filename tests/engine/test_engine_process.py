@@ -277,7 +277,7 @@ async def test_an_engine_that_is_gone_when_it_is_to_be_killed_has_died(
         await gateway.process._process.wait()
 
         with pytest.raises(EngineDied, match="longer than"):
-            await gateway.process._check_pulse()
+            await gateway.process._ping()
 
 
 async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: StartEngine) -> None:

@@ -11,10 +11,10 @@ import pytest
 from openvino import opset13 as ops
 
 from serving.engine.batch import Batch
-from serving.engine.graph import MODEL_FILE, Twin, write_twin
+from serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
-from tests.engine.test_watch import LONG_PROMPT, SCORED, scores
+from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 
 
@@ -35,21 +35,21 @@ def test_a_file_that_is_no_graph_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / MODEL_FILE).write_text("no graph")
 
     with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
-        write_twin(tmp_path, tmp_path / "twin")
+        write_hooked_folder(tmp_path, tmp_path / "twin")
 
 
 def test_the_twin_links_to_the_weights_and_has_a_graph_of_its_own(tmp_path: Path) -> None:
-    twin = write_twin(TINY_CHAT, tmp_path / "twin")
+    twin = write_hooked_folder(TINY_CHAT, tmp_path / "twin")
 
-    assert twin == Twin(has_logits_hook=True, salt_modulus=3072)
+    assert twin == GraphFeatures(has_logits_hook=True, salt_modulus=3072)
     assert (tmp_path / "twin" / "openvino_model.bin").is_symlink()
     graph = ElementTree.parse(tmp_path / "twin" / MODEL_FILE).getroot()
     assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
 
 
 def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
-    write_twin(TINY_CHAT, tmp_path / "twin")
-    write_twin(TINY_CHAT, tmp_path / "twin")
+    write_hooked_folder(TINY_CHAT, tmp_path / "twin")
+    write_hooked_folder(TINY_CHAT, tmp_path / "twin")
     graph = (tmp_path / "twin" / MODEL_FILE).read_text()
     assert graph.count("LogitsHook") == 1
 
@@ -57,13 +57,17 @@ def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["position_ids", "input_ids", "logits"])
 def test_a_graph_without_what_is_tapped_is_left_alone(name: str, tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", (f'names="{name}"', 'names="other"'))
-    assert write_twin(folder, tmp_path / "twin") == Twin(has_logits_hook=False, salt_modulus=0)
+    assert write_hooked_folder(folder, tmp_path / "twin") == GraphFeatures(
+        has_logits_hook=False, salt_modulus=0
+    )
     assert not (tmp_path / "twin").exists()
 
 
 def test_a_graph_without_a_table_of_tokens_has_no_salt(tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
-    assert write_twin(folder, tmp_path / "twin") == Twin(has_logits_hook=True, salt_modulus=0)
+    assert write_hooked_folder(folder, tmp_path / "twin") == GraphFeatures(
+        has_logits_hook=True, salt_modulus=0
+    )
 
 
 def with_int4_head(folder: Path, target: Path) -> Path:
@@ -92,11 +96,11 @@ def test_the_largest_of_all_salts_changes_nothing(write: object, tmp_path: Path)
     """The plugin computes remainders of integers with floats, which end at 2^24."""
     folder = TINY_CHAT if write is None else write(tmp_path / "model")  # type: ignore[operator]
     pipeline = pipeline_of(folder, tmp_path)
-    num_salts = pipeline._twin.num_salts
+    num_salts = pipeline._graph.num_salts
     for batch in emptied(pipeline):
         plain = generation(LONG_PROMPT[:300], SCORED, max_new_tokens=3)
         assert run(batch, plain) == []
-        for salt in (num_salts, num_salts // 2 + 1, 2**24 // pipeline._twin.salt_modulus + 1):
+        for salt in (num_salts, num_salts // 2 + 1, 2**24 // pipeline._graph.salt_modulus + 1):
             pipeline._next_salt = salt
             salted = generation(LONG_PROMPT[:300], SCORED, max_new_tokens=3)
             assert run(batch, salted) == []
@@ -109,7 +113,7 @@ def test_the_largest_of_all_salts_changes_nothing(write: object, tmp_path: Path)
 def test_a_head_of_four_bits_can_be_biased_and_scored(write: object, tmp_path: Path) -> None:
     folder = with_int4_head(write(tmp_path / "wide"), tmp_path / "model")  # type: ignore[operator]
     pipeline = pipeline_of(folder, tmp_path)
-    assert pipeline.can_score
+    assert pipeline.can_score_prompts
     for batch in emptied(pipeline):
         assert forced_and_scored(batch) == ([77, 77], 299)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from serving.engine.batch import Batch, Broken
-from serving.engine.generation import Generation
+from serving.engine.batch import Batch
+from serving.engine.generation import FailedGeneration, Generation
 from serving.engine.pipeline import Pipeline
-from serving.engine.sharing import BLOCK
+from serving.engine.prefix_cache import BLOCK
 from serving.transport.messages import GrammarSpec, SamplingParams
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
@@ -58,18 +58,18 @@ def generation(prompt: str | list[int], **values: Any) -> Generation:
     return in_process.generation(ids, **{"max_new_tokens": 120, **values})
 
 
-def step(batch: Batch) -> list[Broken]:
+def step(batch: Batch) -> list[FailedGeneration]:
     result = batch.step()
-    for made in result.made:
+    for made in result.generated:
         made.generation.tokens += made.token_ids
-    return result.broken
+    return result.failed
 
 
-def run(batch: Batch, *generations: Generation) -> list[Broken]:
+def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
     """As the loop does: each joins as soon as it may."""
     waiting, broken = list(generations), []
     while waiting or len(batch):
-        while waiting and batch.has_room and batch.may_join(waiting[0]):
+        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
         broken += step(batch)
     return broken
@@ -79,7 +79,7 @@ def start(batch: Batch, generations: list[Generation], *, num_tokens: int) -> No
     """Bring all of them into the middle of their answers."""
     waiting = list(generations)
     while waiting or min(len(each.tokens) for each in generations) < num_tokens:
-        while waiting and batch.has_room and batch.may_join(waiting[0]):
+        while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
         assert step(batch) == []
 
@@ -94,7 +94,7 @@ def leave_half_a_block(batch: Batch) -> None:
     run(batch, generation(BEGINNING, max_new_tokens=1))
 
 
-def break_a_step(batch: Batch) -> tuple[Generation, list[Broken]]:
+def break_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
     guilty = generation("<|im_start|>user\nhello" + END, grammar=BAD_GRAMMAR)
     batch.add(guilty)
     return guilty, step(batch)
@@ -126,7 +126,7 @@ def test_nobody_is_answered_what_another_asked(
     # The first is back already, and each of the others would share its half-full block.
     assert together[0] in batch._running
     assert set(map(id, together[1:])) <= set(map(id, batch._suspects))
-    assert not batch.has_room
+    assert not batch.has_free_slot
     run(batch)
     assert [each.tokens for each in together] == [each.tokens for each in alone]
 
@@ -200,12 +200,12 @@ def test_a_prompt_that_was_cut_in_the_middle_of_its_reading_is_kept_from_its_lik
     batch.add(cut)
     broken = step(batch)
     # The other prompt had a place in that step, too: no whole number of blocks was left.
-    num_read = cut.first_stop or 0
-    assert num_read % BLOCK
+    num_prefilled = cut.first_chunk_end or 0
+    assert num_prefilled % BLOCK
     assert cut in batch._suspects
     batch.remove(cut)
 
-    start_of_cut = cut.prompt_ids[:num_read].tolist()
+    start_of_cut = cut.prompt_ids[:num_prefilled].tolist()
     prompts = [[*start_of_cut, *[60 + at] * BLOCK] for at in range(2)]
     alone = [generation(prompt, max_new_tokens=12) for prompt in prompts]
     for each in alone:

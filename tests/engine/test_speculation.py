@@ -19,7 +19,7 @@ from serving.transport.messages import (
 )
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
-from tests.engine.test_watch import SCORED, scores
+from tests.engine.test_logits_handler import SCORED, scores
 
 pytestmark = pytest.mark.live
 
@@ -63,7 +63,7 @@ def test_what_was_proposed_and_taken_is_counted(batch: Batch) -> None:
 
 
 def test_how_many_are_proposed_is_the_requests_to_say(batch: Batch) -> None:
-    ngram = 3 if batch._pipeline._assist == SpeculationSpec(5, max_ngram_size=3) else 0
+    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
     submit = structs.replace(
         generation("Count to 9.").submit, assist=SpeculationSpec(2, max_ngram_size=ngram)
     )
@@ -72,7 +72,7 @@ def test_how_many_are_proposed_is_the_requests_to_say(batch: Batch) -> None:
     most = 0
     while len(batch):
         before = made.num_proposed
-        for new in batch.step().made:
+        for new in batch.step().generated:
             new.generation.tokens += new.token_ids
         most = max(most, made.num_proposed - before)
     assert most == 2

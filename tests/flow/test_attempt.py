@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from serving.core.events import Completed, Event, Finished, FinishReason, Started, TextDelta
@@ -12,54 +11,13 @@ from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
-from serving.transport.client import GenerationUpdate
-from serving.transport.messages import Accepted, Hello, SamplingParams, Submit, TokenOutput
-from tests.flow.fake_engine import HELLO
+from serving.transport.messages import Accepted, SamplingParams, Submit, TokenOutput
+from tests.fakes.engine import InMemoryEngine
 
 SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
 
 
-class Letters:
-    """A decoder for which a token is a character."""
-
-    def feed(self, token_id: int) -> str:
-        return chr(token_id)
-
-    def finish(self) -> str:
-        return ""
-
-
-class ScriptedEngine:
-    """Accepts whatever it is given, and says its script: one list for each wake-up."""
-
-    def __init__(self, *script: list[GenerationUpdate]) -> None:
-        self._script = list(script)
-        self._num_ids = 0
-        self.client = self
-
-    async def wait(self) -> Hello:
-        return HELLO
-
-    def new_decoder(
-        self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
-    ) -> Letters:
-        return Letters()
-
-    def new_id(self) -> int:
-        self._num_ids += 1
-        return self._num_ids
-
-    def submit(self, submits: Sequence[Submit]) -> ScriptedEngine:
-        return self
-
-    async def next(self, timeout_s: float) -> list[GenerationUpdate]:
-        return self._script.pop(0)
-
-    def cancel(self, num_used: Mapping[int, int]) -> None:
-        pass
-
-
-async def events_of(engine: ScriptedEngine, *, n: int) -> list[Event]:
+async def events_of(engine: InMemoryEngine, *, n: int) -> list[Event]:
     request = GenerationRequest(Endpoint.COMPLETIONS, "m", RawPrompts(("a",)), n=n)
     prepared = PreparedRequest(
         request, cast(Engine, engine), Meter(), "t", (Prompt((1,)),), (SUBMIT,) * n, n
@@ -73,7 +31,7 @@ def said(id_: int, text: str, **fields: Any) -> TokenOutput:
 
 async def test_nothing_is_told_before_every_choice_has_its_place() -> None:
     """The engine may make tokens for one choice before it has heard of the next."""
-    engine = ScriptedEngine([Accepted(1), said(1, "A")], [Accepted(2)], [said(2, "B")])
+    engine = InMemoryEngine([Accepted(1), said(1, "A")], [Accepted(2)], [said(2, "B")])
 
     events = await events_of(engine, n=2)
 
@@ -90,7 +48,7 @@ async def test_nothing_is_told_before_every_choice_has_its_place() -> None:
 async def test_the_cached_part_of_a_prompt_counts_once() -> None:
     first = said(1, "A", queue_s=0.0, num_cached_tokens=1)
     second = said(2, "B", queue_s=0.0, num_cached_tokens=1)
-    engine = ScriptedEngine([Accepted(1), Accepted(2), first, second])
+    engine = InMemoryEngine([Accepted(1), Accepted(2), first, second])
 
     events = await events_of(engine, n=2)
 

@@ -24,7 +24,7 @@ from serving.flow import attempt as attempt_module
 from serving.flow.directory import Engine
 from serving.flow.generate import MAX_RERUNS, stream, whole
 from serving.transport.messages import Rejected
-from tests.flow.fake_engine import Gateway, fake_engine
+from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import HELLO, RAW, events_of, ids_of, prepared_of, texts_of
 
 TIMEOUT_S = 30
@@ -32,31 +32,31 @@ TIMEOUT_S = 30
 
 async def answer(gateway: Gateway) -> None:
     while True:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
         gateway.tokens(submit, ids_of("Hi there"))
         gateway.tokens(submit, [2], "stop")
 
 
 async def die_at_once(gateway: Gateway) -> None:
-    await gateway.hear_submit()
+    await gateway.receive_submit()
     gateway.die()
 
 
 async def die_after_accepting(gateway: Gateway) -> None:
-    gateway.accept(await gateway.hear_submit())
+    gateway.accept(await gateway.receive_submit())
     gateway.die()
 
 
 async def die_in_the_middle(gateway: Gateway) -> None:
-    submit = await gateway.hear_submit()
+    submit = await gateway.receive_submit()
     gateway.accept(submit)
     gateway.tokens(submit, ids_of("Hi"))
     gateway.die()
 
 
 async def test_the_events_of_an_answer(engine: Engine) -> None:
-    async with fake_engine(engine.client.path, answer):
+    async with FakeEngine(engine.client.path, answer):
         events = await events_of(await prepared_of(engine))
 
     assert events[0] == Started(1)
@@ -67,7 +67,7 @@ async def test_the_events_of_an_answer(engine: Engine) -> None:
 
 
 async def test_running_counts_stand_before_the_deltas_they_count(engine: Engine) -> None:
-    async with fake_engine(engine.client.path, answer):
+    async with FakeEngine(engine.client.path, answer):
         events = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
 
     counts = [event.usage.num_output_tokens for event in events if isinstance(event, Progress)]
@@ -77,7 +77,7 @@ async def test_running_counts_stand_before_the_deltas_they_count(engine: Engine)
 
 @pytest.mark.parametrize("death", [die_at_once, die_after_accepting])
 async def test_a_stream_that_has_said_nothing_is_run_again(engine: Engine, death: object) -> None:
-    async with fake_engine(engine.client.path, death, answer):  # type: ignore[arg-type]
+    async with FakeEngine(engine.client.path, death, answer):  # type: ignore[arg-type]
         events = await events_of(await prepared_of(engine))
 
     assert [event for event in events if isinstance(event, Started)] == [Started(1)]
@@ -85,7 +85,7 @@ async def test_a_stream_that_has_said_nothing_is_run_again(engine: Engine, death
 
 
 async def test_a_stream_that_was_running_is_told_of_the_loss(engine: Engine) -> None:
-    async with fake_engine(engine.client.path, die_in_the_middle, answer):
+    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
         events = await events_of(await prepared_of(engine))
 
     assert isinstance(events[-1], Failed)
@@ -94,7 +94,7 @@ async def test_a_stream_that_was_running_is_told_of_the_loss(engine: Engine) -> 
 
 
 async def test_a_unary_answer_is_begun_anew_and_pays_only_for_what_it_gets(engine: Engine) -> None:
-    async with fake_engine(engine.client.path, die_in_the_middle, answer):
+    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
         prepared = await prepared_of(engine)
         result = await whole(prepared)
 
@@ -110,7 +110,7 @@ async def test_a_request_that_kills_every_engine_is_given_up(engine: Engine) -> 
         await die_at_once(gateway)
         deaths += 1
 
-    async with fake_engine(engine.client.path, die):
+    async with FakeEngine(engine.client.path, die):
         with pytest.raises(EngineLost):
             await whole(await prepared_of(engine))
 
@@ -124,22 +124,22 @@ async def test_a_refusal_has_its_own_status(
     engine: Engine, code: str, kind: type[ServingError]
 ) -> None:
     async def refuse(gateway: Gateway) -> None:
-        gateway.say(Rejected((await gateway.hear_submit()).id, code, "because"))
+        gateway.send(Rejected((await gateway.receive_submit()).id, code, "because"))
 
-    async with fake_engine(engine.client.path, refuse):
+    async with FakeEngine(engine.client.path, refuse):
         with pytest.raises(kind, match="because"):
             await events_of(await prepared_of(engine))
 
 
 async def test_a_refusal_after_some_text_is_told_inside_the_stream(engine: Engine) -> None:
     async def expire(gateway: Gateway) -> None:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
         gateway.tokens(submit, ids_of("Hi there"))
-        gateway.say(Rejected(submit.id, "deadline_exceeded", "too long"))
-        await gateway.hear_submit()
+        gateway.send(Rejected(submit.id, "deadline_exceeded", "too long"))
+        await gateway.receive_submit()
 
-    async with fake_engine(engine.client.path, expire):
+    async with FakeEngine(engine.client.path, expire):
         events = await events_of(await prepared_of(engine))
 
     assert any(isinstance(event, TextDelta) for event in events)
@@ -151,15 +151,15 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
 
     async def ramble(gateway: Gateway) -> None:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
         gateway.tokens(submit, ids_of("one two three four"))
         gateway.tokens(submit, ids_of("five six seven"))
-        assert (await gateway.hear_cancel()).id == submit.id
+        assert (await gateway.receive_cancel()).id == submit.id
         cancelled.set()
 
     request = replace(HELLO, stopping=Stopping(stop=(" three",)))
-    async with fake_engine(engine.client.path, ramble):
+    async with FakeEngine(engine.client.path, ramble):
         result = await whole(await prepared_of(engine, request))
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
 
@@ -171,13 +171,13 @@ async def test_a_client_that_leaves_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
 
     async def ramble(gateway: Gateway) -> None:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
         gateway.tokens(submit, ids_of("one two three"))
-        assert (await gateway.hear_cancel()).id == submit.id
+        assert (await gateway.receive_cancel()).id == submit.id
         cancelled.set()
 
-    async with fake_engine(engine.client.path, ramble):
+    async with FakeEngine(engine.client.path, ramble):
         events = stream(await prepared_of(engine))
         await anext(events)
         await events.aclose()
@@ -190,11 +190,11 @@ async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
     monkeypatch.setattr(attempt_module, "SILENCE_S", 0.01)
 
     async def think_long(gateway: Gateway) -> None:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
-        await gateway.hear_cancel()
+        await gateway.receive_cancel()
 
-    async with fake_engine(engine.client.path, think_long):
+    async with FakeEngine(engine.client.path, think_long):
         batches = stream(await prepared_of(engine))
         assert await anext(batches) == [Started(1)]
         assert await anext(batches) == []
@@ -207,7 +207,7 @@ async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
 
 async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
     request = replace(RAW, prompt=RawPrompts(("Once", (2,)), echo=True))
-    async with fake_engine(engine.client.path, answer):
+    async with FakeEngine(engine.client.path, answer):
         events = await events_of(await prepared_of(engine, request))
         result = await whole(await prepared_of(engine, request))
 
@@ -217,9 +217,9 @@ async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
 
 async def test_an_echo_is_told_once_though_the_engine_dies(engine: Engine) -> None:
     request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
-    async with fake_engine(engine.client.path, die_after_accepting, answer):
+    async with FakeEngine(engine.client.path, die_after_accepting, answer):
         events = await events_of(await prepared_of(engine, request))
-    async with fake_engine(engine.client.path, die_in_the_middle, answer):
+    async with FakeEngine(engine.client.path, die_in_the_middle, answer):
         result = await whole(await prepared_of(engine, request))
 
     assert "".join(texts_of(events)) == "OnceHi there"
@@ -234,7 +234,7 @@ async def test_a_chat_echoes_what_the_assistant_has_begun(
 ) -> None:
     messages = (Message(Role.USER, (TextPart("Hello!"),)), Message(role, (TextPart("So"),)))
     request = replace(HELLO, prompt=Conversation(messages, echo=True))
-    async with fake_engine(engine.client.path, answer):
+    async with FakeEngine(engine.client.path, answer):
         result = await whole(await prepared_of(engine, request))
 
     assert result.choices[0].text == text
@@ -257,7 +257,7 @@ async def test_an_echo_of_nothing_but_the_prompt_needs_no_engine(engine: Engine)
 
 async def test_hidden_thoughts_keep_the_line_open_only_after_a_while(engine: Engine) -> None:
     async def think(gateway: Gateway) -> None:
-        submit = await gateway.hear_submit()
+        submit = await gateway.receive_submit()
         gateway.accept(submit)
         for id_ in ids_of("<think>one two three"):
             gateway.tokens(submit, [id_])
@@ -265,7 +265,7 @@ async def test_hidden_thoughts_keep_the_line_open_only_after_a_while(engine: Eng
         gateway.tokens(submit, [*ids_of("</think>Yes"), 2], "stop")
 
     request = replace(HELLO, hides_reasoning=True)
-    async with fake_engine(engine.client.path, think):
+    async with FakeEngine(engine.client.path, think):
         prepared = await prepared_of(engine, request)
         batches = [batch async for batch in stream(prepared)]
 

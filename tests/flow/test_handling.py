@@ -17,7 +17,8 @@ from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Submit
-from tests.flow.test_attempt import SUBMIT, ScriptedEngine
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
 from tests.flow.tiny_chat import new_engine, prepared_of
 
 
@@ -61,7 +62,7 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
 
 
 async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
-    engine = cast(Engine, ScriptedEngine())
+    engine = cast(Engine, InMemoryEngine())
     request = asking(Handling(cache_salt="one"))
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
 

@@ -15,7 +15,8 @@ from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import Prompt
 from serving.transport.messages import Accepted, Rejected, TokenOutput
-from tests.flow.test_attempt import SUBMIT, ScriptedEngine
+from tests.fakes.engine import InMemoryEngine
+from tests.flow.test_attempt import SUBMIT
 
 FINISHED = Finished(0, FinishReason.STOP)
 
@@ -64,7 +65,7 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
         is_streamed=is_streamed,
         handling=Handling(stream_interval=3),
     )
-    engine = cast(Engine, ScriptedEngine(*script))
+    engine = cast(Engine, InMemoryEngine(*script))
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)
     batches: list[list[Event]] = []
     try:

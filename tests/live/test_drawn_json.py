@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from serving.constraints.json_grammar import SchemaError, Unenforceable, json_grammar
+from serving.constraints.json_schema.grammar import SchemaError, Unenforceable, json_grammar
 from tests.engine.conftest import TINY_CHAT
 
 pytestmark = pytest.mark.live

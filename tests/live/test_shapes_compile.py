@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import openvino_genai
 import pytest
 
-from serving.constraints.answers import answer_grammar
+from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.grammars import tool_grammar
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
 from serving.core.tools import custom_tool
 from serving.engine.canary import Canary
@@ -43,7 +43,8 @@ CUSTOM = [
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
     vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
-    return Canary(TINY_CHAT, vocab_size, Path(tmp_path_factory.mktemp("canary")))
+    tokenizer = openvino_genai.Tokenizer(str(TINY_CHAT))
+    return Canary(tokenizer, vocab_size, Path(tmp_path_factory.mktemp("canary")))
 
 
 @pytest.mark.parametrize("name", family_names())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.constraints.literal_grammar import python_value
+from serving.constraints.arguments import python_value
 
 # A name, and the arguments.
 Call = tuple[str, dict[str, Any]]

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from serving.constraints.answers import answer_grammar
+from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.base import Messages
 from serving.constraints.families.registry import Family, by_name, detect
-from serving.constraints.grammars import tool_grammar
 from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult

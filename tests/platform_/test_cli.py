@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 
 import vinery.cli
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 from tests.platform_ import scripts
 from vinery.cli import commands
 from vinery.cli.key import period
 from vinery.cli.model import option
 from vinery.cli.shape import table
-from vinery.home import Home
+from vinery.config.home import Home
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

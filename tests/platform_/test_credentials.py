@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vinery import credentials
-from vinery.credentials import Credentials
-from vinery.env import SettingError
+from vinery.config import credentials
+from vinery.config.credentials import Credentials
+from vinery.config.env import SettingError
 
 FIRST = Credentials("http://127.0.0.1:8000", "vny_key", "admin", "pass")
 

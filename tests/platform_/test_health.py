@@ -18,16 +18,17 @@ from accounts.limits.rules import Metric, Rule, Window
 from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
-from vinery.health import _Levels, _levels, _of_keys, _Traffic
+from vinery.health.application import _of_keys
+from vinery.health.metrics import _Levels, _Traffic, read_levels
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
     check = _of_keys(cast(Runtime, SimpleNamespace(accounts_read_at_s=read_at_s)))
-    return check.is_well, check.told
+    return check.is_healthy, check.text
 
 
 def test_keys_that_are_followed_are_well() -> None:
-    assert keys_read(time.time()) == (True, "followed")
+    assert keys_read(time.time()) == (True, "up to date")
     assert keys_read(0.0) == (True, "not read yet")  # of which a start says more
 
 
@@ -88,7 +89,7 @@ def limits_of(*scopes: str) -> Limits:
 async def test_limits_are_told_with_what_is_used_of_them() -> None:
     limits = limits_of("platform", "organization:7")
     await limits.limiter.restore([Floor(rule, rule.id * 10) for rule in limits.book.rules])
-    told = told_by(_Levels(await _levels(limits)))
+    told = told_by(_Levels(await read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
     assert told == {
         ("vinery_limit_used", *whole, "false", "none"): 10,
@@ -99,7 +100,7 @@ async def test_limits_are_told_with_what_is_used_of_them() -> None:
 
 
 async def test_limits_of_keys_and_users_are_not_told() -> None:
-    levels = await _levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
+    levels = await read_levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
     assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in told_by(
         _Levels(levels)
@@ -113,4 +114,4 @@ async def test_limits_whose_store_is_away_are_left_out() -> None:
 
     limits = limits_of("platform")
     limits._limiter = cast(Limiter, Away())
-    assert await _levels(limits) == ()
+    assert await read_levels(limits) == ()

@@ -9,9 +9,9 @@ import pytest
 
 from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
-from vinery import lock
-from vinery.home import Home
-from vinery.listening import Address, listen
+from vinery.config.home import Home
+from vinery.process import lock
+from vinery.process.listening import Address, listen
 
 
 def assert_one_line(told: subprocess.CompletedProcess[str], *parts: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vinery import secret_files
-from vinery.env import SettingError
-from vinery.home import Home, write_private
+from vinery.config import secret_files
+from vinery.config.env import SettingError
+from vinery.config.home import Home, write_private
 
 
 def mode_of(path: Path) -> int:

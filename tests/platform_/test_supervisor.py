@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery.supervisor import Service, Supervisor, delay_before_restart_s, describe
+from vinery.process.supervisor import Service, Supervisor, delay_before_restart_s, describe
 
 # Scripts write lines such as "start 4711 one" into a journal that they share.
 _OBEDIENT = """
@@ -175,7 +175,7 @@ async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path
 async def test_a_service_that_ignores_the_end_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 3.0)
+    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 3.0)
     stubborn = script("stubborn", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
         await until(stubborn.pids)
@@ -190,8 +190,8 @@ async def test_a_service_that_ignores_the_end_is_killed(
 async def test_a_stubborn_front_leaves_the_back_its_time(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery.supervisor._FRONT_GRACE_S", 0.2)
-    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 2.0)
+    monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 0.2)
+    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 2.0)
     back, front = script("back"), script("front", _STUBBORN, is_front=True)
     async with supervised(back, front) as (supervisor, running):
         await until(lambda: back.pids() and front.pids())

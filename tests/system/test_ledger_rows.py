@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.engine.energy.counted import package, using
+from tests.engine.energy.counter_files import package, using
 from tests.system.books import Row, execute, metric, rows, wait_until_seen
 
 pytestmark = pytest.mark.system

@@ -20,7 +20,7 @@ def main(argv=None):  # type: ignore[no-untyped-def]
         )
         return 2
     # First of all: a parent that dies in the next moment must take this process with it.
-    from vinery import tether
+    from vinery.process import parent_watch as tether
 
     tether.hold_to_named_parent()
     from vinery.cli import commands

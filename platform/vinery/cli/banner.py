@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from vinery.credentials import Credentials
+from vinery.config.credentials import Credentials
 
 
 def ready(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from accounts.base.actors import Actor, acting_as
-from accounts.base.characters import escaped
+from accounts.base.names import escaped
 from vinery import __version__
 from vinery.cli import (
     admin,
@@ -38,7 +38,7 @@ from vinery.cli import (
     weight,
 )
 from vinery.cli.shape import Failure
-from vinery.env import SettingError
+from vinery.config.env import SettingError
 
 _EPILOG = """\
 settings are environment variables:

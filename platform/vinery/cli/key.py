@@ -263,8 +263,9 @@ def change_key(arguments: argparse.Namespace) -> int:
 def list_keys(arguments: argparse.Namespace) -> int:
     """Print keys, the newest first."""
     start_django()
+    from accounts.keys.lifecycle import matching
     from accounts.models import ApiKey, KeyState
-    from accounts.models.keys import in_state, matching
+    from accounts.models.keys import in_state
     from vinery.cli.find import project_named, user_named
 
     keys = ApiKey.objects.select_related("owner", "project__organization")
@@ -365,7 +366,7 @@ def _project_for(owner: User, name: str | None) -> Project:
     """Where the key belongs. Raises `Failure` where its owner may have none."""
     from accounts.models import ApiKey
     from accounts.services.access import Access, Action
-    from accounts.services.people import home_project
+    from accounts.services.changes import home_project
     from vinery.cli.find import project_named
 
     # What they may now: the first project of an administrator makes them a member of it.

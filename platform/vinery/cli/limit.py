@@ -262,7 +262,7 @@ def _names(limits: list[Limit]) -> dict[tuple[str, int], str]:
 
 
 def _told(limit: Limit) -> str:
-    return limit.told_for(_whose(limit, _names([limit])))
+    return limit.described_for(_whose(limit, _names([limit])))
 
 
 def _whose(limit: Limit, names: dict[tuple[str, int], str]) -> str:

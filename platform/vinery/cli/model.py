@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 from vinery.cli.shape import Commands, Failure, start_django, table
 
 

@@ -6,10 +6,10 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from vinery import credentials
 from vinery.cli.shape import Commands, Failure, start_django
-from vinery.credentials import Credentials
-from vinery.env import SettingError
+from vinery.config import credentials
+from vinery.config.credentials import Credentials
+from vinery.config.env import SettingError
 
 
 def add_to(commands: Commands) -> None:

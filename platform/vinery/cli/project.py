@@ -75,7 +75,7 @@ def create(arguments: argparse.Namespace) -> int:
     start_django()
     from accounts.models import Project
     from accounts.services import changes
-    from accounts.services.people import first_project
+    from accounts.services.changes import first_project
     from vinery.cli.find import organization_named
 
     named = arguments.organization

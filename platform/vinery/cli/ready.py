@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from vinery.cli.shape import Commands, Failure
-from vinery.listening import Address
-from vinery.readiness import Readiness, readiness
+from vinery.health.client import Readiness, readiness
+from vinery.process.listening import Address
 
 
 def add_to(commands: Commands) -> None:

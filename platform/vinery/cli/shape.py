@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from accounts.base.characters import escaped, is_hidden
+from accounts.base.names import escaped, is_hidden
 
 if TYPE_CHECKING:
     from django.core.exceptions import ValidationError

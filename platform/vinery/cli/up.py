@@ -17,13 +17,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vinery import credentials, env, lock, logs, tether
 from vinery.cli import banner
 from vinery.cli.shape import Commands
-from vinery.home import Home
-from vinery.listening import Address, listen, server_for
-from vinery.readiness import Readiness, first_model, readiness
-from vinery.supervisor import Service, Supervisor
+from vinery.config import credentials, env
+from vinery.config.home import Home
+from vinery.health.client import Readiness, first_model, readiness
+from vinery.process import lock, logs
+from vinery.process import parent_watch as tether
+from vinery.process.listening import Address, listen, server_for
+from vinery.process.supervisor import Service, Supervisor
 
 _MAX_WEB_WORKERS = 64
 _MAX_OPEN_FILES = 65_536

@@ -12,9 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from serving.core.request import Endpoint
-from vinery import __version__, env, logs, secret_files
-from vinery.home import REPOSITORY, Home
-from vinery.listening import Address, server_from_env
+from vinery import __version__
+from vinery.config import env, secret_files
+from vinery.config.home import REPOSITORY, Home
+from vinery.process import logs
+from vinery.process.listening import Address, server_from_env
 from vinery.settings.database import database
 from vinery.settings.signin import issuer_from_env, mail_server_from_env
 
@@ -77,7 +79,7 @@ def _allowed_hosts() -> list[str]:
 
 
 ALLOWED_HOSTS = _allowed_hosts()
-CSRF_FAILURE_VIEW = "vinery.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "vinery.web.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if VINERY_PUBLIC_URL else []
 
 # -- TLS, which ends in a proxy before this server ---------------------------------------
@@ -96,8 +98,8 @@ X_FRAME_OPTIONS = "DENY"
 # -- Django ---------------------------------------------------------------------------
 
 INSTALLED_APPS = [
-    "vinery",  # first, because its `runserver` hides that of staticfiles
-    "vinery.admin_app.VineryAdminConfig",
+    "vinery.apps.VineryConfig",  # first: its `runserver` replaces that of staticfiles
+    "vinery.apps.VineryAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -117,16 +119,16 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "vinery.static.StaticFilesMiddleware",
-    "vinery.unavailable.database_middleware",
+    "vinery.web.middleware.StaticFilesMiddleware",
+    "vinery.web.middleware.database_middleware",
     "accounts.signin.sessions.SignedSessionMiddleware",
-    "vinery.hosts.HostCheckMiddleware",
+    "vinery.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "accounts.services.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "accounts.signin.required.second_factor_required",
-    "accounts.signin.pages.sign_in_pages",
+    "accounts.signin.middleware.second_factor_required",
+    "accounts.signin.middleware.sign_in_pages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
@@ -165,7 +167,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 # A session's user is asked for again at each request: see `accounts/signin/people.py`.
 AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
-SESSION_SERIALIZER = "accounts.signin.sessions.SealedSerializer"
+SESSION_SERIALIZER = "accounts.signin.sessions.EncryptedSerializer"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staff", "all"))
@@ -178,7 +180,7 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_RATE_LIMITS = {"login_failed": "10/m/ip,5/5m/key"}
-SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc.adapter.IssuerAdapter"
+SOCIALACCOUNT_ADAPTER = "accounts.signin.oidc_adapter.IssuerAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 MFA_ADAPTER = "accounts.signin.factors.FactorAdapter"
 MFA_FORMS = {

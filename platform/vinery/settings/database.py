@@ -6,8 +6,8 @@ from typing import Any
 
 import dj_database_url
 
-from vinery import env
-from vinery.home import Home
+from vinery.config import env
+from vinery.config.home import Home
 
 _SCHEMES = ("postgres", "postgresql", "sqlite")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from accounts.signin.oidc.issuer import Issuer
-from vinery import env
-from vinery.env import SettingError
+from accounts.signin.issuer import Issuer
+from vinery.config import env
+from vinery.config.env import SettingError
 
 _ROLES: Final = ("owner", "admin", "member", "viewer")
 _SCOPES: Final = ("openid", "profile", "email")

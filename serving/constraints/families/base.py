@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from serving.constraints.family import GrammarFamily, Shape
-from serving.constraints.shapes import calls_shape, wrapped_calls_shape
+from serving.constraints.ebnf import StructuralTag
+from serving.constraints.family import GrammarFamily
+from serving.constraints.tags import calls_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.base import ReasoningTags
 
@@ -18,13 +19,13 @@ class Answers:
     supports_calls = False
     starts_in_reasoning = False
 
-    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
         raise NotImplementedError
 
-    def answer(self, shape: Shape) -> Shape:
+    def answer(self, shape: StructuralTag) -> StructuralTag:
         return shape
 
-    def after_reasoning(self, shape: Shape) -> Shape:
+    def after_reasoning(self, shape: StructuralTag) -> StructuralTag:
         return shape
 
 
@@ -36,7 +37,7 @@ class Calls(Answers):
     `end` stand around all calls of an answer; `begin` starts with `trigger`.
     """
 
-    call: Callable[[Tool, ToolChoice], Shape]
+    call: Callable[[Tool, ToolChoice], StructuralTag]
     trigger: str
     separator: str = "\n"
     begin: str | None = None
@@ -44,19 +45,15 @@ class Calls(Answers):
 
     supports_calls = True
 
-    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
         tags = [self.call(tool, choice) for tool in tools]
-        if self.begin is None:
-            return calls_shape(
-                tags, choice, trigger=self.trigger, parallel=parallel, separator=self.separator
-            )
-        return wrapped_calls_shape(
+        return calls_tag(
             tags,
             choice,
             trigger=self.trigger,
             parallel=parallel,
-            begin=self.begin,
             separator=self.separator,
+            begin=self.begin,
             end=self.end,
         )
 
@@ -74,11 +71,11 @@ class Messages(Calls):
     tags: ReasoningTags
     starts_in_reasoning: bool = True
 
-    def answer(self, shape: Shape) -> Shape:
+    def answer(self, shape: StructuralTag) -> StructuralTag:
         head = {"type": "const_string", "value": self.answer_begin}
         return {"type": "sequence", "elements": [head, shape]}
 
-    def after_reasoning(self, shape: Shape) -> Shape:
+    def after_reasoning(self, shape: StructuralTag) -> StructuralTag:
         if shape["type"] == "triggered_tags":
             return shape  # free text may hold reasoning anyway
         reasoning = _reasoning(self.tags, begin=self.tags.open.text)
@@ -103,17 +100,17 @@ class AfterReasoning:
     def starts_in_reasoning(self) -> bool:
         return self.tags.starts_open
 
-    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
         return self.family.calls(tools, choice, parallel=parallel)
 
-    def answer(self, shape: Shape) -> Shape:
+    def answer(self, shape: StructuralTag) -> StructuralTag:
         return self.family.answer(shape)
 
-    def after_reasoning(self, shape: Shape) -> Shape:
+    def after_reasoning(self, shape: StructuralTag) -> StructuralTag:
         # The engine takes no empty string.
         gap = [{"type": "const_string", "value": self.tags.gap}] if self.tags.gap else []
         return {"type": "sequence", "elements": [_reasoning(self.tags), *gap, shape]}
 
 
-def _reasoning(tags: ReasoningTags, begin: str = "") -> Shape:
+def _reasoning(tags: ReasoningTags, begin: str = "") -> StructuralTag:
     return {"type": "tag", "begin": begin, "content": {"type": "any_text"}, "end": tags.closing}

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls
-from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_tag
+from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.deepseek import CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, SEPARATOR
 
 
-def _fenced_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _fenced_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return _call(tool, choice, f"function{SEPARATOR}{tool.name}\n```json\n", "\n```")
 
 
-def _bare_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _bare_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return _call(tool, choice, f"{tool.name}{SEPARATOR}", "")
 
 
-def _call(tool: Tool, choice: ToolChoice, head: str, tail: str) -> Shape:
+def _call(tool: Tool, choice: ToolChoice, head: str, tail: str) -> StructuralTag:
     return {
         "type": "tag",
         "begin": CALL_BEGIN.text + head,

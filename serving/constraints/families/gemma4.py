@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any, Final
 
+from serving.constraints.arguments import Spelling, spelled_arguments_tag
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import AfterReasoning, Calls
-from serving.constraints.family import Shape
-from serving.constraints.literal_grammar import Spelling, spelled_arguments_tag
-from serving.constraints.shapes import arguments_tag
+from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
@@ -33,7 +33,6 @@ _SPELLING: Final = Spelling(
     key=re.compile(r"\w+"),
     key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
     value=_value,
-    has_bare_keys=True,
     quote=QUOTE,
     has_escapes=False,
     rules={
@@ -44,7 +43,7 @@ _SPELLING: Final = Spelling(
 )
 
 
-def _call(tool: Tool, choice: ToolChoice) -> Shape:
+def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A call. Arguments that cannot be forced in Gemma's notation are JSON, which its parser
     reads as well."""
     arguments = spelled_arguments_tag(tool, choice, _SPELLING)

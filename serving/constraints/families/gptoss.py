@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Messages
-from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_tag
+from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.messages import MESSAGE
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
@@ -21,12 +21,12 @@ _HEAD_ENDS: Final = (
 )
 
 
-def _call(tool: Tool, choice: ToolChoice) -> Shape:
+def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     is_free = choice.mode is ToolMode.AUTO
     return (_free_call if is_free else _forced_call)(tool, choice)
 
 
-def _forced_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _forced_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return {
         "type": "tag",
         "begin": f"{CHANNEL}commentary {TO}{tool.name}{_HEAD_ENDS[0]}",
@@ -35,7 +35,7 @@ def _forced_call(tool: Tool, choice: ToolChoice) -> Shape:
     }
 
 
-def _free_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _free_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """From the name on: what comes before it differs."""
     ends = [{"type": "const_string", "value": end} for end in _HEAD_ENDS]
     head_end = {"type": "or", "elements": ends}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.constraints.families.base import Calls
-from serving.constraints.shapes import json_call_tag
+from serving.constraints.tags import json_call_tag
 from serving.output.parsers.granite import OPEN
 
 GRANITE_CALLS = Calls(

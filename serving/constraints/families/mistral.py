@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls
-from serving.constraints.family import Shape
-from serving.constraints.shapes import arguments_tag, json_call_tag
+from serving.constraints.tags import arguments_tag, json_call_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.mistral import ARGS, OPEN
 
 
-def _headed_call(tool: Tool, choice: ToolChoice) -> Shape:
+def _headed_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     begin = f"{OPEN}{tool.name}{ARGS}"
     return {"type": "tag", "begin": begin, "content": arguments_tag(tool, choice), "end": ""}
 

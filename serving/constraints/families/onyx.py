@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Messages
 from serving.constraints.families.tagged import call_tag
-from serving.constraints.family import Shape
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.messages import MESSAGE
 from serving.output.parsers.onyx import ONYX, SYNTAX
 
 
-def _call(tool: Tool, choice: ToolChoice) -> Shape:
+def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A forced call begins with the head of its message."""
     tag = call_tag(SYNTAX, tool, choice)
     if choice.mode is ToolMode.AUTO:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls
-from serving.constraints.family import Shape
-from serving.constraints.literal_grammar import PYTHON_SPELLING, spelled_arguments_tag
-from serving.constraints.shapes import arguments_tag
+from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.pythonic import ListTags, bare_opening
 
@@ -19,9 +19,9 @@ _SEPARATOR = ", "
 class BareCalls(Calls):
     """A family whose models usually write the list of calls without tags."""
 
-    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
         if choice.mode is ToolMode.AUTO:
-            return _bare_calls_shape(tools, choice, parallel=parallel)
+            return _bare_calls_tag(tools, choice, parallel=parallel)
         return super().calls(tools, choice, parallel=parallel)
 
 
@@ -32,7 +32,7 @@ def pythonic_calls(tags: ListTags) -> Calls:
     return Calls(_call_tag, tags.begin, _SEPARATOR, begin=f"{tags.begin}[", end=f"]{tags.end}")
 
 
-def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> Shape:
+def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> StructuralTag:
     """A call. What Python's grammar cannot say of the arguments JSON's can: in a dictionary
     after two stars."""
     arguments = spelled_arguments_tag(tool, choice, PYTHON_SPELLING)
@@ -45,10 +45,10 @@ def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> Shape:
     }
 
 
-def _bare_calls_shape(tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> Shape:
+def _bare_calls_tag(tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
     """Free text in which a tool's name in a bracket begins calls. A bracket alone does not:
     texts are full of them."""
-    more: Shape = {
+    more: StructuralTag = {
         "type": "tags_with_separator",
         "tags": [_call_tag(tool, choice, _SEPARATOR) for tool in tools],
         "separator": "",

@@ -11,18 +11,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.families.base import Calls
-from serving.constraints.family import Shape
 from serving.constraints.parameters import (
     DEFINITIONS,
     FREE,
     Parameter,
     Parameters,
-    is_held,
+    is_enforced,
     parameters_of,
 )
-from serving.constraints.schema.regular import plain
-from serving.constraints.shapes import json_tag
+from serving.constraints.rules import plain
+from serving.constraints.tags import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
@@ -30,8 +30,8 @@ from serving.core.tools import INPUT
 from serving.output.tagged_call import CDATA, TagSyntax
 from serving.output.typed import Kind, kind_of, options_of, types_of
 
-_NOTHING: Final[Shape] = {"type": "grammar", "grammar": 'root ::= ""'}
-_ANY_TEXT: Final[Shape] = {"type": "any_text"}
+_NOTHING: Final[StructuralTag] = {"type": "grammar", "grammar": 'root ::= ""'}
+_ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
 
@@ -41,7 +41,7 @@ def tagged_calls(syntax: TagSyntax) -> Calls:
     return Calls(lambda tool, choice: call_tag(syntax, tool, choice), trigger=syntax.opening.text)
 
 
-def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> Shape:
+def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A call as a tag, in its wrapper where the family has one.
 
     Raises `UnsupportedParameter` for a strict tool with a schema that says more than a list of
@@ -65,7 +65,7 @@ def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> Shape:
 
 
 def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
-    if not is_held(tool, choice):
+    if not is_enforced(tool, choice):
         return FREE
     parameters = parameters_of(tool)
     if parameters is not None:
@@ -80,18 +80,18 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
     return FREE
 
 
-def _input(syntax: TagSyntax, grammar: TextGrammar) -> Shape:
+def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
     """The only argument of a custom tool."""
-    unwanted = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
-    return _argument_tag(syntax, INPUT, text_tag(grammar, plain, unwanted=unwanted))
+    excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
+    return _argument_tag(syntax, INPUT, text_tag(grammar, plain, excluded=excluded))
 
 
-def _argument(syntax: TagSyntax, parameter: Parameter) -> Shape:
+def _argument(syntax: TagSyntax, parameter: Parameter) -> StructuralTag:
     tag = _argument_tag(syntax, parameter.name, _value(parameter.schema))
     return tag if parameter.is_required else {"type": "or", "elements": [tag, _NOTHING]}
 
 
-def _argument_tag(syntax: TagSyntax, name: str, value: Shape) -> Shape:
+def _argument_tag(syntax: TagSyntax, name: str, value: StructuralTag) -> StructuralTag:
     line = "\n" if syntax.has_lines else ""
     key = f"{syntax.key_begin}{name}{syntax.key_end}{syntax.after_key}"
     return {
@@ -102,7 +102,7 @@ def _argument_tag(syntax: TagSyntax, name: str, value: Shape) -> Shape:
     }
 
 
-def _value(schema: Any) -> Shape:
+def _value(schema: Any) -> StructuralTag:
     """JSON, or raw text, or both where the schema leaves a choice. Any text will do for any
     schema that says no more than that: it can only be a string then."""
     document = schema if isinstance(schema, Mapping) else {}
@@ -112,7 +112,7 @@ def _value(schema: Any) -> Shape:
     return _ANY_TEXT if _ANY_TEXT in shapes else _one(shapes)
 
 
-def _option(schema: Any, document: Mapping[str, Any]) -> Shape:
+def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
     kind = kind_of(types_of(schema, document))
     if kind is Kind.JSON:
         definitions = {word: document[word] for word in DEFINITIONS if word in document}
@@ -123,7 +123,7 @@ def _option(schema: Any, document: Mapping[str, Any]) -> Shape:
     return _text(schema) if kind is Kind.TEXT else _ANY_TEXT
 
 
-def _text(schema: Mapping[str, Any]) -> Shape:
+def _text(schema: Mapping[str, Any]) -> StructuralTag:
     if isinstance(schema.get("pattern"), str):
         return {"type": "regex", "pattern": schema["pattern"]}
     least, most = schema.get("minLength", 0), schema.get("maxLength")
@@ -135,21 +135,15 @@ def _text(schema: Mapping[str, Any]) -> Shape:
     return {"type": "grammar", "grammar": f"root ::= [^<]{{{least},{upper}}}"}
 
 
-def _texts(texts: Sequence[str]) -> Shape:
-    literals = " | ".join(_literal(text) for text in texts)
-    return {"type": "grammar", "grammar": f"root ::= {literals}"}
+def _texts(texts: Sequence[str]) -> StructuralTag:
+    return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
 
 
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def _one(shapes: Sequence[Shape]) -> Shape:
+def _one(shapes: Sequence[StructuralTag]) -> StructuralTag:
     return shapes[0] if len(shapes) == 1 else {"type": "or", "elements": list(shapes)}
 
 
-def _row(shapes: Sequence[Shape]) -> Shape:
+def _row(shapes: Sequence[StructuralTag]) -> StructuralTag:
     if len(shapes) < 2:
         return shapes[0] if shapes else _NOTHING
     return {"type": "sequence", "elements": list(shapes)}

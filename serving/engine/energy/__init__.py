@@ -1,6 +1,5 @@
-"""How much energy each generation took: the machine's counters, divided by work.
+"""The energy that each generation used: the host's counters, divided by the engine's work.
 
-`counters` reads what the hardware counts, `busy` knows how long each engine of this machine has
-worked, `costs` divides a step among those in it, and `attribution` brings them together: into
-the `share` of each generation, and the idle energy, which together are what was counted.
+`counters` reads the hardware's counters, `busy` knows how long each engine of the host has
+worked, and `meter` divides what was counted among the generations and idle energy.
 """

@@ -1,8 +1,8 @@
-"""How long each engine of this machine has worked: they share what the hardware counts.
+"""How long each engine of this host has worked. The engines share the host's energy counters.
 
-An engine keeps a small file, mapped into memory, with the seconds that it has worked so far and
-the moment since when it works now. It holds a lock on it, which ends with the process. Times
-are of the monotonic clock, which all processes of a machine share.
+Each engine maps a small file into memory with its busy seconds so far, and the time since when
+it is busy now. It holds a lock on the file, which ends with the process. Times are of the
+monotonic clock, which all processes of a host share.
 """
 
 from __future__ import annotations
@@ -14,95 +14,96 @@ import struct
 from pathlib import Path
 from typing import Final
 
-_NUMBERS: Final = struct.Struct("dd")
-_DONE_S, _SINCE = 0, 1
-_LOOK_INTERVAL_S: Final = 1.0
+_FORMAT: Final = struct.Struct("dd")
+_BUSY_S, _SINCE = 0, 1  # indexes; `_SINCE` is 0.0 while the engine is idle
+_SCAN_INTERVAL_S: Final = 1.0
 
 
-class BusyBoard:
-    """The engines that share one source of energy: each has a file in `directory`."""
+class BusyTimes:
+    """The busy times of the engines that share a counter; each has a file in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         """Raises OSError."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._path = directory / f"{os.getpid()}.busy"
-        self._mine = _Times(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        fcntl.flock(self._mine.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._others: dict[Path, _Other] = {}
-        self._look_at = 0.0
+        self._own = _BusyFile(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        fcntl.flock(self._own.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._others: dict[Path, _OtherEngine] = {}
+        self._next_scan_at = 0.0
 
     @property
     def num_engines(self) -> int:
-        """With this one. Known for a second."""
+        """The number of engines with this one, as of the last scan (a second ago at most)."""
         return 1 + len(self._others)
 
-    def work(self, since: float) -> None:
-        """This engine works from now on."""
-        self._mine.numbers[_SINCE] = since
+    def begin(self, since: float) -> None:
+        """Note that this engine is busy since then."""
+        self._own.numbers[_SINCE] = since
 
-    def rest(self, until: float) -> None:
-        """It has worked until then. Nothing happens to one that rests."""
-        numbers = self._mine.numbers
+    def end(self, until: float) -> None:
+        """Note that this engine was busy until then. Does nothing if it was idle."""
+        numbers = self._own.numbers
         if numbers[_SINCE]:
-            numbers[_DONE_S] += until - numbers[_SINCE]
+            numbers[_BUSY_S] += until - numbers[_SINCE]
             numbers[_SINCE] = 0.0
 
     def others_s(self, now: float) -> float:
-        """Seconds that all others have worked since this was last asked."""
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_INTERVAL_S
-            self._look(now)
-        return sum(other.passed_s(now) for other in self._others.values())
+        """Return the busy seconds of all other engines since the last call."""
+        if now >= self._next_scan_at:
+            self._next_scan_at = now + _SCAN_INTERVAL_S
+            self._scan(now)
+        return sum(other.busy_s(now) for other in self._others.values())
 
-    def _look(self, now: float) -> None:
-        """Who is there."""
+    def _scan(self, now: float) -> None:
         for path in self._directory.glob("*.busy"):
             if path != self._path and path not in self._others:
                 try:
-                    self._others[path] = _Other(path, now)
+                    self._others[path] = _OtherEngine(path, now)
                 except (OSError, ValueError):
-                    continue  # it has just ended, or has not written yet
+                    continue  # the engine has just ended, or has not written yet
         for path in [path for path, other in self._others.items() if other.has_ended()]:
             del self._others[path]
             path.unlink(missing_ok=True)
 
 
-class _Times:
+class _BusyFile:
+    """A mapped file; `numbers` are its two doubles."""
+
     def __init__(self, path: Path, flags: int) -> None:
         self.file = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
             if flags & os.O_CREAT:
-                os.ftruncate(self.file, _NUMBERS.size)
-            self.numbers = memoryview(mmap.mmap(self.file, _NUMBERS.size)).cast("d")
+                os.ftruncate(self.file, _FORMAT.size)
+            self.numbers = memoryview(mmap.mmap(self.file, _FORMAT.size)).cast("d")
         except BaseException:
             os.close(self.file)
             raise
 
 
-class _Other:
+class _OtherEngine:
     def __init__(self, path: Path, now: float) -> None:
-        self._times = _Times(path, os.O_RDWR)
-        self._last_s = self._until(now)
+        self._file = _BusyFile(path, os.O_RDWR)
+        self._last_s = self._total_s(now)
 
-    def passed_s(self, now: float) -> float:
-        """Since this was last asked."""
-        worked_s = self._until(now)
-        passed_s = max(0.0, worked_s - self._last_s)
-        self._last_s = max(worked_s, self._last_s)
-        return passed_s
+    def busy_s(self, now: float) -> float:
+        """Return the busy seconds since the last call."""
+        total_s = self._total_s(now)
+        busy_s = max(0.0, total_s - self._last_s)
+        self._last_s = max(total_s, self._last_s)
+        return busy_s
 
     def has_ended(self) -> bool:
-        """Whether nobody holds its lock any more."""
+        """Whether the engine's lock is free. Then its file is closed."""
         try:
-            fcntl.flock(self._times.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._file.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        self._times.numbers.release()
-        os.close(self._times.file)
+        self._file.numbers.release()
+        os.close(self._file.file)
         return True
 
-    def _until(self, now: float) -> float:
-        numbers = self._times.numbers
+    def _total_s(self, now: float) -> float:
+        numbers = self._file.numbers
         since = numbers[_SINCE]
-        return float(numbers[_DONE_S] + (max(0.0, now - since) if since else 0.0))
+        return float(numbers[_BUSY_S] + (max(0.0, now - since) if since else 0.0))

@@ -1,15 +1,15 @@
-"""What the hardware says it has used, by the kernel's own files.
+"""The energy counters of the hardware, as the Linux kernel exposes them.
 
-Packages of processors by powercap (`energy_uj` in microjoules, which begins anew beyond
-`max_energy_range_uj`: the kernel's Documentation/power/powercap), Intel's graphics cards by
-hwmon (`energy1_input` in microjoules, of the drivers i915 and xe).
+Processor packages: powercap's `energy_uj`, in microjoules, which wraps at `max_energy_range_uj`
+(Documentation/power/powercap). Intel's graphics cards: hwmon's `energy1_input`, in microjoules
+(drivers i915 and xe).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,20 +19,20 @@ _GPU_DRIVERS: Final = ("i915", "xe")
 
 
 class Counter:
-    """One of them. Raises OSError or ValueError when it cannot be read."""
+    """One counter. Raises OSError or ValueError if it cannot be read."""
 
     def __init__(self, path: Path, range_uj: int | None = None) -> None:
-        """`range_uj` None: it never begins anew."""
+        """`range_uj` is where the counter wraps, in microjoules; None: it does not."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._range_uj = range_uj
         self._last_uj = self._read_uj()
 
     def read_j(self) -> float:
-        """Joules since it was last asked; 0 where it cannot be known."""
+        """Return the joules since the last call; 0 if the counter cannot be read now."""
         try:
             now_uj = self._read_uj()
         except (OSError, ValueError):
-            return 0.0  # the next reading tells of this time, too
+            return 0.0  # the next reading covers this time, too
         used_uj = now_uj - self._last_uj
         self._last_uj = now_uj
         if used_uj < 0:
@@ -40,43 +40,43 @@ class Counter:
         return max(0, used_uj) / 1e6
 
     def _read_uj(self) -> int:
-        # At the beginning of the same open file: the kernel makes its text anew each time.
+        # The kernel writes the text anew for each read at offset 0.
         return int(os.pread(self._file, 32, 0))
 
 
 def package_counters(sysfs: Path) -> list[Counter]:
-    """Of the processor's packages. What is part of them (cores, graphics) and what contains
-    them (psys) is left out, and so is the same counter by another way (intel-rapl-mmio)."""
-    zones = (sysfs / "class/powercap").glob("intel-rapl:*")
+    """Return the counters of the processor's packages.
+
+    Parts of a package (cores, graphics), the whole platform (psys) and a second interface to the
+    same counter (intel-rapl-mmio) are left out.
+    """
+    zones = sorted((sysfs / "class/powercap").glob("intel-rapl:*"))
     return list(
         _readable(
             (zone / "energy_uj", zone / "max_energy_range_uj")
-            for zone in sorted(zones)
+            for zone in zones
             if _text(zone / "name").startswith("package-")
         )
     )
 
 
 def gpu_counters(sysfs: Path) -> list[Counter]:
-    """Of Intel's graphics cards."""
-    monitors = (sysfs / "class/hwmon").glob("hwmon*")
-    return list(
-        _readable(
-            (monitor / "energy1_input", None)
-            for monitor in sorted(monitors)
-            if _text(monitor / "name") in _GPU_DRIVERS and (monitor / "energy1_input").exists()
-        )
+    """Return the counters of Intel's graphics cards."""
+    files = (
+        (monitor / "energy1_input", None)
+        for monitor in sorted((sysfs / "class/hwmon").glob("hwmon*"))
+        if _text(monitor / "name") in _GPU_DRIVERS
     )
+    return list(_readable((path, none) for path, none in files if path.exists()))
 
 
-def _readable(files: Iterator[tuple[Path, Path | None]]) -> Iterator[Counter]:
+def _readable(files: Iterable[tuple[Path, Path | None]]) -> Iterator[Counter]:
     for path, range_path in files:
         try:
-            range_uj = None if range_path is None else int(_text(range_path))
-            yield Counter(path, range_uj)
+            yield Counter(path, None if range_path is None else int(_text(range_path)))
         except (OSError, ValueError) as error:
-            # Kernels since 5.10 let only root read them.
-            logger.info("an energy counter cannot be read: %s: %s", path, error)
+            # Since Linux 5.10 only root may read them.
+            logger.info("energy counter unreadable path=%s error=%s", path, error)
 
 
 def _text(path: Path) -> str:

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving.engine.energy.busy import BusyBoard
+from serving.engine.energy.busy import BusyTimes
 
 OTHER = """
 import sys
 from pathlib import Path
-from serving.engine.energy.busy import BusyBoard
-board = BusyBoard(Path(sys.argv[1]))
+from serving.engine.energy.busy import BusyTimes
+board = BusyTimes(Path(sys.argv[1]))
 print("here", flush=True)
 for line in sys.stdin:
     word, at = line.split()
-    (board.work if word == "work" else board.rest)(float(at))
+    (board.begin if word == "begin" else board.end)(float(at))
     print("done", flush=True)
 """
 
@@ -28,24 +28,24 @@ class Other:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        assert self._hear() == "here"
+        assert self._read() == "here"
 
-    def work(self, since: float) -> None:
-        self._say(f"work {since}")
+    def begin(self, since: float) -> None:
+        self._send(f"begin {since}")
 
-    def rest(self, until: float) -> None:
-        self._say(f"rest {until}")
+    def end(self, until: float) -> None:
+        self._send(f"end {until}")
 
     def die(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
-        assert self._hear() == "done"
+        assert self._read() == "done"
 
-    def _hear(self) -> str:
+    def _read(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
@@ -62,29 +62,29 @@ def another(folder: Path) -> Iterator[Other]:
 
 
 def test_one_alone_has_nobody_beside_it(tmp_path: Path) -> None:
-    board = BusyBoard(tmp_path)
-    board.work(10.0)
-    board.rest(11.0)
+    board = BusyTimes(tmp_path)
+    board.begin(10.0)
+    board.end(11.0)
     assert (board.others_s(20.0), board.num_engines) == (0, 1)
 
 
 def test_what_another_has_worked_is_seen_also_in_the_middle(tmp_path: Path) -> None:
-    board = BusyBoard(tmp_path)
+    board = BusyTimes(tmp_path)
     with another(tmp_path) as other:
         assert board.others_s(10.0) == 0
         assert board.num_engines == 2
-        other.work(11.0)
+        other.begin(11.0)
         assert board.others_s(12.0) == 1.0
-        other.rest(12.5)
+        other.end(12.5)
         assert board.others_s(14.0) == 0.5
         assert board.others_s(15.0) == 0
 
 
 def test_one_that_is_killed_while_it_works_is_forgotten(tmp_path: Path) -> None:
-    board = BusyBoard(tmp_path)
+    board = BusyTimes(tmp_path)
     with another(tmp_path) as other:
         board.others_s(10.0)
-        other.work(10.0)
+        other.begin(10.0)
         assert board.others_s(10.5) == 0.5
         other.die()
         board.others_s(12.0)  # looks who is there

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.energy.costs import StepCosts, Work
+from serving.engine.energy.meter import StepCosts, StepWork
 from tests.engine.in_process import generation
 
 ONE = generation("one")
 
 
-def works(*counts: tuple[int, int]) -> list[Work]:
-    return [Work(ONE, num_read, num_made) for num_read, num_made in counts]
+def works(*counts: tuple[int, int]) -> list[StepWork]:
+    return [StepWork(ONE, num_prefilled, num_made) for num_prefilled, num_made in counts]
 
 
 def test_answers_share_a_step_alike() -> None:

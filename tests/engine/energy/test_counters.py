@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.engine.energy.counters import gpu_counters, package_counters
-from tests.engine.energy.counted import RANGE_UJ, card, package, zone
+from tests.engine.energy.counter_files import RANGE_UJ, card, package, zone
 
 
 def test_it_tells_what_was_used_since_it_was_last_asked(tmp_path: Path) -> None:

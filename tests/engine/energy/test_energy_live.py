@@ -9,7 +9,7 @@ import pytest
 
 from serving.transport.messages import Accepted, EngineStats, Rejected, Submit, TokenOutput
 from tests.engine.conftest import Gateway, StartEngine
-from tests.engine.energy.counted import package, using
+from tests.engine.energy.counter_files import package, using
 
 pytestmark = pytest.mark.live
 
@@ -79,9 +79,9 @@ async def test_two_engines_do_not_count_the_same_joules(
             both = await asyncio.gather(*(energies(each, asked(each, 600)) for each in (one, two)))
         used_j = zone.energy_uj / 1e6
         await counted(used_j, one, two, rel=0.1)
-    told_j = [sum(each.values()) for each in both]
-    assert min(told_j) > 0
-    assert sum(told_j) < 1.1 * used_j
+    reported_j = [sum(each.values()) for each in both]
+    assert min(reported_j) > 0
+    assert sum(reported_j) < 1.1 * used_j
 
 
 async def test_a_machine_without_counters_tells_nothing(start_engine: StartEngine) -> None:

@@ -1,0 +1,295 @@
+"""Grammars as values, and their text in XGrammar's EBNF.
+
+A grammar is a set of named rules. `text_of` removes what can never end before it writes them:
+an alternative whose required part no text fits, a rule that only leads to itself. So a model
+can finish whatever the grammar lets it begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+_SHORT_TIMES: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+# A format of XGrammar's structural tags, as JSON. Formats nest.
+StructuralTag = Mapping[str, Any]
+
+# The first code points whose UTF-8 has two, three and four bytes.
+_UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
+
+# Longer texts stay rules of their own. If each rule repeats the one before twice, inlining
+# doubles the text at every rule.
+_MAX_INLINED_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Exactly these characters, possibly none."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set: code points as pairs of first and last, sorted and disjoint."""
+
+    intervals: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The rule of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """All parts in order."""
+
+    parts: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """One of the options. Without options no text fits."""
+
+    options: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`least` to `most` repetitions. None: no upper bound."""
+
+    part: Expr
+    least: int
+    most: int | None
+
+
+Expr = Text | Chars | Ref | Seq | Alt | Repeat
+
+EMPTY: Final = Text("")
+NEVER: Final = Alt(())
+
+
+def seq(*parts: Expr) -> Expr:
+    """Return the parts in order. Adjacent texts become one."""
+    flat: list[Expr] = []
+    for part in parts:
+        for each in part.parts if isinstance(part, Seq) else (part,):
+            if isinstance(each, Text) and flat and isinstance(last := flat[-1], Text):
+                flat[-1] = Text(last.text + each.text)
+            elif each != EMPTY:
+                flat.append(each)
+    if not flat:
+        return EMPTY
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def alt(options: Iterable[Expr]) -> Expr:
+    """Return the choice between the options, without duplicates."""
+    flat: dict[Expr, None] = {}
+    for option in options:
+        flat |= dict.fromkeys(option.options if isinstance(option, Alt) else (option,))
+    return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat))
+
+
+def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
+    """Return one character of a set."""
+    [(first, last), *more] = intervals or ((0, -1),)
+    return Text(chr(first)) if first == last and not more else Chars(intervals)
+
+
+def productive(rules: Mapping[str, Expr]) -> set[str]:
+    """Return the names of the rules that some finite text fits."""
+    found: set[str] = set()
+    waiting = {name: _names(body) for name, body in rules.items()}
+    users: dict[str, list[str]] = {}
+    for name, used in waiting.items():
+        for each in used:
+            users.setdefault(each, []).append(name)
+    queue = list(rules)
+    while queue:
+        name = queue.pop()
+        if name not in found and name in rules and _ends(rules[name], found):
+            found.add(name)
+            queue += users.get(name, ())
+    return found
+
+
+def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
+    """Return the grammar with the rule `root`, one rule a line; None if no text fits it.
+
+    Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in
+    the order of their first use, so that equal schemas have equal grammars.
+    """
+    kept = productive(rules)
+    if root not in kept:
+        return None
+    bodies = {name: _pruned(rules[name], kept) for name in rules if name in kept}
+    while (smaller := {name: _inlined(body, bodies) for name, body in bodies.items()}) != bodies:
+        bodies = smaller
+    names: dict[str, str] = {}
+    for name in _reachable(bodies, root):
+        names[name] = f"r{len(names)}" if name[-1].isdigit() else name
+    return "".join(f"{names[name]} ::= {_written(bodies[name], names)}\n" for name in names)
+
+
+def dead_end(rules: Mapping[str, Expr], root: str) -> list[str]:
+    """Return the rules from a root that no text fits to the cause. The path ends at the first
+    rule that has several causes."""
+    ending = productive(rules)
+    path: list[str] = []
+    expr: Expr = Ref(root)
+    while True:
+        match expr:
+            case Ref(name) if name not in path:
+                path.append(name)
+                expr = rules[name]
+            case Seq(parts):
+                expr = next(part for part in parts if not _ends(part, ending))
+            case Repeat(part):
+                expr = part
+            case _:
+                return path
+
+
+def _reachable(rules: Mapping[str, Expr], root: str) -> list[str]:
+    seen = {root: None}
+    queue = [root]
+    while queue:
+        for name in _names(rules[queue.pop()]):
+            if name not in seen:
+                seen[name] = None
+                queue.append(name)
+    return list(seen)
+
+
+def _names(expr: Expr) -> Iterator[str]:
+    stack = [expr]
+    while stack:
+        match stack.pop():
+            case Ref(name):
+                yield name
+            case Seq(parts) | Alt(parts):
+                stack += reversed(parts)
+            case Repeat(part):
+                stack.append(part)
+            case Text() | Chars():
+                pass
+
+
+def _ends(expr: Expr, ending: set[str]) -> bool:
+    match expr:
+        case Ref(name):
+            return name in ending
+        case Seq(parts):
+            return all(_ends(part, ending) for part in parts)
+        case Alt(options):
+            return any(_ends(option, ending) for option in options)
+        case Repeat(part, least):
+            return least == 0 or _ends(part, ending)
+        case Chars(intervals):
+            return bool(intervals)
+        case Text():
+            return True
+        case _:
+            assert_never(expr)
+
+
+def _rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    match expr:
+        case Seq(parts):
+            return seq(*map(change, parts))
+        case Alt(options):
+            return alt(map(change, options))
+        case Repeat(part, least, most):
+            return Repeat(change(part), least, most)
+        case _:
+            return expr
+
+
+def _pruned(expr: Expr, ending: set[str]) -> Expr:
+    """Remove what never ends from an expression that can end."""
+    match expr:
+        case Alt(options):
+            expr = Alt(tuple(option for option in options if _ends(option, ending)))
+        case Repeat(part) if not _ends(part, ending):
+            return EMPTY
+    return _rebuilt(expr, lambda part: _pruned(part, ending))
+
+
+def _inlined(expr: Expr, rules: Mapping[str, Expr]) -> Expr:
+    if not isinstance(expr, Ref):
+        return _rebuilt(expr, lambda part: _inlined(part, rules))
+    name, seen = expr.name, {expr.name}
+    while isinstance(body := rules[name], Ref) and body.name not in seen:
+        name = body.name
+        seen.add(name)
+    is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
+    return body if is_short else Ref(name)
+
+
+def _written(expr: Expr, names: Mapping[str, str]) -> str:
+    match expr:
+        case Text(text):
+            return quoted(text)
+        case Chars(intervals):
+            return f"[{''.join(_written_interval(*each) for each in _split(intervals))}]"
+        case Ref(name):
+            return names[name]
+        case Seq(parts):
+            return " ".join(_grouped(part, names, Alt) for part in parts)
+        case Alt(options):
+            return " | ".join(_written(option, names) for option in options)
+        case Repeat(part, least, most):
+            return _grouped(part, names, Alt | Seq | Repeat) + _times(least, most)
+        case _:
+            assert_never(expr)
+
+
+def _grouped(part: Expr, names: Mapping[str, str], loose: type | object) -> str:
+    written = _written(part, names)
+    return f"({written})" if isinstance(part, loose) else written  # type: ignore[arg-type]
+
+
+def _times(least: int, most: int | None) -> str:
+    if (least, most) in _SHORT_TIMES:
+        return _SHORT_TIMES[least, most]
+    return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
+
+
+def quoted(text: str) -> str:
+    """Return the text as a string literal of the grammar."""
+    return '"' + "".join(_escaped(character, '"\\') for character in text) + '"'
+
+
+def _split(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Split the intervals where the length of UTF-8 changes. XGrammar compiles a longer range
+    too loosely: it accepts bytes that are no valid UTF-8."""
+    for first, last in intervals:
+        starts = [first, *(start for start in _UTF8_STEPS if first < start <= last)]
+        yield from zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True)
+
+
+def _written_interval(first: int, last: int) -> str:
+    start, end = (_escaped(chr(code), "\\]^-[", raw_to=0x7E) for code in (first, last))
+    return start if first == last else f"{start}-{end}"
+
+
+def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:
+    code = ord(character)
+    if character in special:
+        return f"\\{character}"
+    if character.isprintable() and code <= raw_to:
+        return character
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def grammar_tag(text: str) -> StructuralTag:
+    """Return a grammar in EBNF as a structural tag."""
+    return {"type": "grammar", "grammar": text}

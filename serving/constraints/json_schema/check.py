@@ -1,0 +1,145 @@
+"""Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, and
+which of them a grammar cannot enforce."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from serving.constraints.json_schema.nodes import TYPES, SchemaError, SchemaNode, Unenforceable
+from serving.constraints.languages import NotRegular
+from serving.constraints.patterns import InvalidPattern, search_language
+
+# Formats of the specification without a useful pattern.
+_UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))
+
+
+def check(document: Any) -> list[Unenforceable]:
+    """Return the keywords that a grammar cannot enforce, in the order of the document.
+
+    Raises `SchemaError` for an invalid schema.
+    """
+    found = []
+    nodes = [SchemaNode((), document)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node.schema, bool):
+            continue
+        if not isinstance(node.schema, dict):
+            raise SchemaError(node.steps, "must be an object or a boolean")
+        found += [Unenforceable((*node.steps, word), why) for word, why in _unenforced(node)]
+        nodes += reversed(list(_inside(node)))
+    return found
+
+
+def _unenforced(node: SchemaNode) -> Iterator[tuple[str, str]]:
+    for word, value in node.keywords.items():
+        sentence, is_valid = _FORMS.get(word, _ANY)
+        if not is_valid(value):
+            raise SchemaError((*node.steps, word), f"must be {sentence}")
+        if word in _UNENFORCED and not _has_no_effect(word, node.keywords):
+            yield word, _UNENFORCED[word]
+        if word in ("pattern", "patternProperties"):
+            yield from _irregular(node, word, value)
+        if word == "format" and value in _UNENFORCED_FORMATS:
+            yield word, f"no grammar describes the format {value}"
+
+
+def _irregular(node: SchemaNode, word: str, value: Any) -> Iterator[tuple[str, str]]:
+    for pattern in [value] if word == "pattern" else value:
+        try:
+            search_language(pattern)
+        except InvalidPattern as error:
+            reason = f"is not a valid regular expression: {error}"
+            raise SchemaError((*node.steps, word), reason) from None
+        except NotRegular as error:
+            yield word, str(error)
+
+
+def _has_no_effect(word: str, keywords: Mapping[str, Any]) -> bool:
+    """Whether a keyword allows everything that the other keywords allow."""
+    match word:
+        case "uniqueItems":
+            return keywords[word] is False or keywords.get("maxItems", 2) <= 1
+        case "unevaluatedProperties" | "unevaluatedItems":
+            return keywords[word] is True
+        case "then" | "else":
+            return "if" not in keywords
+        case "if":
+            return not keywords.keys() & {"then", "else"}
+        case "minContains" | "maxContains":
+            return "contains" not in keywords
+        case "dependentRequired" | "dependentSchemas" | "dependencies":
+            return not keywords[word]
+        case _:
+            return False
+
+
+def _inside(node: SchemaNode) -> Iterator[SchemaNode]:
+    for word, value in node.keywords.items():
+        if word in _LISTS or (word == "items" and isinstance(value, list)):
+            yield from (node.at(word, index) for index in range(len(value)))
+        elif word in _SCHEMAS:
+            yield node.at(word)
+        elif word in _MAPS:
+            yield from (node.at(word, name) for name in value)
+
+
+_SCHEMAS: Final = frozenset(("items", "additionalProperties", "additionalItems", "propertyNames"))
+_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
+
+_UNENFORCED_BY_REASON: Final = {
+    "a grammar cannot leave out what another schema allows": "not",
+    "a grammar cannot make one part depend on another": "if then else",
+    "a grammar cannot make one property depend on another": (
+        "dependentRequired dependentSchemas dependencies"
+    ),
+    "a grammar does not remember the items before": "uniqueItems",
+    "a grammar does not count the items that fit": "contains minContains maxContains",
+    "use additionalProperties": "unevaluatedProperties",
+    "use items": "unevaluatedItems",
+    "use $ref": "$dynamicRef $recursiveRef",
+}
+_UNENFORCED: Final = {
+    word: reason for reason, words in _UNENFORCED_BY_REASON.items() for word in words.split()
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_type(value: Any) -> bool:
+    kinds = value if isinstance(value, list) else [value]
+    return bool(kinds) and all(isinstance(kind, str) and kind in TYPES for kind in kinds)
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+# What a keyword must be, in words and as a test.
+_Form = tuple[str, Callable[[Any], bool]]
+_ANY: Final[_Form] = ("anything", lambda value: True)
+_KEYWORDS_BY_FORM: Final[Mapping[_Form, str]] = {
+    (f"one of {', '.join(TYPES)}, or an array of these", _is_type): "type",
+    ("an array that is not empty", lambda value: isinstance(value, list) and bool(value)): (
+        "enum allOf anyOf oneOf prefixItems"
+    ),
+    ("an object", lambda value: isinstance(value, dict)): (
+        "properties patternProperties $defs definitions "
+        "dependentRequired dependentSchemas dependencies"
+    ),
+    ("an array of strings", _are_strings): "required",
+    ("a number", _is_number): "minimum maximum exclusiveMinimum exclusiveMaximum",
+    ("a number above 0", lambda value: _is_number(value) and value > 0): "multipleOf",
+    (
+        "an integer from 0",
+        lambda value: _is_number(value) and value >= 0 and value == int(value),
+    ): "minLength maxLength minItems maxItems minProperties maxProperties",
+    ("true or false", lambda value: isinstance(value, bool)): "uniqueItems",
+    ("a string", lambda value: isinstance(value, str)): "pattern format $ref",
+}
+_FORMS: Final = {word: form for form, words in _KEYWORDS_BY_FORM.items() for word in words.split()}

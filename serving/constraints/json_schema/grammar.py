@@ -1,0 +1,428 @@
+"""JSON schemas as grammars in which every value comes to an end.
+
+XGrammar's own translation allows any number of blanks between two tokens of JSON, and a weak
+model writes blanks until its limit. This grammar allows at most one, after a colon or a comma,
+as in most JSON that models have read. Numbers end, too. XGrammar never sees the schema: a
+keyword that is not translated here is refused, or ignored if the client did not ask for
+`strict`.
+
+Every answer fits the schema, but not every fitting value can be written. Properties come in
+the order of the schema. Other properties come only where the schema describes them
+(`additionalProperties`, `patternProperties`) or names none. A tuple has no more items than it
+lists. A schema without a type means the types that its keywords are about. Bounded numbers
+have no exponents. A string with both a pattern and a maximum length has at most 512 characters.
+
+A value must fit one of its *schema alternatives* (see `alternatives`). Each set of schema nodes
+has one rule, so schemas may contain themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Any, Final
+
+from serving.constraints.ebnf import (
+    EMPTY,
+    NEVER,
+    Expr,
+    Ref,
+    Repeat,
+    Text,
+    alt,
+    dead_end,
+    productive,
+    seq,
+)
+from serving.constraints.json_schema.alternatives import (
+    Alternative,
+    SchemaDocument,
+    count_bounds,
+    item_nodes,
+    types_of,
+    unnamed_member_nodes,
+)
+from serving.constraints.json_schema.check import check
+from serving.constraints.json_schema.nodes import (
+    SchemaError,
+    SchemaNode,
+    Steps,
+    Unenforceable,
+    constants_of,
+)
+from serving.constraints.json_schema.numbers import NumberRange, number_range
+from serving.constraints.json_schema.strings import (
+    pattern_language,
+    string_demands,
+    string_language,
+)
+from serving.constraints.json_schema.values import fits_here, member_nodes
+from serving.constraints.languages import (
+    ANY,
+    Language,
+    TooManyStates,
+    complement,
+    intersection,
+    length_bounds,
+    literal,
+    matches,
+    times,
+    union,
+)
+from serving.constraints.rules import (
+    ANY_MEMBER,
+    COLON,
+    COMMA,
+    RuleSet,
+    TooManyRules,
+    in_json,
+    json_string,
+    some_of,
+)
+
+# What a schema may cost before it is refused. Real schemas stay far below.
+_MAX_RULES: Final = 20_000
+_MAX_STATES: Final = 10_000
+# Longer schemas are translated for every request, because a cache of them would be large.
+_MAX_CACHED_CHARS: Final = 50_000
+# The lengths tried for a string with both a pattern and a length. A host name has labels of at
+# most 63 characters.
+_MAX_COUNTED_CHARS: Final = (512, 63)
+# Each pattern doubles the number of rules for other members.
+_MAX_NAME_PATTERNS: Final = 4
+
+
+def grammar_of_source(source: str, *, is_strict: bool, is_compact: bool = False) -> str:
+    """Return `json_grammar` of a schema's JSON text. Grammars of up to 50,000 characters of
+    source are cached, because clients send the same schema with every request."""
+    translate = _cached if len(source) <= _MAX_CACHED_CHARS else _cached.__wrapped__
+    return translate(source, is_strict=is_strict, is_compact=is_compact)
+
+
+@lru_cache(maxsize=256)
+def _cached(source: str, *, is_strict: bool, is_compact: bool) -> str:
+    return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
+
+
+def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
+    """Return the grammar, in XGrammar's EBNF, of values that fit `schema`.
+
+    `is_compact`: no blanks at all. Raises `SchemaError` with the JSON pointer of a keyword that
+    is invalid or allows no value, or for a schema that is too large. If `is_strict`, raises
+    `Unenforceable` for a keyword that a grammar cannot enforce; otherwise ignores the keyword,
+    as OpenAI's `strict: false` does.
+    """
+    try:
+        unenforced = check(schema)
+        translator = _Translator(schema, is_compact=is_compact)
+        text = translator.text()
+        if is_strict:
+            unenforced += translator.unenforced()
+    except RecursionError:
+        raise SchemaError((), "nests too deeply") from None
+    except TooManyRules:
+        raise SchemaError((), "is too large: use fewer patterns and bounds") from None
+    if is_strict and unenforced:
+        raise unenforced[0]
+    return text
+
+
+class _Translator:
+    """Collects the rules of one schema."""
+
+    def __init__(self, document: Any, *, is_compact: bool) -> None:
+        self._document = SchemaDocument(document)
+        self._is_compact = is_compact
+        self._rules = RuleSet(in_json, is_compact=is_compact, max_states=_MAX_STATES)
+        self._names: dict[Alternative, str] = {}
+        self._queue: deque[tuple[str, Alternative]] = deque()
+        self._unenforced: list[Unenforceable] = []
+
+    def text(self) -> str:
+        """Return the grammar. Raises `SchemaError` or `TooManyRules`."""
+        root = self._value((self._document.root,))
+        self._build()
+        text = self._rules.text(root)
+        if text is None:
+            raise SchemaError(self._dead_end(), "allows no value that comes to an end")
+        return text
+
+    def _dead_end(self) -> Steps:
+        steps = {name: nodes[0].steps for nodes, name in self._names.items()}
+        path = [steps[name] for name in dead_end(self._rules.rules, "root") if name in steps]
+        return path[-1] if path else ()
+
+    def unenforced(self) -> list[Unenforceable]:
+        """Return the keywords that the translation ignored."""
+        for node in list(self._document.one_of):
+            self._unenforced += self._overlaps(node)
+        return self._unenforced
+
+    def _value(self, nodes: Iterable[SchemaNode]) -> Expr:
+        """The rule of the values that fit all these nodes."""
+        followed = dict.fromkeys(self._document.followed(node) for node in nodes)
+        key = tuple(node for node in followed if not node.is_free)
+        if not key:
+            return Ref("value")
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self._rules.new_name()
+            self._queue.append((name, key))
+        return Ref(name)
+
+    def _build(self) -> None:
+        rules = self._rules.rules
+        while self._queue:
+            name, nodes = self._queue.popleft()
+            rules[name] = alt(map(self._alternative, self._document.alternatives(nodes)))
+            if len(rules) > _MAX_RULES:
+                raise SchemaError((), "is too large: use fewer options and references")
+
+    def _alternative(self, nodes: Alternative) -> Expr:
+        if any(node.keywords.keys() & {"enum", "const"} for node in nodes):
+            return self._constants(nodes)
+        return alt(self._of_type(kind, nodes) for kind in types_of(nodes))
+
+    def _of_type(self, kind: str, nodes: Alternative) -> Expr:
+        match kind:
+            case "object":
+                return self._object(nodes)
+            case "array":
+                return self._array(nodes)
+            case "string":
+                return self._string(nodes)
+            case "integer" | "number":
+                return self._number(kind, nodes)
+            case _:
+                return Ref(kind)
+
+    def _constants(self, nodes: Alternative) -> Expr:
+        listed = next(found for node in nodes if (found := constants_of(node.schema)))
+        separators = (",", ":") if self._is_compact else (", ", ": ")
+        return alt(
+            Text(json.dumps(value, ensure_ascii=False, separators=separators))
+            for value in listed
+            if all(fits_here(value, node, self._document.target) for node in nodes)
+        )
+
+    # -- Objects --------------------------------------------------------------------------
+
+    def _object(self, nodes: Alternative) -> Expr:
+        required = [name for node in nodes for name in node.keywords.get("required", ())]
+        named = [name for node in nodes for name in node.keywords.get("properties", ())]
+        names = dict.fromkeys(named + required)
+        allowed = [name for name in names if self._may_have(name, nodes)]
+        if not set(required) <= set(allowed):
+            return NEVER
+        least, most = count_bounds(nodes, "Properties")
+        other = self._other_member(nodes, names)
+        if other is not None and least - len(set(required)) > 1:
+            self._ignore(nodes, "minProperties", "a grammar does not know which names are new")
+        if not allowed and least <= 0 and most is None and other == ANY_MEMBER:
+            return Ref("object")
+        members = [(self._member(name, nodes), name in required) for name in allowed]
+        return seq(Text("{"), self._members(members, other, least, most), Text("}"))
+
+    def _member(self, name: str, nodes: Alternative) -> Expr:
+        found = [each for node in nodes for each in member_nodes(node, name)]
+        return seq(json_string(name), COLON, self._value(found))
+
+    def _members(
+        self,
+        members: Sequence[tuple[Expr, bool]],
+        other: Expr | None,
+        least: int,
+        most: int | None,
+    ) -> Expr:
+        """Build rules from the last member to the first. Each rule writes the rest of the
+        object after some number of members; without bounds, after none or some."""
+        num_all = len(members) if most is None else min(len(members), most)
+        limit = 1 if (least <= 1 and most is None) else num_all
+        rest = {
+            count: self._others(other, count, least, most)
+            for count in range(min(limit, num_all) + 1)
+        }
+        for member, is_required in reversed(members):
+            following = {
+                count: NEVER if count >= num_all else rest.get(min(count + 1, limit), NEVER)
+                for count in rest
+            }
+            with_member = {
+                count: seq(EMPTY if count == 0 else COMMA, member, following[count])
+                for count in rest
+            }
+            rest = {
+                count: self._rules.named(alt([expr] if is_required else [expr, rest[count]]))
+                for count, expr in with_member.items()
+            }
+        return rest[0]
+
+    def _others(self, other: Expr | None, count: int, least: int, most: int | None) -> Expr:
+        """Members without a name in the schema, after `count` with one."""
+        # A count of 1 may mean "some": then the minimum is at most 1 and already reached.
+        missing = max(0, least - count)
+        num_left = None if most is None else most - count
+        if other is None or num_left == 0:
+            return EMPTY if missing == 0 else NEVER
+        return self._rules.named(some_of(other, missing, num_left, is_first=count == 0))
+
+    def _other_member(self, nodes: Alternative, names: Iterable[str]) -> Expr | None:
+        """A member without a name in the schema; None if the object has no such members."""
+        is_described = any(
+            node.keywords.get("additionalProperties", False) is not False
+            or node.keywords.get("patternProperties")
+            for node in nodes
+        )
+        if not is_described and any(node.keywords.get("properties") for node in nodes):
+            return None
+        patterns = sorted(
+            {each for node in nodes for each in node.keywords.get("patternProperties", ())}
+        )
+        name_nodes = _at_all(nodes, "propertyNames")
+        if not patterns and not name_nodes and not names:
+            if not any("additionalProperties" in node.keywords for node in nodes):
+                return ANY_MEMBER
+            found = [each for node in nodes for each in member_nodes(node, "")]
+            return seq(Ref("string"), COLON, self._value(found))
+        if len(patterns) > _MAX_NAME_PATTERNS:
+            self._ignore(nodes, "patternProperties", "there are more than four of them")
+        free = complement(union(map(literal, names)))
+        free = intersection(free, *(self._strings((each,)) for each in name_nodes))
+        return alt(self._other_members(nodes, patterns[:_MAX_NAME_PATTERNS], free))
+
+    def _other_members(
+        self, nodes: Alternative, patterns: Sequence[str], free: Language
+    ) -> Iterator[Expr]:
+        """One for each set of patterns that a name can match while it matches no other."""
+        languages = {each: pattern_language(each) for each in patterns}
+        for size in range(len(patterns) + 1):
+            for matched in combinations(patterns, size):
+                found = unnamed_member_nodes(nodes, matched)
+                if found is None:
+                    continue
+                names = intersection(
+                    free,
+                    *(languages[each] for each in matched),
+                    *(complement(languages[each]) for each in patterns if each not in matched),
+                )
+                if (key := self._quoted(names)) is not None:
+                    yield seq(key, COLON, self._value(found))
+
+    def _may_have(self, name: str, nodes: Alternative) -> bool:
+        name_nodes = _at_all(nodes, "propertyNames")
+        try:
+            return not name_nodes or matches(self._strings(name_nodes), name)
+        except TooManyStates:
+            return True
+
+    def _strings(self, nodes: Alternative) -> Language:
+        """The strings that fit all these nodes."""
+        return union(map(string_language, self._document.alternatives(nodes)))
+
+    # -- Arrays ---------------------------------------------------------------------------
+
+    def _array(self, nodes: Alternative) -> Expr:
+        least, most = count_bounds(nodes, "Items")
+        if most is not None and most < least:
+            return NEVER
+        num_listed = max((node.num_listed for node in nodes), default=0)
+        further = [node.further_items() for node in nodes]
+        is_open = num_listed == 0 or any(
+            node is not None and node.schema is not False for node in further
+        )
+        if not num_listed and least == 0 and most is None and not item_nodes(nodes, 0):
+            return Ref("array")
+        num_first = num_listed if most is None else min(num_listed, most)
+        rest: Expr = EMPTY
+        if is_open or least > num_listed:
+            item = self._value(item_nodes(nodes, num_listed))
+            num_left = None if most is None else most - num_first
+            missing = max(0, least - num_first)
+            rest = some_of(item, missing, num_left, is_first=num_first == 0)
+        for index in reversed(range(num_first)):
+            item = self._value(item_nodes(nodes, index))
+            longer = seq(EMPTY if index == 0 else COMMA, item, rest)
+            rest = self._rules.named(alt([longer, EMPTY] if index >= least else [longer]))
+        return seq(Text("["), rest, Text("]"))
+
+    # -- Strings and numbers --------------------------------------------------------------
+
+    def _string(self, nodes: Alternative) -> Expr:
+        least, most = count_bounds(nodes, "Length")
+        if most is not None and most < least:
+            return NEVER
+        demands = string_demands(nodes)
+        if demands:
+            if any(_is_within(length_bounds(each), least, most) for each in demands):
+                found = self._quoted(intersection(*demands))
+            else:
+                short = intersection(*string_demands(nodes, is_short=True))
+                found = self._counted(short, least, most)
+            if found is not None:
+                return found
+            self._ignore(nodes, "pattern", "its automaton is too large")
+        elif (least, most) == (0, None):
+            return Ref("string")
+        return seq(Text('"'), Repeat(Ref("char"), least, most), Text('"'))
+
+    def _counted(self, language: Language, least: int, most: int | None) -> Expr | None:
+        for end in _MAX_COUNTED_CHARS:
+            top = None if most is None else max(least, min(most, end))
+            found = self._quoted(intersection(language, times(ANY, least, top)))
+            if found is not None or top == most:
+                return found
+        return None
+
+    def _quoted(self, language: Language) -> Expr | None:
+        """A JSON string of the language; None if its automaton is too large."""
+        try:
+            return seq(Text('"'), self._rules.of(language), Text('"'))
+        except TooManyStates:
+            return None
+
+    def _number(self, kind: str, nodes: Alternative) -> Expr:
+        wanted = number_range(nodes)
+        if wanted == NumberRange():
+            return Ref(kind)
+        if wanted.is_not_negative:
+            return Ref("natural" if kind == "integer" else "positive")
+        try:
+            return self._rules.of(wanted.integers() if kind == "integer" else wanted.numbers())
+        except TooManyStates:
+            self._ignore(nodes, "multipleOf", "its automaton is too large")
+            return Ref(kind)
+
+    # -- What is not enforced -------------------------------------------------------------
+
+    def _ignore(self, nodes: Sequence[SchemaNode], word: str, reason: str) -> None:
+        steps: Steps = next((node.steps for node in nodes if word in node.keywords), ())
+        self._unenforced.append(Unenforceable((*steps, word), reason))
+
+    def _overlaps(self, node: SchemaNode) -> list[Unenforceable]:
+        """The first two options of a `oneOf` that a value may fit both: a grammar accepts such a
+        value."""
+        options = [node.at("oneOf", at) for at in range(len(node.keywords["oneOf"]))]
+        pairs = [
+            (self._value(pair), pair)
+            for pair in combinations(options, 2)
+            if not self._document.are_disjoint(*pair)
+        ]
+        self._build()
+        ending = productive(self._rules.rules)
+        for rule, (left, right) in pairs:
+            if not isinstance(rule, Ref) or rule.name in ending:
+                reason = f"options {left.steps[-1]} and {right.steps[-1]} may both fit: use anyOf"
+                return [Unenforceable((*node.steps, "oneOf"), reason)]
+        return []
+
+
+def _at_all(nodes: Alternative, word: str) -> Alternative:
+    return tuple(node.at(word) for node in nodes if word in node.keywords)
+
+
+def _is_within(bounds: tuple[int, int | None], least: int, most: int | None) -> bool:
+    low, top = bounds
+    return low >= least and (most is None or (top is not None and top <= most))

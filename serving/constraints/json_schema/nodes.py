@@ -1,0 +1,98 @@
+"""The schemas inside a JSON Schema document, and the errors that name them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+# A JSON pointer, as keys and indexes from the root of the document.
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNode:
+    """A schema inside a document. Nodes are equal if they have the same position."""
+
+    steps: Steps
+    schema: Any = field(compare=False)
+
+    def at(self, *steps: str | int) -> SchemaNode:
+        """Return a node further inside. Raises `LookupError` or `TypeError` if there is none."""
+        found = self.schema
+        for step in steps:
+            found = found[step]
+        return SchemaNode((*self.steps, *steps), found)
+
+    @property
+    def keywords(self) -> Mapping[str, Any]:
+        """The keywords; none for a boolean schema."""
+        return self.schema if isinstance(self.schema, dict) else {}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether any value fits because the schema has no keyword."""
+        return self.schema in (True, {})
+
+    @property
+    def num_listed(self) -> int:
+        """How many items the schema describes one by one."""
+        items = self.keywords.get("items")
+        return len(items if isinstance(items, list) else self.keywords.get("prefixItems", ()))
+
+    def further_items(self) -> SchemaNode | None:
+        """Return the schema of the items after the listed ones; None if there is no schema."""
+        is_draft_7 = isinstance(self.keywords.get("items"), list)
+        word = "additionalItems" if is_draft_7 else "items"
+        return self.at(word) if word in self.keywords else None
+
+    def item(self, index: int) -> SchemaNode | None:
+        """Return the schema of the item at an index; None if any item fits."""
+        if index >= self.num_listed:
+            return self.further_items()
+        word = "items" if isinstance(self.keywords.get("items"), list) else "prefixItems"
+        return self.at(word, index)
+
+
+class SchemaError(Exception):
+    """A schema that is invalid or cannot be translated.
+
+    `path` is the JSON pointer in the form that follows a field's name: `.properties.age.not`.
+    """
+
+    def __init__(self, steps: Steps, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = "".join(_step(step) for step in steps)
+
+
+class Unenforceable(SchemaError):
+    """A valid keyword that a grammar cannot enforce."""
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    is_plain = step.replace("$", "").replace("_", "").isalnum()
+    return f".{step}" if is_plain else f"[{json.dumps(step, ensure_ascii=False)}]"
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal: 1 equals 1.0, and true does not equal 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+def constants_of(schema: Any) -> list[Any]:
+    """Return the values that `const` or `enum` lists; an empty list without these keywords."""
+    if not isinstance(schema, dict):
+        return []
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))

@@ -1,0 +1,211 @@
+"""The numbers of a schema alternative as a regular language of decimal numerals.
+
+Every numeral ends: it has at most 15 digits before the point, so that every client can read an
+integer exactly, and a few after it. Numbers with bounds have no exponents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor
+from typing import Final
+
+from serving.constraints.json_schema.nodes import SchemaNode
+from serving.constraints.languages import (
+    NOTHING,
+    Chars,
+    Language,
+    Multiple,
+    cat,
+    complement,
+    intersection,
+    literal,
+    times,
+    union,
+)
+
+_NUM_DIGITS: Final = 15
+_END: Final = 10**_NUM_DIGITS
+_MAX_DECIMALS: Final = 6
+# The automaton of a multiple has states for each digit, so its numerals are shorter.
+_NUM_DIGITS_OF_MULTIPLES: Final = 9
+
+_DIGIT: Final = Chars(((48, 57),))
+_NOT_ZERO: Final = Chars(((49, 57),))
+_ANY_DIGITS: Final = times(_DIGIT)
+_ANY_DECIMALS: Final = times(cat(literal("."), times(_DIGIT, 1)), 0, 1)
+_MINUS: Final = literal("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range."""
+
+    value: Decimal
+    is_exclusive: bool = False
+
+
+_POSITIVE: Final = Bound(Decimal(0), is_exclusive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """Numbers between two bounds (None: no bound) that are multiples of all factors."""
+
+    low: Bound | None = None
+    high: Bound | None = None
+    factors: tuple[Decimal, ...] = ()
+
+    @property
+    def is_not_negative(self) -> bool:
+        """Whether the only demand is a minimum of 0."""
+        return self == NumberRange(low=Bound(Decimal(0)))
+
+    def integers(self) -> Language:
+        """Return the numerals of the integers in the range."""
+        low, high = self.low, self.high
+        if low is not None:
+            low = Bound(Decimal(floor(low.value) + 1 if low.is_exclusive else ceil(low.value)))
+        if high is not None:
+            high = Bound(Decimal(ceil(high.value) - 1 if high.is_exclusive else floor(high.value)))
+        # An integer is a multiple of 5/2 if it is one of 5.
+        factors = tuple(Decimal(Fraction(factor).numerator) for factor in self.factors)
+        return NumberRange(low, high, factors)._numerals(num_decimals=0)
+
+    def numbers(self) -> Language:
+        """Return the decimal numerals of the range."""
+        ends = self._ends()
+        # As many decimals as a float can distinguish near the bounds.
+        num_whole = max((len(str(int(abs(end)))) for end in ends), default=1)
+        own = max((len(_decimals(end)) for end in ends), default=0)
+        return self._numerals(max(own, min(_MAX_DECIMALS, _NUM_DIGITS - 1 - num_whole)))
+
+    def _ends(self) -> list[Decimal]:
+        return [end.value for end in (self.low, self.high) if end is not None]
+
+    def _numerals(self, num_decimals: int) -> Language:
+        size = self._sizes(num_decimals)
+        demands = [union((size, cat(_MINUS, intersection(size, _above(_POSITIVE)))))]
+        if self.low is not None:
+            demands.append(_at_least(self.low))
+        if self.high is not None:
+            demands.append(_at_most(self.high))
+        return intersection(*demands)
+
+    def _sizes(self, num_decimals: int) -> Language:
+        """Numerals without a sign."""
+        num_digits = _NUM_DIGITS
+        if self.factors:
+            longest = max(len(str(int(abs(end)))) for end in (*self._ends(), *self.factors))
+            num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest)
+        decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
+        return intersection(
+            cat(_natural(num_digits), times(decimals, 0, 1)),
+            *(_multiple(factor) for factor in self.factors),
+        )
+
+
+def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
+    """Return what the number keywords of all nodes demand. A bound outside of all numerals
+    counts as none."""
+    lows = _bounds(nodes, "minimum", "exclusiveMinimum")
+    highs = _bounds(nodes, "maximum", "exclusiveMaximum")
+    low = max(lows, key=lambda each: (each.value, each.is_exclusive), default=None)
+    high = min(highs, key=lambda each: (each.value, not each.is_exclusive), default=None)
+    factors = [_decimal(node, "multipleOf") for node in nodes if "multipleOf" in node.keywords]
+    return NumberRange(
+        None if low is None or low.value < -_END else low,
+        None if high is None or high.value > _END else high,
+        tuple(dict.fromkeys(factors)),
+    )
+
+
+def _bounds(nodes: Sequence[SchemaNode], inclusive: str, exclusive: str) -> Iterator[Bound]:
+    for node in nodes:
+        for word in (inclusive, exclusive):
+            if word in node.keywords:
+                yield Bound(_decimal(node, word), is_exclusive=word == exclusive)
+
+
+def _decimal(node: SchemaNode, word: str) -> Decimal:
+    """The number as the schema writes it, not the nearest float."""
+    return Decimal(repr(node.keywords[word]))
+
+
+def _natural(num_digits: int = _NUM_DIGITS) -> Language:
+    return union((literal("0"), cat(_NOT_ZERO, times(_DIGIT, 0, num_digits - 1))))
+
+
+def _multiple(factor: Decimal) -> Multiple:
+    num_decimals = len(_decimals(factor))
+    return Multiple(int(factor.scaleb(num_decimals)), num_decimals)
+
+
+def _at_least(bound: Bound) -> Language:
+    if bound.value > 0 or bound == _POSITIVE:
+        return _above(bound)
+    return union((_ANY_SIZE, cat(_MINUS, _below(Bound(-bound.value, bound.is_exclusive)))))
+
+
+def _at_most(bound: Bound) -> Language:
+    if bound.value < 0 or bound == _POSITIVE:
+        return cat(_MINUS, _above(Bound(-bound.value, bound.is_exclusive)))
+    return union((cat(_MINUS, _ANY_SIZE), _below(bound)))
+
+
+_ANY_SIZE: Final = cat(_natural(), _ANY_DECIMALS)
+
+
+def _below(bound: Bound) -> Language:
+    """Sizes up to a bound that is not negative: those that are not above it."""
+    return intersection(_ANY_SIZE, complement(_above(Bound(bound.value, not bound.is_exclusive))))
+
+
+def _above(bound: Bound) -> Language:
+    """Sizes from a bound that is not negative."""
+    whole = int(bound.value)
+    decimals = _decimals(bound.value)
+    more = cat(_natural_from(whole + 1), _ANY_DECIMALS)
+    if decimals or bound.is_exclusive:
+        same = cat(literal(f"{whole}."), _decimals_from(decimals, bound))
+    else:
+        same = cat(literal(str(whole)), _ANY_DECIMALS)
+    return union((more, same))
+
+
+def _natural_from(number: int) -> Language:
+    if number >= _END:
+        return NOTHING
+    digits = str(number)
+    longer = cat(_NOT_ZERO, times(_DIGIT, len(digits), _NUM_DIGITS - 1))
+    greater = [
+        cat(
+            literal(digits[:at]),
+            _greater(digit),
+            times(_DIGIT, len(digits) - at - 1, len(digits) - at - 1),
+        )
+        for at, digit in enumerate(digits)
+    ]
+    is_longest = len(digits) == _NUM_DIGITS
+    return union((literal(digits), *greater, NOTHING if is_longest else longer))
+
+
+def _decimals_from(digits: str, bound: Bound) -> Language:
+    """The decimals of a number with the bound's whole part."""
+    greater = [
+        cat(literal(digits[:at]), _greater(digit), _ANY_DIGITS) for at, digit in enumerate(digits)
+    ]
+    nonzero = cat(times(literal("0")), _NOT_ZERO, _ANY_DIGITS)
+    more = nonzero if bound.is_exclusive else _ANY_DIGITS
+    return union((*greater, cat(literal(digits), more)))
+
+
+def _greater(digit: str) -> Language:
+    return NOTHING if digit == "9" else Chars(((ord(digit) + 1, 57),))
+
+
+def _decimals(value: Decimal) -> str:
+    return f"{value:f}".partition(".")[2].rstrip("0")

@@ -1,0 +1,380 @@
+"""Regular languages: sets of texts that can be united, intersected and complemented.
+
+An expression becomes an automaton by derivatives: what may follow after a character is an
+expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009).
+Derivatives give intersection and complement, which backtracking engines lack, and a match
+takes time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, assert_never
+
+# Code points as pairs of first and last: sorted, disjoint and not adjacent.
+Intervals = tuple[tuple[int, int], ...]
+
+_LAST: Final = 0x10FFFF
+# JSON text is UTF-8, which has no surrogates.
+ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
+# The states of one automaton. A grammar with more rules compiles slowly.
+MAX_STATES: Final = 2000
+# The expression nodes visited for one automaton or one match: an expression can grow while its
+# states stay few. At a few microseconds each, this stays below a second.
+MAX_WORK: Final = 100_000
+
+
+class NotRegular(Exception):
+    """A valid pattern that describes no regular language, or one that is too large."""
+
+
+class TooManyStates(NotRegular):
+    """An automaton with more than `MAX_STATES` states, or `MAX_WORK` of work."""
+
+    def __init__(self, reason: str = "its automaton is too large") -> None:
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set. An empty set: no text at all."""
+
+    intervals: Intervals
+
+
+@dataclass(frozen=True, slots=True)
+class Cat:
+    """All parts in order. No parts: the empty text."""
+
+    parts: tuple[Language, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """The union of the options."""
+
+    options: frozenset[Language]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """The intersection of the demands."""
+
+    demands: frozenset[Language]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The complement of a language."""
+
+    part: Language
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """`least` to `most` repetitions. None: no upper bound."""
+
+    part: Language
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
+
+    `remainder` is the remainder of the digits read so far. `num_left` is how many digits may
+    follow the point, or None before the point.
+    """
+
+    factor: int
+    num_decimals: int
+    remainder: int = 0
+    num_left: int | None = None
+
+
+Language = Chars | Cat | Or | And | Not | Times | Multiple
+
+EMPTY: Final = Cat(())
+NOTHING: Final = Chars(())
+ANY: Final = Chars(ANY_CHARS)
+ANYTHING: Final = Times(ANY, 0, None)
+
+
+def literal(text: str) -> Language:
+    """Return the language of exactly this text."""
+    return cat(*(Chars(((ord(each), ord(each)),)) for each in text))
+
+
+def cat(*parts: Language) -> Language:
+    """Return the concatenation."""
+    flat: list[Language] = []
+    for part in parts:
+        if part == NOTHING:
+            return NOTHING
+        flat += part.parts if isinstance(part, Cat) else (part,)
+    return flat[0] if len(flat) == 1 else Cat(tuple(flat))
+
+
+def union(options: Iterable[Language]) -> Language:
+    """Return the union; of nothing, the empty language."""
+    flat: set[Language] = set()
+    for option in options:
+        flat |= option.options if isinstance(option, Or) else {option}
+    flat.discard(NOTHING)
+    sets = [option.intervals for option in flat if isinstance(option, Chars)]
+    if len(sets) > 1:
+        flat = {option for option in flat if not isinstance(option, Chars)}
+        flat.add(Chars(merged(*sets)))
+    if ANYTHING in flat:
+        return ANYTHING
+    if not flat:
+        return NOTHING
+    return flat.pop() if len(flat) == 1 else Or(frozenset(flat))
+
+
+def intersection(*demands: Language) -> Language:
+    """Return the intersection; of nothing, all texts."""
+    flat: set[Language] = set()
+    for demand in demands:
+        flat |= demand.demands if isinstance(demand, And) else {demand}
+    flat.discard(ANYTHING)
+    if NOTHING in flat:
+        return NOTHING
+    if not flat:
+        return ANYTHING
+    return flat.pop() if len(flat) == 1 else And(frozenset(flat))
+
+
+def complement(part: Language) -> Language:
+    """Return all other texts."""
+    if isinstance(part, Not):
+        return part.part
+    return ANYTHING if part == NOTHING else Not(part)
+
+
+def times(part: Language, least: int = 0, most: int | None = None) -> Language:
+    """Return `least` to `most` repetitions; None: no upper bound."""
+    if most == 0 or part == EMPTY:
+        return EMPTY
+    if part == NOTHING:
+        return EMPTY if least == 0 else NOTHING
+    return part if (least, most) == (1, 1) else Times(part, least, most)
+
+
+def containing(texts: Iterable[str]) -> Language:
+    """Return all texts that contain one of these."""
+    return union(cat(ANYTHING, literal(text), ANYTHING) for text in texts)
+
+
+# -- Character sets -------------------------------------------------------------------------
+
+
+def merged(*sets: Intervals) -> Intervals:
+    """Return the characters of any of the sets."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(each for intervals in sets for each in intervals):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def shared(left: Intervals, right: Intervals) -> Intervals:
+    """Return the characters of both sets."""
+    found, at, other = [], 0, 0
+    while at < len(left) and other < len(right):
+        first, last = max(left[at][0], right[other][0]), min(left[at][1], right[other][1])
+        if first <= last:
+            found.append((first, last))
+        if left[at][1] < right[other][1]:
+            at += 1
+        else:
+            other += 1
+    return tuple(found)
+
+
+def inverted(intervals: Intervals) -> Intervals:
+    """Return all other characters."""
+    starts = [0, *(last + 1 for _, last in intervals)]
+    ends = [*(first - 1 for first, _ in intervals), _LAST]
+    gaps = ((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
+    return shared(tuple(gaps), ANY_CHARS)
+
+
+# -- Derivatives ----------------------------------------------------------------------------
+
+
+def accepts_empty(part: Language) -> bool:
+    """Return whether the empty text belongs to the language."""
+    match part:
+        case Chars():
+            return False
+        case Cat(inner) | And(inner):
+            return all(accepts_empty(each) for each in inner)
+        case Or(options):
+            return any(accepts_empty(each) for each in options)
+        case Not(each):
+            return not accepts_empty(each)
+        case Times(each, least):
+            return least == 0 or accepts_empty(each)
+        case Multiple(factor, num_decimals, remainder, num_left):
+            num_zeros = num_decimals if num_left is None else num_left
+            return (remainder * int(10**num_zeros)) % factor == 0
+        case _:
+            assert_never(part)
+
+
+def derivative(part: Language, code: int) -> Language:
+    """Return the texts that may follow a character of the language."""
+    match part:
+        case Chars(intervals):
+            return EMPTY if any(first <= code <= last for first, last in intervals) else NOTHING
+        case Cat(parts):
+            return union(
+                cat(derivative(each, code), *parts[at + 1 :])
+                for at, each in enumerate(_first_parts(parts))
+            )
+        case Or(options):
+            return union(derivative(each, code) for each in options)
+        case And(demands):
+            return intersection(*(derivative(each, code) for each in demands))
+        case Not(inner):
+            return complement(derivative(inner, code))
+        case Times(inner, least, most):
+            rest = times(inner, max(0, least - 1), None if most is None else most - 1)
+            return cat(derivative(inner, code), rest)
+        case Multiple():
+            return _after_digit(part, code)
+        case _:
+            assert_never(part)
+
+
+def _first_parts(parts: Iterable[Language]) -> Iterator[Language]:
+    """The parts in which the first character of a text can be."""
+    for part in parts:
+        yield part
+        if not accepts_empty(part):
+            return
+
+
+def _after_digit(part: Multiple, code: int) -> Language:
+    remainder, num_left = part.remainder, part.num_left
+    if code == ord(".") and num_left is None and part.num_decimals > 0:
+        num_left = part.num_decimals
+    elif 48 <= code <= 57 and num_left != 0:
+        remainder = (remainder * 10 + code - 48) % part.factor
+        num_left = None if num_left is None else num_left - 1
+    else:
+        return NOTHING
+    return Multiple(part.factor, part.num_decimals, remainder, num_left)
+
+
+def _classes(part: Language) -> frozenset[Intervals]:
+    """Disjoint character sets. All characters of one set have the same derivative."""
+    match part:
+        case Chars(intervals):
+            return frozenset((intervals, inverted(intervals)))
+        case Cat(parts):
+            return _refined(_first_parts(parts))
+        case Or(inner) | And(inner):
+            return _refined(inner)
+        case Not(each) | Times(each):
+            return _classes(each)
+        case Multiple():
+            single = [((code, code),) for code in (46, *range(48, 58))]
+            return frozenset((*single, inverted(merged(*single))))
+        case _:
+            assert_never(part)
+
+
+def _refined(parts: Iterable[Language]) -> frozenset[Intervals]:
+    def refine(left: frozenset[Intervals], right: frozenset[Intervals]) -> frozenset[Intervals]:
+        return frozenset(both for a in left for b in right if (both := shared(a, b)))
+
+    return reduce(refine, (_classes(part) for part in parts), frozenset((ANY_CHARS,)))
+
+
+def _size(part: Language) -> int:
+    """About how many nodes a derivative visits."""
+    match part:
+        case Cat(inner) | Or(inner) | And(inner):
+            return 1 + sum(_size(each) for each in inner)
+        case Not(each) | Times(each):
+            return 1 + _size(each)
+        case Chars() | Multiple():
+            return 1
+        case _:
+            assert_never(part)
+
+
+# -- Automata -------------------------------------------------------------------------------
+
+
+def matches(part: Language, text: str) -> bool:
+    """Return whether the text belongs to the language. Raises `TooManyStates`."""
+    work = 0
+    for character in text:
+        work += _size(part)
+        if work > MAX_WORK:
+            raise TooManyStates
+        part = derivative(part, ord(character))
+        if part == NOTHING:
+            return False
+    return accepts_empty(part)
+
+
+def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Language]]]:
+    """Return the moves of each state to other states; the first state is `language` itself.
+
+    A state accepts the text if `accepts_empty` is true of it. Raises `TooManyStates`.
+    """
+    states: dict[Language, list[tuple[Intervals, Language]]] = {language: []}
+    queue = [language]
+    work = 0
+    while queue:
+        state = queue.pop()
+        classes = _classes(state)
+        work += _size(state) * len(classes)
+        if work > MAX_WORK:
+            raise TooManyStates
+        by_target: dict[Language, list[Intervals]] = {}
+        for intervals in classes:
+            if intervals and (target := derivative(state, intervals[0][0])) != NOTHING:
+                by_target.setdefault(target, []).append(intervals)
+        for target in by_target:
+            if target not in states:
+                states[target] = []
+                queue.append(target)
+        if len(states) > MAX_STATES:
+            raise TooManyStates
+        moves = sorted(by_target.items(), key=lambda each: min(each[1]))
+        states[state] = [(merged(*sets), target) for target, sets in moves]
+    return states
+
+
+def length_bounds(part: Language) -> tuple[int, int | None]:
+    """Return a lower and an upper bound of the texts' lengths in characters.
+
+    They are no narrower than the language, but may be wider. None: no upper bound is known.
+    """
+    match part:
+        case Chars():
+            return 1, 1
+        case Cat(inner) | Or(inner):
+            pairs = [length_bounds(each) for each in inner]
+            low, high = (sum, sum) if isinstance(part, Cat) else (min, max)
+            tops = [top for _, top in pairs if top is not None]
+            return low(least for least, _ in pairs), (
+                high(tops) if len(tops) == len(pairs) else None
+            )
+        case Times(each, least, most):
+            bottom, top = length_bounds(each)
+            return bottom * least, None if top is None or most is None else top * most
+        case And() | Not() | Multiple():
+            return 0, None
+        case _:
+            assert_never(part)

@@ -1,0 +1,244 @@
+"""Grammar rules for regular languages and for JSON.
+
+A `RuleSet` collects the rules of one grammar. A `Spelling` writes a set of characters in it:
+as they are, or as they appear inside a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, assert_never
+
+from serving.constraints.ebnf import (
+    EMPTY,
+    NEVER,
+    Chars,
+    Expr,
+    Ref,
+    Repeat,
+    Text,
+    alt,
+    chars,
+    seq,
+    text_of,
+)
+from serving.constraints.languages import (
+    ANY_CHARS,
+    ANYTHING,
+    And,
+    Cat,
+    Intervals,
+    Language,
+    Multiple,
+    Not,
+    NotRegular,
+    Or,
+    Times,
+    accepts_empty,
+    automaton,
+    complement,
+    containing,
+    intersection,
+    inverted,
+    shared,
+)
+from serving.constraints.languages import Chars as CharSet
+
+Spelling = Callable[[Intervals], Expr]
+
+
+class TooManyRules(NotRegular):
+    """The automata of one grammar have more states together than its rule set accepts."""
+
+    def __init__(self) -> None:
+        super().__init__("its automata are too large together")
+
+
+class RuleSet:
+    """The rules of one grammar while it is built. It begins with the rules of JSON.
+
+    `is_compact`: JSON without blanks. `excluded`: texts that no regular language of the grammar
+    contains, because they would end the text that the grammar describes. `max_states`: of all
+    automata together; real grammars stay far below 5,000.
+    """
+
+    def __init__(
+        self,
+        spell: Spelling,
+        *,
+        is_compact: bool = False,
+        excluded: Sequence[str] = (),
+        max_states: int = 5000,
+    ) -> None:
+        self.rules: dict[str, Expr] = dict(_json_rules("" if is_compact else " "))
+        self._spell = spell
+        self._allowed = complement(containing(excluded)) if excluded else ANYTHING
+        self._max_states = max_states
+        self._num_states = 0
+        self._num_names = 0
+        self._automata: dict[Language, Ref] = {}
+        self._terminals: dict[Language, Expr] = {}
+
+    def new_name(self) -> str:
+        """Return a name that no other rule has."""
+        self._num_names += 1
+        return f"t{self._num_names}"
+
+    def named(self, body: Expr) -> Expr:
+        """Return a reference to a new rule, for an expression that is used more than once."""
+        if body in (EMPTY, NEVER):
+            return body
+        name = self.new_name()
+        self.rules[name] = body
+        return Ref(name)
+
+    def of(self, language: Language) -> Expr:
+        """Return an expression for the texts of a regular language.
+
+        Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
+        """
+        allowed = intersection(language, self._allowed)
+        expr = _expression(allowed, self._spell)
+        return self._automaton(allowed) if expr is None else expr
+
+    def terminal(self, language: Language) -> Expr:
+        """Return the same as `of`, as one rule for all uses of the language."""
+        if language not in self._terminals:
+            expr = self.of(language)
+            self._terminals[language] = expr if isinstance(expr, Text) else self.named(expr)
+        return self._terminals[language]
+
+    def text(self, root: Expr) -> str | None:
+        """Return the grammar of `root`; None if no text fits it."""
+        self.rules["root"] = root
+        return text_of(self.rules, "root")
+
+    def _automaton(self, language: Language) -> Ref:
+        if language not in self._automata:
+            states = automaton(language)
+            self._num_states += len(states)
+            if self._num_states > self._max_states:
+                raise TooManyRules
+            names = {state: self.new_name() for state in states}
+            for state, moves in states.items():
+                options = [seq(self._spell(chars_), Ref(names[to])) for chars_, to in moves]
+                self.rules[names[state]] = alt([*options, *[EMPTY] * accepts_empty(state)])
+            self._automata[language] = Ref(names[language])
+        return self._automata[language]
+
+
+def _expression(part: Language, spell: Spelling) -> Expr | None:
+    """An expression of the same texts; None for a language that needs an automaton."""
+    match part:
+        case CharSet(intervals):
+            return spell(intervals)
+        case Cat(inner) | Or(inner):
+            # A frozenset has no order, and equal schemas must have equal grammars.
+            parts = inner if isinstance(inner, tuple) else sorted(inner, key=repr)
+            found = [expr for each in parts if (expr := _expression(each, spell)) is not None]
+            if len(found) < len(parts):
+                return None
+            return seq(*found) if isinstance(part, Cat) else alt(found)
+        case Times(each, least, most):
+            # A repetition of the empty text never ends. An automaton accepts it once.
+            body = None if accepts_empty(each) else _expression(each, spell)
+            return None if body is None else Repeat(body, least, most)
+        case And() | Not() | Multiple():
+            return None
+        case _:
+            assert_never(part)
+
+
+# -- Spellings ------------------------------------------------------------------------------
+
+
+def plain(intervals: Intervals) -> Expr:
+    """Write characters as they are."""
+    return chars(intervals)
+
+
+_RAW_IN_JSON: Final = inverted(((0, 0x1F), (34, 34), (92, 92)))
+_ESCAPED_IN_JSON: Final = inverted(_RAW_IN_JSON)
+_SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
+
+
+def in_json(intervals: Intervals) -> Expr:
+    """Write characters as they appear inside a JSON string: escaped where JSON demands it.
+
+    The rule `char` is any character in any form, `special` any that needs an escape.
+    """
+    if intervals == ANY_CHARS:
+        return Ref("char")
+    raw, special = shared(intervals, _RAW_IN_JSON), shared(intervals, _ESCAPED_IN_JSON)
+    options = [chars(raw)] if raw else []
+    if special == _ESCAPED_IN_JSON:
+        return alt([*options, Ref("special")])
+    codes = [code for first, last in special for code in range(first, last + 1)]
+    escapes = [_SHORT_ESCAPES.get(code, f"u{code:04x}") for code in codes]
+    return alt([*options, *(Text("\\" + escape) for escape in escapes)])
+
+
+# -- JSON -----------------------------------------------------------------------------------
+
+COMMA: Final = seq(Text(","), Ref("sp"))
+COLON: Final = seq(Text(":"), Ref("sp"))
+ANY_MEMBER: Final = seq(Ref("string"), COLON, Ref("value"))
+
+
+def _json_rules(blank: str) -> Iterator[tuple[str, Expr]]:
+    """The rules of JSON. `blank` may follow a comma or a colon."""
+    digit, hexadecimal = _set("09"), _set("09", "AF", "af")
+    # Half a surrogate pair is no character, and models write a whole one as one character.
+    code = alt(
+        (
+            seq(_set("09", "AC", "EF", "ac", "ef"), Repeat(hexadecimal, 3, 3)),
+            seq(_set("D", "d"), _set("07"), Repeat(hexadecimal, 2, 2)),
+        )
+    )
+    yield "sp", Repeat(Text(blank), 0, 1) if blank else EMPTY
+    yield "char", alt((Chars(_RAW_IN_JSON), seq(Text("\\"), Ref("escape"))))
+    yield "escape", alt((_set(*'"/\\bfnrt'), seq(Text("u"), code)))
+    control = seq(Text("u00"), _set("01"), hexadecimal)
+    yield "special", seq(Text("\\"), alt((_set(*'"\\bfnrt'), control)))
+    yield "string", seq(Text('"'), Repeat(Ref("char"), 0, None), Text('"'))
+    # 15 digits, so that every client can read an integer exactly.
+    yield "natural", alt((Text("0"), seq(_set("19"), Repeat(digit, 0, 14))))
+    yield "integer", seq(Repeat(Text("-"), 0, 1), Ref("natural"))
+    fraction = seq(Text("."), Repeat(digit, 1, 16))
+    exponent = seq(_set("E", "e"), Repeat(_set("+", "-"), 0, 1), Repeat(digit, 1, 2))
+    yield "positive", seq(Ref("natural"), Repeat(fraction, 0, 1), Repeat(exponent, 0, 1))
+    yield "number", seq(Repeat(Text("-"), 0, 1), Ref("positive"))
+    yield "boolean", alt((Text("true"), Text("false")))
+    yield "null", Text("null")
+    kinds = ("object", "array", "string", "number", "boolean", "null")
+    yield "value", alt(Ref(kind) for kind in kinds)
+    yield "object", seq(Text("{"), some_of(ANY_MEMBER, 0, None, is_first=True), Text("}"))
+    yield "array", seq(Text("["), some_of(Ref("value"), 0, None, is_first=True), Text("]"))
+
+
+def _set(*ranges: str) -> Expr:
+    """A set of characters from sorted ranges: the first and last character of each."""
+    return Chars(tuple((ord(each[0]), ord(each[-1])) for each in ranges))
+
+
+def some_of(part: Expr, least: int, most: int | None, *, is_first: bool) -> Expr:
+    """Return `least` to `most` parts with commas between them; None: no upper bound.
+
+    Unless `is_first`, a comma also stands before the first part.
+    """
+    if most is not None and most < least:
+        return NEVER
+    following = seq(COMMA, part)
+    if not is_first:
+        return Repeat(following, least, most)
+    if most == 0:
+        return EMPTY
+    top = None if most is None else most - 1
+    whole = seq(part, Repeat(following, max(0, least - 1), top))
+    return whole if least else Repeat(whole, 0, 1)
+
+
+def json_string(text: str) -> Text:
+    """Return a text as a JSON string, with its quotes."""
+    return Text(json.dumps(text, ensure_ascii=False))

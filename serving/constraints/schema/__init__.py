@@ -1,1 +1,0 @@
-"""JSON schemas and regular expressions as grammars of our own, in which everything ends."""

@@ -1,0 +1,80 @@
+"""The token counts of finished generations, for gateways that die or use fewer tokens.
+
+A killed gateway loses what it counted since the last checkpoint of its usage journal, up to a
+second. The engine has the same counts. When a connection is lost, the engine writes the counts of
+its generations to a file beside the journals, which `accounts.usage.lost` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from serving.engine.generation import Generation
+
+logger = logging.getLogger(__name__)
+
+# A journal is at most some seconds behind, in which fewer generations finish.
+_MAX_FINISHED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Counts:
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_output_tokens: int
+
+    def line(self) -> str:
+        """Return the line of the file that `accounts.usage.lost` reads."""
+        counts = (self.num_prompt_tokens, self.num_cached_tokens, self.num_output_tokens)
+        return json.dumps([self.request_id, *counts]) + "\n"
+
+
+class FinishedGenerations:
+    """The counts of the last 10,000 finished generations, by connection and id."""
+
+    def __init__(self, usage_dir: Path | None) -> None:
+        """`usage_dir` has the gateways' usage journals; None: there are none."""
+        self._usage_dir = usage_dir
+        self._counts: OrderedDict[tuple[int, int], _Counts] = OrderedDict()
+        self._num_files = 0
+
+    def add(self, generation: Generation) -> None:
+        """Remember a generation that has ended."""
+        self._counts[id(generation.connection), generation.submit.id] = _Counts(
+            generation.submit.request_id,
+            len(generation.prompt_ids),
+            generation.num_cached or 0,
+            len(generation.tokens),
+        )
+        if len(self._counts) > _MAX_FINISHED:
+            self._counts.popitem(last=False)
+
+    def take_unused(self, connection: object, id_: int, num_used: int) -> int:
+        """Return how many tokens of a finished generation were not used, and uncount them."""
+        counts = self._counts.get((id(connection), id_))
+        if counts is None:
+            return 0
+        num_unused = max(0, counts.num_output_tokens - num_used)
+        counts.num_output_tokens -= num_unused
+        return num_unused
+
+    def write_lost(self, connection: object) -> None:
+        """Write the counts of a lost connection. All its generations must have ended."""
+        keys = [key for key in self._counts if key[0] == id(connection)]
+        lost = [self._counts.pop(key) for key in keys]
+        lines = [each.line() for each in lost if each.request_id and each.num_output_tokens]
+        if not lines or self._usage_dir is None:
+            return
+        self._num_files += 1
+        path = self._usage_dir / f"{os.getpid()}-{self._num_files}.lost"
+        try:
+            path.write_text("".join(lines), encoding="utf-8")
+        except OSError as error:
+            logger.error("lost usage not written path=%s error=%s", path, error)

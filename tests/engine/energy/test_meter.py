@@ -1,0 +1,165 @@
+"""What the counters say is divided among requests and idleness, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.energy.busy import BusyTimes
+from serving.engine.energy.counters import package_counters
+from serving.engine.energy.meter import EnergyMeter, EnergySource, StepWork, new_meter
+from serving.engine.generation import Generation
+from serving.transport.server import Connection
+from tests.engine import in_process
+from tests.engine.energy.counter_files import card, package
+
+
+def generation() -> Generation:
+    made = in_process.generation("one")
+    made.connection = cast(Connection, object())
+    return made
+
+
+@dataclass
+class Machine:
+    """One engine that alone uses a package, with a clock that only tests turn."""
+
+    folder: Path
+    now: float = 1000.0
+    used_j: float = 0.0
+    reported_j: float = 0.0
+    watts: float = 10.0
+    meter: EnergyMeter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._zone = package(self.folder)
+        sources = [EnergySource(package_counters(self.folder), BusyTimes(self.folder / "energy"))]
+        self.meter = EnergyMeter(sources, lambda: self.now)
+
+    def step(self, seconds: float, *works: StepWork, is_end: bool = False) -> None:
+        self.meter.begin()
+        self._pass(seconds)
+        self.meter.note(works, is_end=is_end)
+
+    def rest(self, seconds: float) -> None:
+        self.meter.end()
+        self._pass(seconds)
+        self.meter.end()
+
+    def tell(self, generation: Generation) -> float:
+        assert generation.energy is not None
+        joules = generation.energy.take_unreported_j()
+        self.reported_j += joules
+        return joules
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        self.used_j += seconds * self.watts
+        self._zone.use(seconds * self.watts)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_request_alone_has_all_that_was_used_while_it_ran(machine: Machine) -> None:
+    one = generation()
+    machine.rest(5)
+    machine.step(2, StepWork(one, 10, 0))
+    machine.step(1, StepWork(one, 0, 1), is_end=True)
+    assert machine.tell(one) == pytest.approx(30)
+    machine.rest(5)
+    assert machine.meter.totals.used_j == pytest.approx(130)
+    assert machine.meter.totals.reported_j == pytest.approx(30)
+
+
+def test_requests_side_by_side_share_it(machine: Machine) -> None:
+    long, short = generation(), generation()
+    machine.step(1, StepWork(long, 0, 1), StepWork(short, 0, 1), is_end=True)
+    machine.watts = 30
+    machine.step(1, StepWork(long, 0, 1), is_end=True)
+    assert machine.tell(short) == pytest.approx(5)
+    assert machine.tell(long) == pytest.approx(35)
+
+
+def test_what_is_not_read_yet_is_estimated_and_then_corrected(machine: Machine) -> None:
+    one = generation()
+    machine.step(0.2, StepWork(one, 0, 1))
+    assert machine.tell(one) == pytest.approx(2)
+    machine.watts = 20
+    machine.step(0.05, StepWork(one, 0, 1))
+    assert machine.tell(one) == pytest.approx(0.5)  # by the 10 W of before
+    machine.step(0.06, StepWork(one, 0, 1))
+    assert machine.tell(one) == pytest.approx(1.7)
+    assert machine.reported_j == pytest.approx(0.2 * 10 + 0.11 * 20)
+
+
+def test_what_an_engine_does_for_itself_is_idle_energy(machine: Machine) -> None:
+    machine.step(1, StepWork(in_process.generation("probe"), 0, 1), is_end=True)
+    machine.rest(1)
+    assert machine.meter.totals.used_j == pytest.approx(20)
+    assert machine.meter.totals.reported_j == 0
+
+
+SECONDS = st.floats(0.001, 3)
+STEPS = st.tuples(
+    SECONDS,
+    st.dictionaries(
+        st.integers(0, 4), st.tuples(st.integers(0, 300), st.integers(0, 4)), max_size=4
+    ),
+    st.sets(st.integers(0, 4)),
+)
+
+
+@given(st.lists(st.tuples(st.floats(1, 300), STEPS | SECONDS), max_size=30))
+def test_requests_and_idleness_are_together_what_was_counted(
+    story: list[tuple[float, float | tuple[float, dict[int, tuple[int, int]], set[int]]]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        machine = Machine(Path(folder))
+        requests = [generation() for _ in range(5)]
+        for machine.watts, event in story:
+            if isinstance(event, float):
+                machine.rest(event)
+                continue
+            seconds, counts, ending = event
+            works = [StepWork(requests[at], *each) for at, each in counts.items()]
+            machine.step(seconds, *works, is_end=bool(ending & counts.keys()))
+            for at in ending & counts.keys():
+                machine.tell(requests[at])
+        machine.step(0.001, *[StepWork(each, 0, 1) for each in requests], is_end=True)
+        for each in requests:
+            machine.tell(each)
+        totals = machine.meter.totals
+        assert totals.used_j == pytest.approx(machine.used_j, rel=1e-3)
+        assert totals.reported_j == pytest.approx(machine.reported_j)
+        sampled_j = sum(each.energy.sampled_j for each in requests if each.energy is not None)
+        # An estimate that was too high is taken back from what comes later, as far as it goes.
+        assert machine.reported_j >= sampled_j * (1 - 1e-6)
+        assert sampled_j <= totals.used_j * (1 + 1e-6)
+
+
+def test_a_machine_without_counters_measures_nothing(tmp_path: Path) -> None:
+    assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
+
+
+def test_a_graphics_card_is_of_those_who_use_it(tmp_path: Path) -> None:
+    sysfs = tmp_path / "sys"
+    card(sysfs)
+    assert new_meter(sysfs, tmp_path / "energy", "CPU") is None
+    assert new_meter(sysfs, tmp_path / "energy", "GPU.0") is not None
+    package(sysfs)
+    assert new_meter(sysfs, tmp_path / "other", "CPU") is not None
+
+
+def test_a_folder_that_cannot_be_written_measures_nothing(tmp_path: Path) -> None:
+    package(tmp_path)
+    (tmp_path / "energy").touch()
+    assert new_meter(tmp_path, tmp_path / "energy", "CPU") is None

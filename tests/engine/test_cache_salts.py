@@ -1,0 +1,282 @@
+"""Prompts that are kept apart in the prefix cache: the numbers, and the real engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from serving.engine.batch import Batch
+from serving.engine.graph import GraphFeatures
+from serving.engine.loop import EngineLoop
+from serving.engine.pipeline import Pipeline
+from serving.engine.prefix_cache import salt_prompt
+from serving.transport.messages import (
+    BeamSpec,
+    GrammarSpec,
+    LogitsSpec,
+    LogprobsSpec,
+    SamplingParams,
+)
+from tests.engine.conftest import TINY_CHAT, StartEngine
+from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
+
+TINY_DRAFT = TINY_CHAT.parent / "tiny-draft"
+VOCAB_SIZES = st.integers(2, 300_000)
+MAX_ID = 2**31 - 1
+ALICE, BOB = (sha256(name).digest() for name in (b"alice", b"bob"))
+
+
+def salts_in(vocab_size: int) -> int:
+    return MAX_ID // vocab_size - 1
+
+
+@given(VOCAB_SIZES, st.binary(min_size=32, max_size=32), st.data())
+def test_a_salted_prompt_means_the_same_to_the_model(
+    vocab_size: int, key: bytes, data: st.DataObject
+) -> None:
+    ids = data.draw(st.lists(st.integers(0, vocab_size - 1), min_size=1, max_size=50))
+    prompt_ids = np.array(ids, np.int64)
+
+    changed = salt_prompt(prompt_ids, key, vocab_size, salts_in(vocab_size))
+
+    assert (changed % vocab_size).tolist() == ids == prompt_ids.tolist()
+    assert changed.max() <= MAX_ID
+
+
+@given(VOCAB_SIZES)
+def test_the_first_tokens_have_room_for_64_bits(vocab_size: int) -> None:
+    num_salts = salts_in(vocab_size)
+    changed = salt_prompt(np.zeros(500, np.int64), ALICE, vocab_size, num_salts)
+    num_changed = int((changed != 0).sum())
+
+    assert num_salts**num_changed >= 2**64 > num_salts ** (num_changed - 1)
+    assert (changed[:num_changed] >= vocab_size).all()
+    assert num_changed < 32, "a cached block has this many tokens"
+
+
+def test_two_keys_do_not_agree_in_any_of_their_numbers() -> None:
+    num_salts = salts_in(3072)
+    first, second = (
+        salt_prompt(np.zeros(4, np.int64), key, 3072, num_salts) for key in (ALICE, BOB)
+    )
+
+    assert (first != second).all()
+
+
+@pytest.mark.parametrize(("modulus", "supports"), [(0, False), (MAX_ID // 2, False), (9, True)])
+def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline._has_cache = pipeline.has_logits_hook = True
+    pipeline._graph = GraphFeatures(has_logits_hook=True, salt_modulus=modulus)
+
+    assert pipeline.num_salts == (MAX_ID // modulus - 1 if modulus else 0)
+    assert pipeline.supports_cache_salt == supports
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    # A cache that grows with the need would forget one prompt for the next.
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), cache_size_gb=1)
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    yield from emptied(pipeline)
+
+
+def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:
+    each = generation(prompt, max_new_tokens=1, cache_key=key)
+    assert run(batch, each) == []
+    assert each.num_cached is not None
+    return each.num_cached
+
+
+@pytest.mark.live
+def test_a_prompt_is_found_in_the_cache_by_those_of_its_own_key_alone(batch: Batch) -> None:
+    prompt = [*LONG_PROMPT[100:], 9]
+    keys = [None, ALICE, BOB]
+
+    assert [num_cached(batch, prompt, key) for key in keys] == [0, 0, 0]
+    assert all(num_cached(batch, prompt, key) > 400 for key in keys)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("prompt", [[12, 13], [12, 13, 14, 15, 16, 17]])
+def test_answers_are_kept_apart_too(batch: Batch, prompt: list[int]) -> None:
+    """The cache holds them as well, and knows them by the prompt before them."""
+    sampling = SamplingParams(temperature=2.0, seed=5)
+    first = generation(prompt, sampling=sampling, max_new_tokens=70, cache_key=ALICE)
+    assert run(batch, first) == []
+    assert len(first.tokens) == 70
+    whole = [*prompt, *first.tokens, 14]
+
+    assert [num_cached(batch, whole, key) for key in (None, BOB)] == [0, 0]
+    is_long = len(prompt) > 4
+    assert (num_cached(batch, whole, ALICE) > 64) == is_long
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=1.0, seed=3, top_p=0.9, top_k=20, min_p=0.02),
+        SamplingParams(repetition_penalty=3.0),
+        SamplingParams(repetition_penalty=0.5, temperature=0.7, seed=4),
+        SamplingParams(frequency_penalty=1.5, presence_penalty=-0.5),
+    ],
+)
+def test_the_key_of_a_prompt_does_not_change_its_answer(
+    batch: Batch, sampling: SamplingParams
+) -> None:
+    for question in ("Count to 15.", "Tell me a story."):
+        plain = tokens_of(batch, question, sampling=sampling)
+
+        assert tokens_of(batch, question, sampling=sampling, cache_key=ALICE) == plain
+
+
+@pytest.mark.live
+def test_a_prompt_of_one_token_can_have_a_key(batch: Batch) -> None:
+    penalty = SamplingParams(repetition_penalty=2.0)
+
+    for sampling in (SamplingParams(), penalty):
+        plain = tokens_of(batch, [77], sampling=sampling)
+        assert tokens_of(batch, [77], sampling=sampling, cache_key=ALICE) == plain
+
+
+@pytest.mark.live
+def test_a_scored_prompt_with_a_key_is_in_nobodys_part_of_the_cache(batch: Batch) -> None:
+    prompt = [*LONG_PROMPT[200:], 10]
+    spec = LogitsSpec(prompt_logprobs=LogprobsSpec())
+    sampling = SamplingParams(repetition_penalty=2.0)
+    plain = generation(prompt, spec, sampling=sampling, max_new_tokens=5)
+    keyed = generation(prompt, spec, sampling=sampling, max_new_tokens=5, cache_key=ALICE)
+
+    assert run(batch, plain, keyed) == []
+
+    assert keyed.tokens == plain.tokens
+    assert scores(keyed) == pytest.approx(scores(plain), abs=0.05)
+    assert [num_cached(batch, prompt, key) for key in (None, ALICE)] == [0, 0]
+
+
+@pytest.mark.live
+def test_a_step_that_breaks_changes_neither_the_key_nor_the_answer(batch: Batch) -> None:
+    sampling = SamplingParams(repetition_penalty=1.3)
+    prompt = [*LONG_PROMPT[300:], 11]
+    expected = tokens_of(batch, prompt, sampling=sampling)
+    disturbed = generation(prompt, sampling=sampling, cache_key=BOB)
+    batch.add(disturbed)
+    bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
+
+    broken = run(batch, bad)
+
+    assert [each.generation for each in broken] == [bad]
+    assert disturbed.tokens == expected
+    assert num_cached(batch, prompt, BOB) > 200
+    assert num_cached(batch, prompt, ALICE) == 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("option", [{"draft_model": str(TINY_DRAFT)}, {"prompt_lookup": True}])
+def test_a_prompt_with_a_key_may_have_tokens_proposed(
+    option: dict[str, object], tmp_path: Path
+) -> None:
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, **option)
+    assert pipeline.supports_cache_salt
+    for batch in emptied(pipeline):
+        for sampling in (
+            SamplingParams(),
+            SamplingParams(repetition_penalty=1.2),
+            SamplingParams(frequency_penalty=0.2),
+        ):
+            plain = generation("Count to 30.", sampling=sampling)
+            keyed = generation("Count to 30.", sampling=sampling, cache_key=ALICE)
+            assert run(batch, plain) == []
+            assert run(batch, keyed) == []
+            assert keyed.tokens == plain.tokens
+            assert (keyed.num_accepted > 0) == (plain.num_accepted > 0)
+
+
+@pytest.mark.live
+def test_without_a_cache_there_is_nothing_to_keep_apart(tmp_path: Path) -> None:
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
+    assert pipeline.supports_cache_salt
+    for batch in emptied(pipeline):
+        each = generation("Count to 9.")
+        sampling = SamplingParams(repetition_penalty=2.0)
+        assert not pipeline.leaves_penalty(structs.replace(each.submit, sampling=sampling), ALICE)
+        keyed = generation("Count to 9.")
+        keyed.submit = structs.replace(keyed.submit, cache_key=ALICE)
+        assert run(batch, each, keyed) == []
+        assert keyed.tokens == each.tokens
+
+
+@pytest.mark.live
+def test_a_search_by_beams_may_have_a_key(batch: Batch) -> None:
+    plain, keyed = (searched("Count to 15.") for _ in range(2))
+    keyed.submit = structs.replace(keyed.submit, cache_key=ALICE)
+
+    assert run(batch, plain) == []
+    assert run(batch, keyed) == []
+
+    assert keyed.tokens == plain.tokens
+    assert [other.tokens for other in keyed.other_beams] == [
+        other.tokens for other in plain.other_beams
+    ]
+
+
+@pytest.mark.live
+async def test_no_repeat_ngram_size_is_refused_with_a_cache_key(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine() as gateway:
+        beams = BeamSpec(2, no_repeat_ngram_size=1)
+        (refused,) = await gateway.ask(gateway.submit([77], beams=beams, cache_key=ALICE))
+
+    assert refused.rejection is not None
+    assert "does not work with a cache_salt" in refused.rejection.message
+
+
+@pytest.mark.live
+async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key(
+    start_engine: StartEngine,
+) -> None:
+    async with start_engine() as gateway:
+        sampling = SamplingParams(repetition_penalty=3.0)
+        plain, keyed, unlike = await gateway.ask(
+            gateway.submit("Count to 15.", sampling=sampling),
+            gateway.submit("Count to 15.", sampling=sampling, cache_key=ALICE),
+            gateway.submit("Count to 15."),
+        )
+
+    assert keyed.tokens == plain.tokens != unlike.tokens
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("can_read", [True, False])
+def test_a_graph_that_misreads_large_ids_is_not_given_any(
+    can_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_read:
+        monkeypatch.setattr("serving.engine.graph._modulo", _inexact_modulo)
+    pipeline = pipeline_of(TINY_CHAT, tmp_path)
+
+    EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
+
+    assert pipeline.has_logits_hook
+    assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (can_read, can_read)
+
+
+def _inexact_modulo(net: Any, ids: Any, rows: Any) -> Any:
+    like = net.port(ids)
+    layer = net.add("FloorMod", "opset1", [ids, rows], like, auto_broadcast="numpy")
+    return layer.attrib["id"], layer.find("output/port").attrib["id"]

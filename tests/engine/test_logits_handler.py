@@ -1,0 +1,329 @@
+"""Seeing and changing logits in the real engine, beside generations that do neither."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from serving.engine.batch import Batch, PipelineBroken
+from serving.engine.generation import Generation
+from serving.engine.logits_handler import LogitsHandler
+from serving.engine.pipeline import Pipeline
+from serving.transport.messages import (
+    BeamSpec,
+    GrammarSpec,
+    LogitsSpec,
+    LogprobsSpec,
+    ReasoningBudget,
+    SamplingParams,
+)
+from tests.engine.conftest import TINY_CHAT
+from tests.engine.in_process import (
+    TOKENIZER,
+    chat,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+    tokens_of,
+)
+from tests.live.model_folders import write_llama_folder, write_qwen2_folder
+
+pytestmark = pytest.mark.live
+
+LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two steps of it
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture
+def batch(pipeline: Pipeline) -> Iterator[Batch]:
+    yield from emptied(pipeline)
+
+
+def test_a_bias_of_100_makes_a_token_appear_and_minus_100_makes_it_vanish(batch: Batch) -> None:
+    plain = tokens_of(batch, "What is the capital of France?")
+    other = 77
+    assert other not in plain
+    assert tokens_of(batch, "hello", LogitsSpec(bias=((other, 100.0),)))[:5] == [other] * 5
+    without = tokens_of(
+        batch, "What is the capital of France?", LogitsSpec(bias=((plain[0], -100.0),))
+    )
+    assert plain[0] not in without
+
+
+def test_neighbours_of_a_biased_generation_write_what_they_write_alone(batch: Batch) -> None:
+    question = "Count to 15."
+    alone = tokens_of(batch, question)
+    plain = [generation(question) for _ in range(4)]
+    biased = [generation(question, LogitsSpec(bias=((50 + at, 100.0),))) for at in range(4)]
+    mixed = [each for pair in zip(plain, biased, strict=True) for each in pair]
+
+    assert run(batch, *mixed) == []
+
+    assert [each.tokens for each in plain] == [alone] * 4
+    assert [set(each.tokens) for each in biased] == [{50 + at} for at in range(4)]
+
+
+def test_a_word_of_several_tokens_is_not_completed(batch: Batch) -> None:
+    plain = tokens_of(batch, "Count to 15.")
+    word = (plain[3], plain[4])
+    changed = tokens_of(batch, "Count to 15.", LogitsSpec(bad_words=(word,)))
+    assert changed[:4] == plain[:4]
+    assert word not in set(itertools.pairwise(changed))
+
+
+def test_only_allowed_tokens_come(batch: Batch) -> None:
+    sampling = SamplingParams(temperature=1.5, seed=3)
+    spec = LogitsSpec(allowed_ids=(60, 61, 62))
+    assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
+
+
+def test_a_budget_ends_the_thought(batch: Batch) -> None:
+    end = TOKENIZER.token_to_id("</think>")
+    prompt = chat("What is the capital of France?", thinks=True)
+    free = tokens_of(batch, prompt, max_new_tokens=200)
+    assert free.index(end) > 5
+    budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
+
+    held = tokens_of(batch, prompt, LogitsSpec(budget=budget), max_new_tokens=200)
+
+    assert held.index(end) == 5
+    assert held[:5] == free[:5]
+    assert len(held) > 8
+
+
+def test_the_greedy_token_is_the_likeliest_and_the_best_sum_to_less_than_one(
+    batch: Batch,
+) -> None:
+    each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
+    assert run(batch, each) == []
+    assert len(each.logprobs) == len(each.tokens) > 3
+    for token, told in zip(each.tokens, each.logprobs, strict=True):
+        assert told.rank == 1
+        assert told.others[0] == (token, told.logprob)
+        assert len(told.others) == 20
+        assert sum(np.exp(logprob) for _, logprob in told.others) <= 1 + 1e-5
+
+
+def test_log_probabilities_are_of_the_raw_distribution(batch: Batch) -> None:
+    logprobs = LogprobsSpec(num_top=2)
+    plain = generation("hello", LogitsSpec(logprobs=logprobs), max_new_tokens=1)
+    biased = generation(
+        "hello", LogitsSpec(logprobs=logprobs, bias=((77, 100.0),)), max_new_tokens=1
+    )
+    assert run(batch, plain, biased) == []
+    assert biased.tokens == [77]
+    assert [id_ for id_, _ in biased.logprobs[0].others] == [
+        id_ for id_, _ in plain.logprobs[0].others
+    ]
+    assert biased.logprobs[0].logprob < -3
+
+
+def scores(generation: Generation) -> list[float]:
+    assert generation.logits is not None
+    return [each.logprob for each in generation.logits.prompt_logprobs]
+
+
+SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
+
+
+def test_a_scored_prompt_has_the_probabilities_that_its_tokens_were_made_with(
+    batch: Batch,
+) -> None:
+    made = generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec()))
+    assert run(batch, made) == []
+    whole = [*made.prompt_ids.tolist(), *made.tokens]
+
+    scored = generation(whole, SCORED, max_new_tokens=0)
+    assert run(batch, scored) == []
+
+    assert scored.tokens == []
+    assert len(scores(scored)) == len(whole) - 1
+    expected = [each.logprob for each in made.logprobs]
+    assert scores(scored)[-len(expected) :] == pytest.approx(expected, abs=0.05)
+
+
+def test_a_prompt_is_scored_whole_however_much_of_it_is_cached(batch: Batch) -> None:
+    tokens_of(batch, LONG_PROMPT, max_new_tokens=1)
+    first = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
+    second = generation(LONG_PROMPT, SCORED, max_new_tokens=3)
+    plain = generation(LONG_PROMPT, max_new_tokens=3)
+
+    assert run(batch, first, second, plain) == []
+
+    assert len(scores(first)) == len(LONG_PROMPT) - 1
+    assert scores(second) == pytest.approx(scores(first), abs=0.05)
+    assert second.tokens == plain.tokens
+    assert (first.num_cached, second.num_cached) == (0, 0)
+    assert plain.num_cached is not None
+    assert plain.num_cached > 500
+
+
+def test_a_prompt_that_is_only_scored_takes_nobodys_row(batch: Batch) -> None:
+    expected = tokens_of(batch, "What is the capital of France?")
+    one, other = (generation("What is the capital of France?") for _ in range(2))
+    scored = [generation(LONG_PROMPT[:at], SCORED, max_new_tokens=0) for at in (20, 30)]
+
+    assert run(batch, one, scored[0], other, scored[1]) == []
+
+    assert one.tokens == other.tokens == expected
+    assert [len(scores(each)) for each in scored] == [19, 29]
+    assert [each.tokens for each in scored] == [[], []]
+
+
+def test_a_salt_that_was_used_before_is_replaced(batch: Batch, pipeline: Pipeline) -> None:
+    salt = pipeline._next_salt
+    first = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
+    assert run(batch, first) == []
+    pipeline._next_salt = salt
+    second = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
+
+    assert run(batch, second) == []
+
+    assert scores(second) == pytest.approx(scores(first), abs=0.05)
+
+
+def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
+    sampling = SamplingParams(repetition_penalty=3.0)
+    plain = tokens_of(batch, "Count to 15.", sampling=sampling)
+    assert plain != tokens_of(batch, "Count to 15.")
+    assert tokens_of(batch, "Count to 15.", SCORED, sampling=sampling) == plain
+
+
+def test_a_broken_step_costs_no_token_its_probability(batch: Batch) -> None:
+    def questions() -> list[Generation]:
+        end = TOKENIZER.token_to_id("</think>")
+        budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
+        return [
+            generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=1))),
+            generation(chat("hello", thinks=True), LogitsSpec(budget=budget)),
+            generation("Count to 9.", SCORED),
+            generation(
+                "a digit",
+                LogitsSpec(logprobs=LogprobsSpec()),
+                grammar=GrammarSpec("regex", "[0-9]{20}"),
+            ),
+        ]
+
+    undisturbed = questions()
+    assert run(batch, *undisturbed) == []
+    disturbed = questions()
+    for each in disturbed:
+        batch.add(each)
+    bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
+    broken = run(batch, bad)
+
+    assert [each.generation for each in broken] == [bad]
+    assert [each.tokens for each in disturbed] == [each.tokens for each in undisturbed]
+    assert [len(each.logprobs) for each in disturbed] == [
+        len(each.logprobs) for each in undisturbed
+    ]
+    assert len(disturbed[3].logprobs) == len(disturbed[3].tokens)
+    assert scores(disturbed[2]) == pytest.approx(scores(undisturbed[2]), abs=0.05)
+
+
+def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
+    def fails(tokens: object, _row: object) -> None:
+        raise ValueError("a mistake of the administrator's")
+
+    guilty, neighbour = generation("hello", LogitsSpec()), generation("Count to 15.")
+    guilty.logits = LogitsHandler(guilty.submit, guilty.prompt_ids, [fails])
+    alone = tokens_of(batch, "Count to 15.")
+
+    broken = run(batch, guilty, neighbour)
+
+    assert [(each.generation, each.code) for each in broken] == [(guilty, "engine_error")]
+    assert neighbour.tokens == alone
+
+
+@pytest.mark.parametrize("write", [write_llama_folder, write_qwen2_folder])
+def test_other_architectures_can_be_biased_and_scored(write: object, tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")  # type: ignore[operator]
+    pipeline = pipeline_of(folder, tmp_path)
+    assert pipeline.has_logits_hook
+    assert pipeline.can_score_prompts
+    for batch in emptied(pipeline):
+        prompt = LONG_PROMPT[:300]
+        assert tokens_of(batch, prompt, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3) == [
+            77,
+            77,
+            77,
+        ]
+        scored = generation(prompt, SCORED, max_new_tokens=0)
+        assert run(batch, scored) == []
+        assert len(scores(scored)) == len(prompt) - 1
+
+
+def test_without_a_prefix_cache_no_salt_is_needed(tmp_path: Path) -> None:
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
+    for batch in emptied(pipeline):
+        scored = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
+        assert run(batch, scored) == []
+        assert len(scores(scored)) == len(LONG_PROMPT) - 1
+
+
+def test_a_model_that_computes_with_16_bits_can_be_biased(tmp_path: Path) -> None:
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, plugin={"INFERENCE_PRECISION_HINT": "bf16"})
+    for batch in emptied(pipeline):
+        forced = tokens_of(batch, "hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3)
+        assert forced == [77] * 3
+
+
+BEAMS = BeamSpec(4, other_ids=(2, 3))
+
+
+def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object) -> Generation:
+    plain = generation(prompt, **values)  # type: ignore[arg-type]
+    return Generation.of(None, structs.replace(plain.submit, beams=beams))
+
+
+def test_beams_tell_their_best_answers_at_the_end(batch: Batch) -> None:
+    search = searched("What is the capital of France?")
+    assert run(batch, search) == []
+    best, second, third = search.tokens, *(other.tokens for other in search.other_beams)
+    assert TOKENIZER.decode(best).strip() == "The capital of France is Paris."
+    assert len({tuple(best), tuple(second), tuple(third)}) == 3
+
+
+def test_a_biased_neighbour_of_beams_gets_its_own_rows(batch: Batch) -> None:
+    search = searched("Tell me a story.", max_new_tokens=12)
+    late = searched(LONG_PROMPT, max_new_tokens=5)
+    biased = generation("hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=15)
+    other = generation("hello", LogitsSpec(bias=((78, 100.0),)), max_new_tokens=15)
+    alone = searched("Tell me a story.", max_new_tokens=12)
+    assert run(batch, alone) == []
+
+    assert run(batch, biased, search, late, other) == []
+
+    assert biased.tokens == [77] * 15
+    assert other.tokens == [78] * 15
+    assert search.tokens == alone.tokens
+    assert [len(each.tokens) for each in (late, *late.other_beams)] == [5, 5, 5]
+
+
+def test_a_step_that_breaks_under_beams_ends_the_process(tmp_path: Path) -> None:
+    batch = Batch(pipeline_of(TINY_CHAT, tmp_path), capacity=16)
+    batch.add(searched("Count to 9."))
+    for _ in range(4):
+        batch.step()
+    batch.add(generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')))
+    with pytest.raises(PipelineBroken):
+        while len(batch):
+            batch.step()
+
+
+def test_a_sequence_that_must_not_repeat_does_not(batch: Batch) -> None:
+    beams = BeamSpec(2, no_repeat_ngram_size=2)
+    search = searched("Count to 15.", beams, max_new_tokens=40)
+    assert run(batch, search) == []
+    pairs = list(itertools.pairwise(search.tokens))
+    assert len(pairs) == len(set(pairs))

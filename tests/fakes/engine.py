@@ -1,0 +1,167 @@
+"""Fake engines with scripted answers and faults.
+
+`FakeEngine` speaks the engine's protocol over a real socket. Its scripts are coroutines, one for
+each connection, so they can also refuse, hang and die. `InMemoryEngine` has no socket: a test
+decides which updates arrive together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from serving.transport.client import GenerationUpdate
+from serving.transport.framing import FrameReader, pack
+from serving.transport.messages import (
+    PROTOCOL_VERSION,
+    Accepted,
+    Cancel,
+    Hello,
+    StepOutputs,
+    Submit,
+    ToEngine,
+    TokenOutput,
+)
+
+HELLO = Hello(PROTOCOL_VERSION, 1, max_context=2048, vocab_size=3072, max_running=4, max_waiting=4)
+
+
+class Gateway:
+    """One connection of a gateway, as a script sees it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameReader()
+        self._inbox: list[ToEngine] = []
+
+    async def receive(self) -> ToEngine:
+        """Return the next message. Raises EOFError when the gateway has disconnected."""
+        while not self._inbox:
+            received = await self._reader.read(1 << 16)
+            if not received:
+                raise EOFError
+            self._inbox += [
+                msgspec.msgpack.decode(frame, type=ToEngine)
+                for frame in self._frames.feed(received)
+            ]
+        return self._inbox.pop(0)
+
+    async def receive_submit(self) -> Submit:
+        """Return the next `Submit`; other messages are dropped."""
+        while not isinstance(message := await self.receive(), Submit):
+            pass
+        return message
+
+    async def receive_cancel(self) -> Cancel:
+        """Return the next `Cancel`; other messages are dropped."""
+        while not isinstance(message := await self.receive(), Cancel):
+            pass
+        return message
+
+    def send(self, *messages: msgspec.Struct) -> None:
+        """Send messages to the gateway."""
+        self._writer.write(b"".join(pack(message) for message in messages))
+
+    def accept(self, submit: Submit) -> None:
+        """Accept a generation."""
+        self.send(Accepted(submit.id))
+
+    def tokens(self, submit: Submit, ids: Sequence[int], finish: str | None = None) -> None:
+        """Send output tokens of a generation."""
+        self.send(StepOutputs((TokenOutput(submit.id, tuple(ids), finish, 0.001, 0),)))
+
+    def die(self) -> None:
+        """Break the connection, as an engine that is killed."""
+        self._writer.transport.abort()
+
+
+Script = Callable[[Gateway], Awaitable[None]]
+
+
+class FakeEngine:
+    """`async with FakeEngine(path, *scripts)` listens on the socket at `path`.
+
+    Each connection runs the next script. The last script serves all further connections.
+    """
+
+    def __init__(self, path: Path, *scripts: Script) -> None:
+        self._path = path
+        self._scripts = list(scripts)
+
+    async def __aenter__(self) -> FakeEngine:
+        self._server = await asyncio.start_unix_server(self._serve, str(self._path))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        gateway = Gateway(reader, writer)
+        gateway.send(HELLO)
+        try:
+            await script(gateway)
+        except EOFError:
+            pass
+        finally:
+            writer.close()
+
+
+class CharacterDecoder:
+    """A decoder for which each token is a character."""
+
+    def feed(self, token_id: int) -> str:
+        """Return the token's character."""
+        return chr(token_id)
+
+    def finish(self) -> str:
+        """Return no rest: a token is never half a character."""
+        return ""
+
+
+class InMemoryEngine:
+    """Stands for `flow.directory.Engine`, its client and its output stream.
+
+    It accepts any submission. Each call of `next` returns the next list of the script.
+    """
+
+    def __init__(self, *script: list[GenerationUpdate]) -> None:
+        self._script = list(script)
+        self._num_ids = 0
+        self.client = self
+
+    async def wait(self) -> Hello:
+        """Return the engine's first message."""
+        return HELLO
+
+    def new_decoder(
+        self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
+    ) -> CharacterDecoder:
+        """Return a decoder of single characters."""
+        return CharacterDecoder()
+
+    def new_id(self) -> int:
+        """Return 1, 2, 3, ..."""
+        self._num_ids += 1
+        return self._num_ids
+
+    def submit(self, submits: Sequence[Submit]) -> InMemoryEngine:
+        """Return itself as the output stream."""
+        return self
+
+    async def next(self, timeout_s: float) -> list[GenerationUpdate]:
+        """Return the next list of the script."""
+        return self._script.pop(0)
+
+    def cancel(self, num_used: Mapping[int, int]) -> None:
+        """Do nothing."""
