@@ -16,7 +16,7 @@ from django.utils.text import Truncator
 from accounts.admin.audited import AuditedAdmin
 from serving.catalog import registry
 from serving.catalog.models import EngineState, ServedModel
-from serving.engine.option_documents import option_documents
+from serving.engine.config import option_documents
 
 # Django's admin classes are generic for the type checker only.
 if TYPE_CHECKING:
