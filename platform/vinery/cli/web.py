@@ -79,7 +79,6 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 def _application() -> Any:
     from channels.routing import get_default_application
     from django.conf import settings
-    from django.utils.module_loading import import_string
 
     application = get_default_application()  # what ASGI_APPLICATION names
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
