@@ -127,7 +127,7 @@ class LimitPage(Page):
         suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
         scope = f"{limit.scope}{suffix}"
         owner = owners_of(self.access, [scope])[scope]
-        return {"limit": limit, "owner": owner, "what": what(limit.metric, limit.window)}
+        return {"limit": limit, "owner": owner, "what": in_words(limit.metric, limit.window)}
 
     def done(self, message: str) -> HttpResponse:
         """Redirect to the list."""
