@@ -216,7 +216,7 @@ class WebhookAdmin(ResourceAdmin[Webhook]):
         """Store the webhook, and show the secret of a new one once."""
         secret = "" if change else webhooks.new_secret()
         if secret:
-            obj.secret = webhooks.seal(secret)
+            obj.secret = webhooks.encrypt_secret(secret)
         super().save_model(request, obj, form, change)
         if secret:
             _show(request, secret, obj)

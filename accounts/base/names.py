@@ -1,10 +1,40 @@
-"""Validators of the names that users give."""
+"""Names that users give: validators, and escaping of invisible characters.
+
+Invisible characters can reorder a terminal's output or make two names look equal. The command line
+uses this file before it loads Django.
+"""
 
 from __future__ import annotations
 
-from django.core.exceptions import ValidationError
+import unicodedata
+from typing import Final, NoReturn
 
-from accounts.base.characters import is_blank, is_hidden
+# Controls, formats (such as writing direction), surrogates, line and paragraph separators.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Some scripts cannot be written without these two.
+_JOINERS: Final = frozenset("\u200c\u200d")
+
+
+def is_hidden(character: str) -> bool:
+    """Whether the character is invisible and not needed to write any script."""
+    return unicodedata.category(character) in _HIDDEN and character not in _JOINERS
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text has no visible character."""
+    return not "".join(character for character in text if character not in _JOINERS).strip()
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    """The text with hidden characters written as `\\x1b`, except the characters in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if is_hidden(character) and character not in keep
+        else character
+        for character in text
+    )
 
 
 def check_characters(value: str) -> None:

@@ -13,8 +13,8 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
 from accounts.console.page import Page
-from accounts.console.words import what
-from accounts.models import Limit, LimitScope, LimitWindow, WeekStart
+from accounts.limits.rules import Weekday, Window, in_words
+from accounts.models import Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
 from accounts.resources.limits import LIMITS
@@ -32,9 +32,7 @@ class ChangedLimitForm(ResourceForm):
     alert_at = PercentsField()
 
     def __init__(self, limit: Limit, data: Any = None) -> None:
-        names = [
-            name for name in _VALUES if name != "week_start" or limit.window == LimitWindow.WEEK
-        ]
+        names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
         initial = {name: getattr(limit, name) for name in names}
         super().__init__(LIMITS, names, data, initial=initial)
 
@@ -48,7 +46,7 @@ class NewLimitForm(ResourceForm):
 
     def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]
-        initial = {"of": of, "time_zone": "UTC", "week_start": WeekStart.MONDAY}
+        initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
         super().__init__(LIMITS, (*kind, *_VALUES), data, initial=initial)
         select = self.fields["of"].widget
         assert isinstance(select, forms.Select)

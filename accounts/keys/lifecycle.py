@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts.base.characters import repaired
 from accounts.base.errors import KeyRefused, Refusal
+from accounts.base.names import repaired
 from accounts.keys import rotation
 from accounts.keys.secrets import digest_of, hint_of, key_peppers, looks_like_key, new_secret
 from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User

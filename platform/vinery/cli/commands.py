@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Final
 
 from accounts.base.actors import Actor, acting_as
-from accounts.base.characters import escaped
+from accounts.base.names import escaped
 from vinery import __version__
 from vinery.cli.shape import Failure, load_django, start_django
 from vinery.config.env import SettingError

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from accounts.base.characters import escaped, is_hidden
+from accounts.base.names import escaped, is_hidden
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
