@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from accounts.alerts.quotas import Quota
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Project
+from accounts.limits.rules import Metric, Window
+from accounts.models import Limit, LimitScope, Project
 from accounts.resources.limits import LIMITS, Quotas
 from accounts.resources.owners import OWNERS
 from accounts.services import audit
@@ -16,9 +17,9 @@ from vinery.cli.find import FINDERS
 from vinery.cli.resource import Option
 from vinery.cli.shape import Commands, Failure, say
 
-METRICS: Final = tuple(LimitMetric.values)
+METRICS: Final = tuple(metric.value for metric in Metric)
 SCOPES: Final = tuple(LimitScope.values)
-WINDOWS: Final = tuple(LimitWindow.values)
+WINDOWS: Final = tuple(window.value for window in Window)
 _OWNERS: Final = ("organization", "project", "user", "key", "model")
 
 

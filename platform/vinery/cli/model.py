@@ -121,7 +121,7 @@ def remove(arguments: argparse.Namespace) -> int:
 def list_models(_: argparse.Namespace) -> int:
     """Print a table of all models."""
     rows = [
-        (model.name, model.state, model.device, str(model.folder), model.last_error)
+        (model.name, model.status.state, model.device, model.folder, model.status.last_error)
         for model in registry.list_models()
     ]
     print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))

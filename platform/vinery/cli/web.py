@@ -77,11 +77,10 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 
 
 def _application() -> Any:
-    """Return the ASGI application, which is loaded by its name, behind the trusted proxies."""
+    from channels.routing import get_default_application
     from django.conf import settings
-    from django.utils.module_loading import import_string
 
-    application = import_string("vinery.asgi.application")
+    application = get_default_application()  # what ASGI_APPLICATION names
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
 
