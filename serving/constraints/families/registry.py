@@ -35,6 +35,7 @@ from serving.constraints.families.tagged import (
     QWEN3CODER_CALLS,
 )
 from serving.constraints.family import GrammarFamily
+from serving.core.output_formats import check_output_format
 from serving.output.parsers.base import PLAIN, ParserFamily, ReasoningTags
 from serving.output.parsers.deepseek import DEEPSEEK
 from serving.output.parsers.gemma4 import GEMMA4
