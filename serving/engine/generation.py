@@ -159,39 +159,29 @@ class Generation:
         """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
         logprobs = tuple(self.logprobs[self.num_sent :])
-        energy_j = None if self.energy is None else self.energy.take_unreported_j()
         self.num_sent = len(self.tokens)
-        if self.has_sent_output or self.first_step_at is None:
-            return TokenOutput(
-                self.submit.id,
-                unsent,
-                self.finish,
-                logprobs=logprobs,
-                num_proposed=self.num_proposed,
-                num_accepted=self.num_accepted,
-                energy_j=energy_j,
-            )
-        self.has_sent_output = True
+        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
+        if not self.has_sent_output and self.first_step_at is not None:
+            self.has_sent_output = True
+            queue_s = self.first_step_at - self.arrived_at
+            prefill_s = time.monotonic() - self.first_step_at
+            num_cached_tokens = self.num_cached or 0
+            spec = self.submit.logits
+            if self.logits is not None and spec is not None and spec.prompt_logprobs is not None:
+                prompt_logprobs = tuple(self.logits.prompt_logprobs)
         return TokenOutput(
             self.submit.id,
             unsent,
             self.finish,
-            queue_s=self.first_step_at - self.arrived_at,
-            prefill_s=time.monotonic() - self.first_step_at,
-            num_cached_tokens=self.num_cached or 0,
-            logprobs=logprobs,
-            prompt_logprobs=self._prompt_logprobs,
-            num_proposed=self.num_proposed,
-            num_accepted=self.num_accepted,
-            energy_j=energy_j,
+            queue_s,
+            prefill_s,
+            num_cached_tokens,
+            logprobs,
+            prompt_logprobs,
+            self.num_proposed,
+            self.num_accepted,
+            None if self.energy is None else self.energy.take_unreported_j(),
         )
-
-    @property
-    def _prompt_logprobs(self) -> tuple[TokenLogprobs, ...] | None:
-        spec = self.submit.logits
-        if self.logits is None or spec is None or spec.prompt_logprobs is None:
-            return None
-        return tuple(self.logits.prompt_logprobs)
 
     def reject(self, code: str, message: str) -> None:
         """Send the gateway an error. The generation must have ended."""

@@ -92,7 +92,7 @@ def test_it_answers_the_same_each_time(folder: Path) -> None:
     assert first == second
 
 
-def test_it_answers_with_different_words_to_different_prompts(folder: Path) -> None:
+def test_it_answers_different_prompts_differently(folder: Path) -> None:
     pipeline = load(folder)
     prompt = rendered(folder)
 
@@ -161,7 +161,7 @@ def test_it_answers_text_without_the_hugging_face_tokenizer(folder: Path) -> Non
     )
 
 
-def test_a_grammar_holds_the_random_model_to_its_form(folder: Path) -> None:
+def test_a_grammar_constrains_the_random_model(folder: Path) -> None:
     pipeline = load(folder)
     config = pipeline.get_config()
     config.max_new_tokens = 24
@@ -173,11 +173,11 @@ def test_a_grammar_holds_the_random_model_to_its_form(folder: Path) -> None:
     assert pipeline.get_tokenizer().decode(ids) in {"yes", "no"}
 
 
-def test_it_weighs_a_few_hundred_kilobytes(folder: Path) -> None:
+def test_it_has_a_few_hundred_kilobytes(folder: Path) -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 700_000
 
 
-def test_the_two_families_speak_different_tokens(tmp_path: Path) -> None:
+def test_the_two_families_have_different_tokens(tmp_path: Path) -> None:
     llama = Tokenizer.from_file(str(write_llama_folder(tmp_path / "llama") / "tokenizer.json"))
     qwen = Tokenizer.from_file(str(write_qwen2_folder(tmp_path / "qwen") / "tokenizer.json"))
 
