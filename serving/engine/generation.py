@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from bisect import insort
-from collections import OrderedDict
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -216,34 +216,30 @@ class WaitQueue:
     """
 
     def __init__(self) -> None:
-        # Ordered sets by priority, in order of arrival. None of them is empty.
-        self._lanes: dict[int, OrderedDict[Generation, None]] = {}
-        self._priorities: list[int] = []  # sorted keys of the lanes
+        # Sorted by priority and arrival. The number makes entries unique.
+        self._entries: list[tuple[int, int, Generation]] = []
+        self._entry_of: dict[Generation, tuple[int, int, Generation]] = {}
+        self._numbers = count(1)
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._priorities)
+        return len(self._entries)
 
     def add(self, generation: Generation) -> None:
         """Add behind all generations of the same priority."""
-        priority = generation.submit.priority
-        lane = self._lanes.get(priority)
-        if lane is None:
-            lane = self._lanes[priority] = OrderedDict()
-            insort(self._priorities, priority)
-        lane[generation] = None
+        self._insert(generation, next(self._numbers))
 
     def put_back(self, generation: Generation) -> None:
         """Add one that has run before in front of all generations of the same priority."""
-        self.add(generation)
-        self._lanes[generation.submit.priority].move_to_end(generation, last=False)
+        self._insert(generation, -next(self._numbers))
+
+    def _insert(self, generation: Generation, number: int) -> None:
+        entry = self._entry_of[generation] = generation.submit.priority, number, generation
+        insort(self._entries, entry)
 
     @property
     def first(self) -> Generation:
         """The next generation to admit. Raises IndexError if the queue is empty."""
-        return next(iter(self._lanes[self._priorities[0]]))
+        return self._entries[0][2]
 
     def pop(self) -> Generation:
         """Remove and return the first. Raises IndexError if the queue is empty."""
@@ -253,11 +249,6 @@ class WaitQueue:
 
     def discard(self, generation: Generation) -> None:
         """Remove a generation, if it is in the queue."""
-        priority = generation.submit.priority
-        lane = self._lanes.get(priority)
-        if lane is None:
-            return
-        lane.pop(generation, None)
-        if not lane:
-            del self._lanes[priority]
-            self._priorities.remove(priority)
+        entry = self._entry_of.pop(generation, None)
+        if entry is not None:
+            del self._entries[bisect_left(self._entries, entry)]
