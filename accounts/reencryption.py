@@ -1,7 +1,6 @@
-"""What lies encrypted in the database for long, encrypted anew with the newest of Django's keys, so
-that older ones can be taken away.
+"""Reencryption of stored secrets with Django's newest key, so that older keys can be removed.
 
-Sessions need none of it: they are over in two weeks.
+Sessions are not reencrypted: they expire within two weeks.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allauth.mfa.models import Authenticator
+from cryptography.fernet import InvalidToken
 from django.db import transaction
 
 from accounts.alerts import webhooks
@@ -19,44 +19,43 @@ from accounts.signin import factors
 
 
 @dataclass(frozen=True, slots=True)
-class Resealed:
-    """How many rows were encrypted anew, and how many no key that is named here opens."""
+class Reencrypted:
+    """How many rows were reencrypted, and how many no configured key can decrypt."""
 
     num_done: int
-    num_closed: int
+    num_unreadable: int
 
 
-def reseal() -> Resealed:
-    """Webhooks' secrets and second factors. It may be done at any time, and again."""
-    hooks = [_done(_reseal_webhook, pk) for pk in Webhook.objects.values_list("pk", flat=True)]
-    rows = Authenticator.objects.values_list("pk", flat=True)
-    done = [*hooks, *(_done(_reseal_factor, pk) for pk in rows)]
-    return Resealed(done.count(True), done.count(False))
+def reencrypt() -> Reencrypted:
+    """Reencrypt the secrets of webhooks and second factors. Safe to repeat."""
+    hooks = Webhook.objects.values_list("pk", flat=True)
+    authenticators = Authenticator.objects.values_list("pk", flat=True)
+    done = [_is_done(_reencrypt_webhook, pk) for pk in hooks]
+    done += [_is_done(_reencrypt_factor, pk) for pk in authenticators]
+    return Reencrypted(done.count(True), done.count(False))
 
 
-def _done(reseal_row: Callable[[int], None], pk: int) -> bool:
-    from cryptography.fernet import InvalidToken
-
+def _is_done(reencrypt_row: Callable[[int], None], pk: int) -> bool:
     try:
-        reseal_row(pk)
+        reencrypt_row(pk)
     except InvalidToken:
         return False
     return True
 
 
-def _reseal_webhook(pk: int) -> None:
+def _reencrypt_webhook(pk: int) -> None:
     """Raises `cryptography.fernet.InvalidToken`."""
     with audit.writing():
         for webhook in Webhook.objects.select_for_update().filter(pk=pk):
-            webhook.secret = webhooks.resealed(webhook.secret)
+            webhook.secret = webhooks.reencrypted(webhook.secret)
             if webhook.previous_secret:
-                webhook.previous_secret = webhooks.resealed(webhook.previous_secret)
+                webhook.previous_secret = webhooks.reencrypted(webhook.previous_secret)
             webhook.save(update_fields=["secret", "previous_secret"])
 
 
-def _reseal_factor(pk: int) -> None:
+def _reencrypt_factor(pk: int) -> None:
     """Raises `cryptography.fernet.InvalidToken`."""
     with transaction.atomic():
         for row in Authenticator.objects.select_for_update().filter(pk=pk):
-            row.data = factors.resealed(row.data)
+            row.data = factors.reencrypted(row.data)
             row.save(update_fields=["data"])

@@ -1,4 +1,4 @@
-"""What this room does now and then. Tasks are doors: each calls one function."""
+"""Periodic tasks of accounts. Each calls one function."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 
 from accounts.alerts import deliveries, reminders, retention, thresholds
-from accounts.captures.keeping import delete_expired
-from accounts.usage.recovery import recover_orphans
+from accounts.limits.recovery import settle_dead_leases
+from accounts.models import Capture
+from accounts.usage.recovery import recover_orphans, store_then
 from accounts.usage.retention import delete_old
 
 
 @shared_task(name="accounts.tasks.recover_usage")
 def recover_usage() -> None:
-    """Close the books of processes of this host that died."""
-    recover_orphans(Path(settings.VINERY_USAGE_DIR))
+    """Recover the usage journals of processes of this host that died."""
+    recover_orphans(Path(settings.VINERY_USAGE_DIR), store_then(settle_dead_leases))
 
 
 @shared_task(name="accounts.tasks.delete_old_usage")
 def delete_old_usage() -> None:
-    """Delete rows and roll-ups that are older than the settings keep them."""
+    """Delete usage records and rollups that are past their retention."""
     delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.delete_old_captures")
 def delete_old_captures() -> None:
-    """Delete kept texts whose time is over."""
-    delete_expired(datetime.now(UTC))
+    """Delete captures that have expired."""
+    Capture.stored.delete_expired(datetime.now(UTC))
 
 
 @shared_task(name="accounts.tasks.delete_old_alerts")
 def delete_old_alerts() -> None:
-    """Delete alerts and reminders that are older than the settings keep them."""
+    """Delete alerts and reminders that are past their retention."""
     if days := settings.VINERY_RETENTION_ALERTS_DAYS:
         retention.delete_before(datetime.now(UTC) - timedelta(days=days))
 
 
 @shared_task(name="accounts.tasks.delete_expired_sessions")
 def delete_expired_sessions() -> None:
-    """Delete what browsers that nobody signs out have left."""
+    """Delete expired sessions."""
     Session.objects.filter(expire_date__lt=datetime.now(UTC)).delete()
 
 
 @shared_task(name="accounts.tasks.check_quotas")
 def check_quotas() -> None:
-    """Write alerts of quotas that have reached a threshold, and wake who sends them."""
+    """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
     has_new = thresholds.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
     )
@@ -58,7 +59,7 @@ def check_quotas() -> None:
 
 @shared_task(name="accounts.tasks.check_keys")
 def check_keys() -> None:
-    """Write reminders of keys that end soon, and wake who sends them."""
+    """Write reminders of keys that expire or must be rotated soon, and schedule their delivery."""
     has_new = reminders.check_keys(
         datetime.now(UTC), settings.VINERY_REMIND_DAYS, has_email=settings.VINERY_HAS_EMAIL
     )
@@ -68,12 +69,12 @@ def check_keys() -> None:
 
 @shared_task(name="accounts.tasks.sweep_deliveries")
 def sweep_deliveries() -> None:
-    """Wake a worker for each message that is due, also for those that lost theirs."""
+    """Schedule each message that is due, including those whose worker died."""
     for delivery_id in deliveries.due_ids(datetime.now(UTC)):
         deliver.delay(delivery_id)
 
 
 @shared_task(name="accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
-    """Send one message. The row is the job: when it is not due, nothing happens."""
+    """Send one message, if it is still due."""
     deliveries.deliver(delivery_id, datetime.now(UTC))

@@ -63,9 +63,10 @@ def _measure(num_keys: int) -> int:
 
 def _write_keys(num_keys: int) -> str:
     """Returns the secret of one of them."""
-    from accounts.keys.lifecycle import create_key, digest_of, hint_of, key_peppers, new_secret
+    from accounts.keys.lifecycle import create_key
+    from accounts.keys.secrets import digest_of, hint_of, key_peppers, new_secret
     from accounts.models import ApiKey, User
-    from accounts.services.people import home_project
+    from accounts.services.changes import home_project
 
     owners = [User.objects.create_user(f"user-{number}") for number in range(_NUM_OWNERS)]
     projects = [home_project(owner) for owner in owners]

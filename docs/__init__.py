@@ -1,1 +1,1 @@
-"""The documents that are made from the code. `python -m docs` writes them anew."""
+"""Generates documents from the code: `python -m docs`."""

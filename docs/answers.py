@@ -1,8 +1,7 @@
-"""Which members the answers of the four systems have, and where Vinery's answers tell them.
+"""The members of the four systems' answers, and those of Vinery's.
 
-A row is a member, who has it (letters as in `docs.systems`), and a note. Without a note, or
-with one that begins with a small letter, the member is there; otherwise the note says why
-it is not.
+A row has a member, the letters of the systems that have it (as in `parameter`), and a note.
+The note of a member that Vinery does not have begins with "Left out" and states the reason.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ _TEXT_ONLY = "Left out: models served here read and write text only."
 _STRICT = "Left out: raw prompts are not parsed, and strict clients refuse it here."
 
 _CHAT = f"""
-id AVF | unlike OpenVINO Model Server's, it is there and unique
+id AVF | unique; OpenVINO Model Server's answer has none
 object OAVF
 created OAVF
 model OAVF
 system_fingerprint A | changes with the server's version
-service_tier A | `default`, where one was asked for
+service_tier A | `default`, if the request has one
 metadata A | repeated
 choices.index OAVF
 choices.message.role OAVF
 choices.message.content OAVF
-choices.message.reasoning_content OF | the same under both names
-choices.message.reasoning V | the same under both names
+choices.message.reasoning_content OF | the same text under both names
+choices.message.reasoning V | the same text under both names
 choices.message.refusal A | null
-choices.message.tool_calls OAVF | absent where there are none
+choices.message.tool_calls OAVF | absent without calls
 choices.message.function_call A | for requests with `functions`
 choices.message.prompt_token_ids F | with `return_token_ids`
 choices.message.completion_token_ids F | with `return_token_ids`
@@ -41,7 +40,7 @@ choices.message.prompt_tokens F | with `return_token_ids`: their text
 choices.message.completion_tokens F | with `return_token_ids`: their text, special tokens included
 choices.message.annotations A | Left out: they belong to web search.
 choices.message.audio A | {_TEXT_ONLY}
-choices.logprobs.content AVF | in streams, too
+choices.logprobs.content AVF | also in streams
 choices.finish_reason OAVF | never `recover_stop`: FastDeploy's own recovery
 choices.token_ids V | with `return_token_ids`
 choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
@@ -53,8 +52,8 @@ usage.prompt_tokens_details.cached_tokens AVF | exact
 usage.prompt_tokens_details.image_tokens F | {_TEXT_ONLY}
 usage.prompt_tokens_details.video_tokens F | {_TEXT_ONLY}
 usage.completion_tokens_details.reasoning_tokens AVF
-usage.completion_tokens_details.accepted_prediction_tokens A | for models that propose tokens
-usage.completion_tokens_details.rejected_prediction_tokens A | for models that propose tokens
+usage.completion_tokens_details.accepted_prediction_tokens A | for models with speculative decoding
+usage.completion_tokens_details.rejected_prediction_tokens A | for models with speculative decoding
 usage.completion_tokens_details.image_tokens F | {_TEXT_ONLY}
 prompt_token_ids V | with `return_token_ids`
 prompt_text V | with `return_prompt_text`
@@ -64,7 +63,7 @@ kv_transfer_params V | Left out: an engine cannot hand its caches to another.
 """
 
 _COMPLETIONS = f"""
-id AVF | unlike OpenVINO Model Server's, it is there and unique
+id AVF | unique; OpenVINO Model Server's answer has none
 object OAVF
 created OAVF
 model OAVF
@@ -105,7 +104,7 @@ output.status OAV
 output.content.text OAV
 output.content.annotations OAV | empty
 output.content.logprobs AV
-output.summary OAV | the thought, whole
+output.summary OAV | the whole reasoning
 output.encrypted_content A | with `include`
 output.call_id OAV
 output.name OAV
@@ -135,12 +134,12 @@ service_tier AV | `default`
 safety_identifier A | repeated
 prompt_cache_key A | repeated
 background AV | false
-output_text A | Left out: OpenAI's clients make it up from `output` themselves.
+output_text A | Left out: OpenAI's clients build it from `output`.
 """
 
 _TOKENIZER = """
 tokenizer_class V
-bos_token V | null where the model has none, as with the other named tokens
+bos_token V | null if the model has none, like the other named tokens
 eos_token V
 unk_token V
 sep_token V
@@ -148,7 +147,7 @@ pad_token V
 cls_token V
 added_tokens_decoder V | by id
 model_max_length V | the context, in tokens
-chat_template V | behind a key and no switch: `return_prompt_text` tells what it makes
+chat_template V | needs a key; `return_prompt_text` returns the text that it renders
 """
 
 
@@ -161,9 +160,14 @@ class Member:
     note: str
 
     @property
-    def is_told(self) -> bool:
-        """Whether Vinery's answer has it."""
+    def is_present(self) -> bool:
+        """Whether Vinery's answer has the member."""
         return not self.note.startswith("Left out")
+
+    @property
+    def text(self) -> str:
+        """The cell of the document."""
+        return f"✓ {self.note}".strip() if self.is_present else self.note
 
 
 def _read(text: str) -> tuple[Member, ...]:

@@ -1,62 +1,66 @@
-"""Renders `docs/errors.md` from the errors' classes and the table."""
+"""Renders `docs/errors.md` from the error classes, the parameters and the tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from docs.failures import AT_THE_DOOR, WITH_THE_MODEL, Failure
+from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
-from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED, Row
+from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
+from docs.wrong_values import wrong_values
 from serving.core import errors
-from serving.core.errors import LimitReached, ServingError
+from serving.core.errors import ClientError, LimitReached, ServingError
 from serving.core.request import Endpoint
-from serving.protocols.refused import REFUSED, refusal
+from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.refused import REFUSED
+from serving.protocols.openapi.document import BODIES
 
 _INTRODUCTION = """\
 # Errors
 
-*Made from the code by `make docs`. Every row is tested as it stands, on both URL trees.*
+*Generated from the code by `make docs`. Every row is tested on both URL trees.*
 
-Every error has this body, whatever its status, and the headers `x-request-id` and, where a
-retry depends on it, `Retry-After` and `x-should-retry`:
+Every error has this body and the header `x-request-id`. Some also have the headers
+`Retry-After` and `x-should-retry`:
 
 ```json
 {"error": {"message": "`temperature` must be at most 2.", "type": "invalid_request_error",
            "param": "temperature", "code": "invalid_value"}}
 ```
 
-The message is a sentence for people: it says what to change. `param` is the path of the
-field, such as `messages[2].content`, and `code` is what programs go by. A streamed answer
-that has begun says 200 and ends with the error: in chats and completions as a last event
-with this body, in Responses as the events `error` and `response.failed`.
+The message is for people: it states what to change. `param` is the path of the field, such as
+`messages[2].content`. Programs should compare `code`. A stream that has begun has the status
+200 and ends with the error: in chats and completions with a last event that has this body, in
+Responses with the events `error` and `response.failed`.
 """
 _MAX_VALUE_CHARS = 100
 
 
 def errors_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         (
             _INTRODUCTION,
             "## All codes\n",
             _codes(),
             "## Before the body is read\n",
-            _failures(AT_THE_DOOR),
+            _failures(BEFORE_THE_BODY),
             "## Fields of every endpoint\n",
-            "Status 400, type `invalid_request_error`, code `invalid_value`.\n",
+            "Status 400, type `invalid_request_error`, code `invalid_value`. Responses "
+            "refuse a few of these fields with any value.\n",
             _everywhere(),
             *_each_endpoint(),
-            "## What the model knows\n",
-            "Type `invalid_request_error`. Here for a model with 2048 tokens of context, 3072 in "
-            "its vocabulary, and a template that takes no documents.\n",
+            "## Errors that depend on the model\n",
+            "Type `invalid_request_error`. The rows are those of a model with a context of 2048 "
+            "tokens, a vocabulary of 3072, and a template without documents.\n",
             _failures(WITH_THE_MODEL),
             "## Fields that are refused\n",
             f"Status 400, type `invalid_request_error`, code `{UNSUPPORTED}`; `param` is the "
-            "field. Null, and the values that ask for nothing special, are accepted.\n",
+            "field. Null, and the values that ask for the default, are accepted.\n",
             _refused(),
-            "## What is accepted here\n",
-            "Other servers refuse these, or get them wrong.\n",
+            "## Bodies that are accepted\n",
+            "Other servers refuse or misread them.\n",
             _accepted(),
         )
     )
@@ -72,9 +76,9 @@ def _codes() -> str:
             " ".join((kind.__doc__ or "").split("\n\n")[0].split()),
         )
         for kind in _kinds(ServingError)
-        if kind is not ServingError
+        if kind not in (ServingError, ClientError)
     ]
-    rows.append(("500", code("server_error"), code("null"), "as it is", "Nobody foresaw this."))
+    rows.append(("500", code("server_error"), code("null"), "unchanged", "An unexpected error."))
     return table(("status", "type", "code", "retry", "when"), rows)
 
 
@@ -87,12 +91,12 @@ def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
 
 def _retry(kind: type[ServingError]) -> str:
     if kind.should_retry is False:
-        return "no use"
+        return "never"
     if kind is LimitReached:
-        return "when its headers say"
+        return "after the time in its headers"
     if kind.retry_after_s is not None:
         return f"after {kind.retry_after_s} s"
-    return "as it is" if kind.status >= 500 else "after a change"
+    return "unchanged" if kind.status >= 500 else "after a change"
 
 
 def _failures(failures: Iterable[Failure]) -> str:
@@ -113,20 +117,22 @@ def _failures(failures: Iterable[Failure]) -> str:
 def _everywhere() -> str:
     rows = [
         (code(field), code(_value(value)), f"`{field}` {sentence}.")
-        for field, value, sentence in EVERYWHERE
+        for field, value, sentence in wrong_values(GenerationBody)
     ]
     return table(("param", "value", "message"), rows)
 
 
 def _each_endpoint() -> Iterator[str]:
-    for endpoint, rows in ONE_BY_ONE.items():
+    for endpoint, body in BODIES.items():
+        values = wrong_values(body, without=GenerationBody)
+        single = [wrong(name, {name: value}, sentence) for name, value, sentence in values]
         yield f"## {endpoint}\n"
         yield "Status 400, type `invalid_request_error`.\n"
-        yield _endpoint(rows)
+        yield _endpoint([*single, *MISTAKES[endpoint]])
 
 
-def _endpoint(rows: Sequence[Row]) -> str:
-    told = sorted(rows, key=lambda row: row.code != INVALID)
+def _endpoint(rows: Sequence[Mistake]) -> str:
+    ordered = sorted(rows, key=lambda row: row.code != INVALID)
     return table(
         ("body", "trees", "code", "param", "message"),
         [
@@ -137,33 +143,32 @@ def _endpoint(rows: Sequence[Row]) -> str:
                 code(_short(row.param)),
                 _short(row.message, 400),
             )
-            for row in told
+            for row in ordered
         ],
     )
 
 
 def _refused() -> str:
-    sentences: dict[tuple[str, str], list[str]] = {}
+    messages: dict[tuple[str, str], list[str]] = {}
     for endpoint in Endpoint:
-        for name in REFUSED[endpoint]:
-            sentences.setdefault((name, refusal(endpoint, name)), []).append(str(endpoint))
+        for name, refused in REFUSED[endpoint].items():
+            messages.setdefault((name, refused.message(name)), []).append(str(endpoint))
     rows = [
-        (code(name), "all" if len(where) == len(Endpoint) else ", ".join(where), sentence)
-        for (name, sentence), where in sorted(sentences.items())
+        (code(name), _names(where), message) for (name, message), where in sorted(messages.items())
     ]
     return table(("param", "endpoints", "message"), rows)
 
 
 def _accepted() -> str:
     rows = [
-        (
-            "all" if len(endpoints) == len(Endpoint) else ", ".join(endpoints),
-            code(_value(dict(fields))),
-            meaning,
-        )
+        (_names(endpoints), code(_value(dict(fields))), meaning)
         for endpoints, fields, meaning in ACCEPTED
     ]
     return table(("endpoints", "body", "meaning"), rows)
+
+
+def _names(endpoints: Sequence[str]) -> str:
+    return "all" if len(endpoints) == len(Endpoint) else ", ".join(endpoints)
 
 
 def _value(value: object) -> str:

@@ -1,7 +1,7 @@
-"""The table of errors, continued: what takes more than a body to be wrong.
+"""The errors that need a running server or its model.
 
-These rows need a running server, or what it knows of its model. They are tested against
-one that serves tiny-chat, whose context is 2048 tokens and whose vocabulary has 3072.
+The tests send these requests to a server with the model tiny-chat, which has a context of 2048
+tokens and a vocabulary of 3072.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from docs.refusals import INVALID, UNSUPPORTED
+from docs.mistakes import INVALID, UNSUPPORTED
 
 MODEL: Final = "tiny-chat"
 MESSAGES: Final = [{"role": "user", "content": "Hi"}]
@@ -34,7 +34,7 @@ class Failure:
     has_key: bool = True
 
 
-def _door(mistake: str, status: int, code: str, message: str, /, path: str, **more: Any) -> Failure:
+def _http(mistake: str, status: int, code: str, message: str, /, path: str, **more: Any) -> Failure:
     return Failure(mistake, path, status, code, None, message, **more)
 
 
@@ -111,10 +111,10 @@ _BEAMS: Final = (
 )
 _CHAT: Final = "/{tree}/chat/completions"
 
-# Before the body is looked at.
-AT_THE_DOOR: Sequence[Failure] = (
-    _door("no key", 401, "invalid_api_key", _NO_KEY, path=_CHAT, body={}, has_key=False),
-    _door(
+# Errors that do not depend on the members of a body.
+BEFORE_THE_BODY: Sequence[Failure] = (
+    _http("no key", 401, "invalid_api_key", _NO_KEY, path=_CHAT, body={}, has_key=False),
+    _http(
         "a key of another server",
         401,
         "invalid_api_key",
@@ -124,17 +124,17 @@ AT_THE_DOOR: Sequence[Failure] = (
         headers={"authorization": "Bearer EMPTY"},
         has_key=False,
     ),
-    _door("a wrong path", 404, "not_found", _NO_ROUTE, path="/{tree}/nothing", body={}),
-    _door("no tree in the path", 404, "not_found", _NO_TREE, path="/nothing", method="GET"),
-    _door(
+    _http("a wrong path", 404, "not_found", _NO_ROUTE, path="/{tree}/nothing", body={}),
+    _http("no tree in the path", 404, "not_found", _NO_TREE, path="/nothing", method="GET"),
+    _http(
         "a wrong method", 405, "method_not_allowed", "Use POST here, not GET.",
         path=_CHAT, method="GET",
     ),
-    _door(
+    _http(
         "a wrong method", 405, "method_not_allowed", "Use GET here, not POST.",
         path="/{tree}/models", body={},
     ),
-    _door(
+    _http(
         "a body that is not JSON",
         415,
         "unsupported_media_type",
@@ -143,7 +143,7 @@ AT_THE_DOOR: Sequence[Failure] = (
         body=b"a=1",
         headers={"content-type": "application/x-www-form-urlencoded"},
     ),
-    _door(
+    _http(
         "a body of more than VINERY_MAX_BODY_MB",
         413,
         "request_too_large",
@@ -152,7 +152,7 @@ AT_THE_DOOR: Sequence[Failure] = (
         body=lambda: bytes(64 * 2**20 + 1),
         headers={"content-type": "application/json"},
     ),
-    _door(
+    _http(
         "a response that is asked for again",
         404,
         "not_found",
@@ -179,7 +179,7 @@ AT_THE_DOOR: Sequence[Failure] = (
     ),
 )  # fmt: skip
 
-# What only the model knows.
+# Errors that depend on the model.
 WITH_THE_MODEL: Sequence[Failure] = (
     Failure(
         "model: 'x'", _CHAT, 404, "model_not_found", "model",
@@ -187,7 +187,7 @@ WITH_THE_MODEL: Sequence[Failure] = (
         body={"model": "x", "messages": MESSAGES},
     ),
     Failure(
-        "a name that nobody has", "/{tree}/models/x", 404, "model_not_found", "model",
+        "an unknown name", "/{tree}/models/x", 404, "model_not_found", "model",
         "The model `x` does not exist.", method="GET",
     ),
     Failure(

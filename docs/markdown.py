@@ -1,18 +1,36 @@
-"""The little Markdown that the documents need."""
+"""The Markdown of the generated documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+# The columns of systems. Their letters are those of `parameter(..., systems)`.
+SYSTEMS: Final[Mapping[str, str]] = {
+    "O": "OpenVINO Model Server",
+    "A": "OpenAI",
+    "V": "vLLM",
+    "F": "FastDeploy",
+}
+
+
+def marks(systems: str) -> Iterator[str]:
+    """Yield a mark for each system: ✓ for an upper-case letter, ~ for a lower-case one."""
+    for letter in SYSTEMS:
+        if letter in systems:
+            yield "✓"
+        else:
+            yield "~" if letter.lower() in systems else "-"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table. Pipes and line breaks in a cell are escaped."""
+    """Return a table. Pipes in cells are escaped."""
     lines = [_line(head), _line(["---"] * len(head)), *(_line(row) for row in rows)]
     return "\n".join(lines) + "\n"
 
 
 def code(text: str) -> str:
-    """In backticks, however many the text has itself."""
+    """Return `text` in backticks. It may contain backticks itself."""
     fence = "``" if "`" in text else "`"
     space = " " if fence == "``" else ""
     return f"{fence}{space}{text}{space}{fence}"

@@ -1,93 +1,90 @@
-"""Renders `docs/parameters.md`: each parameter of four systems, and what it is here."""
+"""Renders `docs/parameters.md`: each parameter of four systems, and what Vinery does with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from docs.answers import ANSWERS, Member
-from docs.markdown import code, table
+from docs.answers import ANSWERS
+from docs.markdown import SYSTEMS, code, marks, table
 from docs.parts import PARTS, Part
-from docs.systems import PARAMETERS, SYSTEMS
 from serving.core.errors import InvalidRequest
 from serving.core.request import V1, Endpoint
 from serving.protocols import parse
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.parameters import parameter_of
+from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.document import BODIES
-from serving.protocols.openapi.meanings import ECHOED, MEANINGS
-from serving.protocols.openapi.schema import paths
-from serving.protocols.refused import REFUSED, refusal
-from serving.protocols.sse import json_bytes
+from serving.protocols.openapi.schema import parameters
 
 _INTRODUCTION = """\
 # Parameters
 
-*Made from the code by `make docs`.*
+*Generated from the code by `make docs`.*
 
-Every parameter that OpenVINO Model Server, OpenAI, vLLM or FastDeploy document, and what
-becomes of it here, on both URL trees: `/v1` has OpenAI's defaults, `/v3` OpenVINO Model
-Server's, and where they differ the row says so. A parameter is
+This page lists every parameter that OpenVINO Model Server, OpenAI, vLLM or FastDeploy document,
+and what Vinery does with it, on both URL trees: `/v1` has OpenAI's defaults, `/v3` OpenVINO
+Model Server's. The row states where they differ. A parameter is
 
-- **honoured**: it does what the row says,
-- **accepted**: it changes nothing about what is generated, and is repeated where the answer
-  has a place for it, or
-- **refused**: with status 400, by name, for the reason in the row. Null, and values that ask
-  for nothing special, are accepted.
+- **honoured**: it does what the row describes,
+- **accepted**: it does not change the generated text, and the answer repeats it if it has a
+  member for it, or
+- **refused**: the server answers with status 400, the parameter's name and the reason in the
+  row. Null, and values that ask for the default, are accepted.
 
-✓ documented by that system, ~ in part or without effect, - not there. The same names, types
-and limits are in the server's own OpenAPI document, at `/openapi.json`; wrong values and
-their errors are in [errors.md](errors.md).
+✓ the system documents it, ~ the system implements a part of it or ignores it, - the system
+does not have it. The server's OpenAPI document at `/openapi.json` has the same names, types and
+limits. [errors.md](errors.md) lists wrong values and their errors.
 """
-# How the meaning of a member begins that its parser refuses.
+# The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
-_MARKS = {True: "✓", False: "~"}
+
+
+class Row(NamedTuple):
+    """One parameter of one endpoint. `systems` holds letters as in `parameter`."""
+
+    name: str
+    systems: str
+    state: str
+    description: str
 
 
 def parameters_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         (
             _INTRODUCTION,
             *_endpoints(),
             "## Messages, their parts, and items of `input`\n",
-            _parts(PARTS),
+            _table("kind", ((each.name, each.systems, _meaning(each)) for each in PARTS)),
             *_answers(),
         )
     )
 
 
+def rows_of(endpoint: Endpoint) -> Iterator[Row]:
+    """Yield the parameters of `endpoint`, the refused ones last."""
+    refused = REFUSED[endpoint]
+    for name, field in parameters(BODIES[endpoint]):
+        described = parameter_of(field)
+        if described is None or name in refused:
+            continue
+        description = field.description or ""
+        state = "accepted" if described.changes_nothing else "honoured"
+        if description.startswith(_REFUSED):
+            state, description = "refused", description.removeprefix(_REFUSED)
+        yield Row(name, described.systems_of(endpoint), state, description)
+    for name, each in refused.items():
+        if systems := each.systems_of(endpoint):
+            yield Row(name, systems, "refused", each.message(name))
+
+
 def _endpoints() -> Iterator[str]:
     for endpoint in Endpoint:
-        rows = [
-            (code(name), *_marks(systems), _answer(endpoint, name))
-            for name, systems in PARAMETERS[endpoint].items()
-            if _concerns(endpoint, name, systems)
-        ]
         yield f"## {endpoint}\n"
-        yield table(("parameter", *SYSTEMS.values(), "Vinery"), rows)
-
-
-def _concerns(endpoint: Endpoint, name: str, systems: str) -> bool:
-    """Whether somebody documents it here, or it is read here all the same."""
-    return bool(systems) or is_read(endpoint, name)
-
-
-def is_read(endpoint: Endpoint, name: str) -> bool:
-    """Whether the parser knows the parameter of this path, and does not refuse it."""
-    return name not in REFUSED[endpoint] and name in set(paths(BODIES[endpoint]))
-
-
-def _answer(endpoint: Endpoint, name: str) -> str:
-    if name in REFUSED[endpoint]:
-        return f"**refused**: {refusal(endpoint, name)}"
-    meaning = MEANINGS[name]
-    if meaning.startswith(_REFUSED):
-        return f"**refused**: {meaning.removeprefix(_REFUSED)}"
-    state = "accepted" if name in ECHOED else "honoured"
-    return f"**{state}**: {meaning}"
-
-
-def _parts(parts: Iterable[Part]) -> str:
-    rows = [(code(part.name), *_marks(part.systems), _meaning(part)) for part in parts]
-    return table(("kind", *SYSTEMS.values(), "Vinery"), rows)
+        rows = rows_of(endpoint)
+        cells = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
+        yield _table("parameter", cells)
 
 
 def _meaning(part: Part) -> str:
@@ -97,21 +94,15 @@ def _meaning(part: Part) -> str:
         parse(part.endpoint, json_bytes(dict(part.fields)), V1)
     except InvalidRequest as error:
         return f"**refused**: {error.message}"
-    raise ValueError(f"{part.name} is accepted: say what it means")
+    raise ValueError(f"{part.name} is accepted, but has no meaning in docs/parts.py")
 
 
 def _answers() -> Iterator[str]:
     for kind, members in ANSWERS.items():
         yield f"## The answer: {kind.__name__}\n"
-        rows = [(code(each.path), *_marks(each.systems), _told(each)) for each in members]
-        yield table(("member", *SYSTEMS.values(), "Vinery"), rows)
+        yield _table("member", ((each.path, each.systems, each.text) for each in members))
 
 
-def _told(member: Member) -> str:
-    return member.note if not member.is_told else f"✓ {member.note}".strip()
-
-
-def _marks(systems: str) -> Iterator[str]:
-    for letter in SYSTEMS:
-        is_there = letter.lower() in systems.lower()
-        yield _MARKS[letter in systems] if is_there else "-"
+def _table(head: str, rows: Iterable[tuple[str, str, str]]) -> str:
+    cells = ((code(name), *marks(systems), text) for name, systems, text in rows)
+    return table((head, *SYSTEMS.values(), "Vinery"), cells)

@@ -1,7 +1,7 @@
-"""What may stand in messages and in the items of `input`, and what becomes of it.
+"""The kinds of messages, content parts and items of `input`, and what Vinery does with them.
 
-A row is a kind, who takes it (letters as in `docs.systems`), an example, and what it is here;
-None: it is refused, and the error says why.
+A row has a kind, the letters of the systems that have it (as in `parameter`), an example, and
+its meaning. Without a meaning Vinery refuses it, and the error states the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from serving.core.request import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One kind of part, message or item, with the fields of a request that shows it."""
+    """One kind of message, part or item, with the fields of an example request."""
 
     name: str
     systems: str
@@ -45,18 +45,18 @@ def _item(kind: str, systems: str, meaning: str | None = None, **members: Any) -
     return Part(f"item {kind}", systems, Endpoint.RESPONSES, fields, meaning)
 
 
-_TEXT = "Text. Every name of a text part is read on every endpoint."
+_TEXT = "Text. Every endpoint reads every name of a text part."
 _CALL = {"name": "f", "arguments": "{}"}
 
 PARTS: Sequence[Part] = (
-    _message("system", "OAVF", "As the template has it."),
-    _message("developer", "AV", "A system message, where the template knows no developer."),
-    _message("user", "OAVF", "As the template has it."),
+    _message("system", "OAVF", "As the template renders it."),
+    _message("developer", "AV", "A system message, if the template has no developer role."),
+    _message("user", "OAVF", "As the template renders it."),
     _message(
-        "assistant", "OAVF", "With `tool_calls`, `refusal` and thoughts.", reasoning_content="b"
+        "assistant", "OAVF", "With `tool_calls`, `refusal` and reasoning.", reasoning_content="b"
     ),
-    _message("tool", "OAVF", "Named after the call that it answers.", tool_call_id="c"),
-    _message("function", "A", "The deprecated form of a tool's answer.", name="f"),
+    _message("tool", "OAVF", "The output of the call that it names.", tool_call_id="c"),
+    _message("function", "A", "The deprecated form of a tool's output.", name="f"),
     _part("text", "OAVF", _TEXT, text="a"),
     _part("input_text", "OAV", _TEXT, text="a"),
     _part("output_text", "OAV", _TEXT, text="a"),
@@ -68,24 +68,24 @@ PARTS: Sequence[Part] = (
     _part("file", "A", file={"file_id": "x"}),
     _part("input_file", "A", file_id="x"),
     _item("message", "OAV", "A message.", role="user", content="a"),
-    _item("reasoning", "OAV", "A thought of the assistant's next turn.", summary=[]),
-    _item("function_call", "OAV", "Joins the assistant's turn.", call_id="c", **_CALL),
-    _item("function_call_output", "OAV", "A tool's answer.", call_id="c", output="4"),
+    _item("reasoning", "OAV", "The reasoning of the next assistant message.", summary=[]),
+    _item("function_call", "OAV", "A call of the assistant.", call_id="c", **_CALL),
+    _item("function_call_output", "OAV", "A tool's output.", call_id="c", output="4"),
     _item(
-        "custom_tool_call", "A", "A call, whose input is shown as the argument `input`.",
+        "custom_tool_call", "A", "A call with the argument `input`.",
         call_id="c", name="f", input="a",
     ),
-    _item("custom_tool_call_output", "A", "A tool's answer.", call_id="c", output="4"),
+    _item("custom_tool_call_output", "A", "A tool's output.", call_id="c", output="4"),
     _item("local_shell_call", "A", "A call.", call_id="c", action={}),
-    _item("local_shell_call_output", "A", "A tool's answer.", id="c", output="4"),
+    _item("local_shell_call_output", "A", "A tool's output.", id="c", output="4"),
     _item("shell_call", "A", "A call.", call_id="c", action={}),
-    _item("shell_call_output", "A", "A tool's answer.", call_id="c", output=[]),
+    _item("shell_call_output", "A", "A tool's output.", call_id="c", output=[]),
     _item("apply_patch_call", "A", "A call.", call_id="c", operation={}),
-    _item("apply_patch_call_output", "A", "A tool's answer.", call_id="c", status="completed"),
-    _item("web_search_call", "A", "A call and its answer.", id="c", status="completed"),
-    _item("file_search_call", "A", "A call and its answer.", id="c", queries=[]),
-    _item("code_interpreter_call", "A", "A call and its answer.", id="c", code="1"),
-    _item("mcp_call", "AV", "A call and its answer.", id="c", **_CALL),
+    _item("apply_patch_call_output", "A", "A tool's output.", call_id="c", status="completed"),
+    _item("web_search_call", "A", "A call and its output.", id="c", status="completed"),
+    _item("file_search_call", "A", "A call and its output.", id="c", queries=[]),
+    _item("code_interpreter_call", "A", "A call and its output.", id="c", code="1"),
+    _item("mcp_call", "AV", "A call and its output.", id="c", **_CALL),
     _item("mcp_list_tools", "AV", id="c", tools=[]),
     _item("image_generation_call", "A", id="c", result=""),
     _item("computer_call", "A", call_id="c", action={}),

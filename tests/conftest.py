@@ -60,8 +60,8 @@ _use_a_home_of_our_own()
 import django  # noqa: E402
 from django.conf import settings as django_settings  # noqa: E402
 
-from vinery import secret_files  # noqa: E402
-from vinery.home import Home  # noqa: E402
+from vinery.config import secret_files  # noqa: E402
+from vinery.config.home import Home  # noqa: E402
 
 Home.from_env().create()
 # Here, because the conftest files of rooms import models, and pytest reads those next.

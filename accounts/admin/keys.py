@@ -113,10 +113,10 @@ class ApiKeyForm(ScopedForm[ApiKey]):
         if not self.errors:
             values = {name: cleaned.get(name) for name in _ENDS}
             if self.instance.pk is None:
-                rotation.end_of_new(values, timezone.now())
+                rotation.expiry_of_new(values, timezone.now())
             else:
                 stored = ApiKey.objects.get(pk=self.instance.pk)
-                rotation.with_end(stored, values, timezone.now())
+                rotation.with_expiry(stored, values, timezone.now())
         return cleaned
 
     def _post_clean(self) -> None:

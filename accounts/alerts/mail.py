@@ -8,7 +8,8 @@ from typing import Final
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.models import Alert, KeyEvent, KeyReminder, LimitMetric, User
+from accounts.base.limit_table import Metric
+from accounts.models import Alert, KeyEvent, KeyReminder, User
 
 _ADVICE: Final = {
     KeyEvent.EXPIRES: "What calls with it is refused from then on, and what it is running ends. "
@@ -45,7 +46,7 @@ def _of_reminder(reminder: KeyReminder) -> tuple[str, str]:
 
 def _of_alert(alert: Alert) -> tuple[str, str]:
     whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
-    metric = LimitMetric(alert.metric).label
+    metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"
     lines = [
         f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}, counted since "

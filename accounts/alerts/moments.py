@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from accounts.models import ApiKey, KeyEvent, KeyReminder
 
 
-def living_keys() -> QuerySet[ApiKey]:
+def active_keys() -> QuerySet[ApiKey]:
     """Keys that end by time alone: neither revoked nor rotated, of people and places that are
     active. A key that is paused may be resumed."""
     return ApiKey.objects.filter(
@@ -29,6 +29,6 @@ def moments_of(key: ApiKey) -> dict[KeyEvent, datetime]:
 
 def holds(reminder: KeyReminder) -> bool:
     """Whether it will be as it was announced."""
-    key = living_keys().filter(pk=reminder.key_id).first()
+    key = active_keys().filter(pk=reminder.key_id).first()
     moment = None if key is None else moments_of(key).get(KeyEvent(reminder.event))
     return moment == reminder.happens_at

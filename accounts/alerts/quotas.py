@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.alerts import forecast
-from accounts.limits.baselines import read_use, window_of
+from accounts.limits.recovery import read_use
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Rule
+from accounts.limits.windows import quota_window
 from accounts.models import Limit
 
 _MS: Final = 1000
@@ -42,7 +43,7 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     """Those among the limits, in their order. What means nothing is left out, as limiters do."""
     now_s = now.timestamp()
     rules = {limit: rule for limit in limits if (rule := _rule(limit)) and rule.is_quota}
-    windows = {rule: window_of(rule, now_s) for rule in rules.values()}
+    windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
     used = read_use({rule: start_ms for rule, (start_ms, _) in windows.items()})
     since_ms = {rule: _days_before(*windows[rule], now_s) for rule in windows if used[rule]}
     lately = read_use(since_ms)

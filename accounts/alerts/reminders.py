@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from accounts.alerts import deliveries
-from accounts.alerts.moments import living_keys, moments_of
+from accounts.alerts.moments import active_keys, moments_of
 from accounts.models import ApiKey, KeyEvent, KeyReminder, Role, User
 
 
@@ -28,7 +28,7 @@ def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[K
         return []
     horizon = now + timedelta(days=max(days))
     ends = Q(expires_at__gt=now, expires_at__lte=horizon)
-    keys = living_keys().filter(ends | Q(rotate_every_days__isnull=False))
+    keys = active_keys().filter(ends | Q(rotate_every_days__isnull=False))
     due = [
         (key, event, moment, lead)
         for key in keys.select_related("owner", "project__organization")

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
 
-from accounts.base.bulk_delete import ROWS_IN_A_BATCH, delete_in_batches
+from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import Alert, KeyReminder, Limit
 
 

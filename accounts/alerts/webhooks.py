@@ -31,9 +31,9 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from accounts.alerts.addresses import Refused, Target, check_url, resolve
-from accounts.base import encryption as sealing
+from accounts.base import encryption
 from accounts.base.encryption import cipher
+from accounts.base.networks import AddressRefused, Target, check_url, resolve
 from accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
 from accounts.services import audit
 
@@ -68,10 +68,10 @@ def seal(secret: str) -> str:
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
 
 
-def resealed(sealed: str) -> str:
+def reencrypted(encrypted: str) -> str:
     """The same secret under the newest of Django's keys. Raises
     `cryptography.fernet.InvalidToken`."""
-    return sealing.resealed(_PURPOSE, sealed)
+    return encryption.reencrypted(_PURPOSE, encrypted)
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
@@ -170,7 +170,7 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
     try:
         target = check_url(webhook.url)
         status = _post(target, resolve(target), headers, body)
-    except Refused as error:
+    except AddressRefused as error:
         raise NotDelivered(str(error)) from None
     except (OSError, http.client.HTTPException) as error:
         raise NotDelivered(f"No answer: {type(error).__name__}.") from None

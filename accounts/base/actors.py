@@ -1,4 +1,4 @@
-"""Who acts, for the audit log: set at the door, read where a row changes."""
+"""The actor of a change, for the audit log: an entry point sets it, the log reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A user, a key of a user, or a program. Without an id it is nobody of the users."""
+    """A user, a user's key, or a program. `user_id` is None for a program."""
 
     user_id: int | None
     name: str
@@ -19,18 +19,18 @@ class Actor:
 
 SYSTEM = Actor(None, "system")
 
-# A function, because a request's user is known only after its session was read.
+# A function: a request's user is known only after its session was read.
 _current: ContextVar[Callable[[], Actor]] = ContextVar("actor", default=lambda: SYSTEM)
 
 
 def current_actor() -> Actor:
-    """Who acts now; the system itself where nobody has said so."""
+    """The actor of this thread or task; `SYSTEM` if none was set."""
     return _current.get()()
 
 
 @contextmanager
 def acting_as(actor: Actor | Callable[[], Actor]) -> Iterator[None]:
-    """What changes inside is done by this actor, in this thread or task and its children."""
+    """Attribute changes inside to this actor, in this thread or task and its children."""
     token = _current.set(actor if callable(actor) else lambda: actor)
     try:
         yield

@@ -1,5 +1,7 @@
-"""Secrets that must be used again and so cannot be hashed: encrypted under Django's key, so that
-a dump of the database holds nothing usable."""
+"""Encryption of stored secrets that must be read again and so cannot be hashed.
+
+They are encrypted under Django's SECRET_KEY, so a dump of the database alone reveals none.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,22 @@ if TYPE_CHECKING:
 
 
 def cipher(purpose: bytes) -> MultiFernet:
-    """Keys of 256 bits for this purpose alone: the newest encrypts, all decrypt."""
-    # Imported here because few processes ever need it.
+    """A cipher for this purpose, with keys derived from SECRET_KEY and SECRET_KEY_FALLBACKS.
+
+    SECRET_KEY encrypts; all of them decrypt.
+    """
+    # Imported here: few processes need it.
     from cryptography.fernet import Fernet, MultiFernet
 
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     return MultiFernet([Fernet(_derived(key, purpose)) for key in keys])
 
 
-def resealed(purpose: bytes, sealed: str) -> str:
-    """The same, encrypted with the newest key. Raises `cryptography.fernet.InvalidToken`."""
-    return cipher(purpose).rotate(sealed.encode()).decode()
+def reencrypted(purpose: bytes, encrypted: str) -> str:
+    """The same text encrypted with the newest key. Raises `cryptography.fernet.InvalidToken`."""
+    return cipher(purpose).rotate(encrypted.encode()).decode()
 
 
 def _derived(key: str | bytes, purpose: bytes) -> bytes:
-    """Django's key is long and random, so that one hash will do."""
+    """A 256-bit key. One hash is enough: Django's key is long and random."""
     return base64.urlsafe_b64encode(hmac.digest(force_bytes(key), purpose, hashlib.sha256))

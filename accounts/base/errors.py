@@ -1,12 +1,11 @@
-"""What this room refuses, as one small tree.
+"""Errors of accounts.
 
     AccountsError
-     ├─ KeyRefused     the caller did not prove who it is
-     ├─ NotAllowed     it did, but may not do this
-     └─ AppendOnly     nobody may: the audit log is only added to
+     ├─ KeyRefused     authentication failed: 401
+     ├─ NotAllowed     the key is valid, but lacks a permission: 403
+     └─ AppendOnly     the audit log cannot be changed or deleted
 
-The door that catches `KeyRefused` answers 401 with its message, which says what to do, and
-403 for `NotAllowed`.
+The messages are for clients and say what to change.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Final
 from django.db import InterfaceError, OperationalError
 
 DATABASE_UNAVAILABLE: Final = (OperationalError, InterfaceError)
-"""What Django raises when the database cannot be asked."""
+"""What Django raises when the database does not answer."""
 
 
 class Refusal(StrEnum):
-    """Why a caller is not let in. Closed: metrics and logs count by these names."""
+    """Why authentication failed. Metrics and logs use these values."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
@@ -59,11 +58,11 @@ _ADVICE = {
 
 
 class AccountsError(Exception):
-    """Root of everything that this room raises."""
+    """Root of all errors of accounts."""
 
 
 class KeyRefused(AccountsError):
-    """The caller has no key, or one that does not open the door."""
+    """The caller has no key, or one that is not valid now."""
 
     def __init__(self, reason: Refusal) -> None:
         self.reason = reason
@@ -72,7 +71,7 @@ class KeyRefused(AccountsError):
 
 
 class NotAllowed(AccountsError):
-    """The key is good, but not for this. `param` is the request's field that asks too much."""
+    """The key is valid, but does not permit this. `param` names the request's field, if any."""
 
     def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
         self.message = message
@@ -82,7 +81,7 @@ class NotAllowed(AccountsError):
 
 
 class AppendOnly(AccountsError):
-    """An entry of the audit log was to be changed or deleted."""
+    """Code tried to change or delete an entry of the audit log."""
 
     def __init__(self) -> None:
-        super().__init__("The audit log is only added to: its entries stay as they are.")
+        super().__init__("The audit log is append-only: entries cannot be changed or deleted.")

@@ -10,7 +10,7 @@ from accounts.models import Capture
 _PURPOSE = b"vinery captures"
 
 
-class Unreadable(Exception):
+class CaptureUnreadable(Exception):
     """The texts cannot be opened. The message says why."""
 
 
@@ -27,15 +27,17 @@ def seal(texts: Texts) -> bytes:
     return cipher(_PURPOSE).encrypt(msgspec.msgpack.encode(texts))
 
 
-def unseal(row: Capture) -> Texts:
-    """Raises `Unreadable`."""
+def decrypt(row: Capture) -> Texts:
+    """Raises `CaptureUnreadable`."""
     from cryptography.fernet import InvalidToken
 
     try:
         opened = cipher(_PURPOSE).decrypt(bytes(row.sealed))
     except InvalidToken:
-        raise Unreadable("The texts cannot be read: the server's secret key has changed.") from None
+        raise CaptureUnreadable(
+            "The texts cannot be read: the server's secret key has changed."
+        ) from None
     texts = msgspec.msgpack.decode(opened, type=Texts)
     if texts.request_id != row.request_id:
-        raise Unreadable("The texts are of another request: the row was tampered with.")
+        raise CaptureUnreadable("The texts are of another request: the row was tampered with.")
     return texts

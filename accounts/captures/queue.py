@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from accounts.base.errors import DATABASE_UNAVAILABLE
-from accounts.captures.store import Taken, store_taken
+from accounts.captures.store import CapturedRequest, store_captured
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class CaptureQueue:
     def __init__(
         self,
         *,
-        store: Callable[[Sequence[Taken]], bool] = store_taken,
+        store: Callable[[Sequence[CapturedRequest]], bool] = store_captured,
         max_captures: int = 1000,
         max_bytes: int = 64 * 1024 * 1024,
     ) -> None:
@@ -36,7 +36,7 @@ class CaptureQueue:
         self._max_captures = max_captures
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._waiting: deque[Taken] = deque()
+        self._waiting: deque[CapturedRequest] = deque()
         self._num_bytes = 0
         self._num_dropped = 0
 
@@ -48,7 +48,7 @@ class CaptureQueue:
         """Captures that were not kept, for want of room or because they cannot be stored."""
         return self._num_dropped
 
-    def put(self, taken: Taken) -> None:
+    def put(self, taken: CapturedRequest) -> None:
         """Take one, or drop it when there is no room."""
         with self._lock:
             num_bytes = self._num_bytes + taken.num_kept_bytes
@@ -78,11 +78,11 @@ class CaptureQueue:
                 self._num_dropped += 1
             self._remove(batch)
 
-    def _first(self, num: int) -> list[Taken]:
+    def _first(self, num: int) -> list[CapturedRequest]:
         with self._lock:
             return [self._waiting[at] for at in range(min(num, len(self._waiting)))]
 
-    def _remove(self, batch: Sequence[Taken]) -> None:
+    def _remove(self, batch: Sequence[CapturedRequest]) -> None:
         with self._lock:
             for taken in batch:
                 self._waiting.popleft()

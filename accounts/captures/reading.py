@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from accounts.captures.encrypted import Texts, unseal
+from accounts.captures.encrypted import Texts, decrypt
 from accounts.models import Capture
 from accounts.services import audit
 
 
 def read(row: Capture) -> Texts:
-    """Raises `Unreadable`, and lets errors of the database through: what cannot be written down
-    is not shown."""
+    """Raises `CaptureUnreadable`, and lets errors of the database through: what cannot be written
+    down is not shown."""
     with audit.writing():
-        texts = unseal(row)
+        texts = decrypt(row)
         audit.record("read", row)
     return texts

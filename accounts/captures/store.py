@@ -17,7 +17,7 @@ from accounts.models import Capture, Project
 MAX_TEXT_BYTES = 256 * 1024
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request and its answer, each cut to `MAX_TEXT_BYTES`; the sizes are those before."""
 
     request_id: str
@@ -44,7 +44,7 @@ class Policy(NamedTuple):
     redactions: Sequence[str]
 
 
-def store_taken(taken: Sequence[Taken]) -> bool:
+def store_captured(taken: Sequence[CapturedRequest]) -> bool:
     """Store a batch, but for projects that keep nothing any more.
 
     False: a project has changed its mind meanwhile, and nothing is stored. Raises
@@ -74,7 +74,7 @@ def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Po
     return {pk: Policy(hours, redactions) for pk, hours, redactions in columns if hours}
 
 
-def _row(taken: Taken, policy: Policy) -> Capture:
+def _row(taken: CapturedRequest, policy: Policy) -> Capture:
     is_body_cut = taken.num_body_bytes > len(taken.body)
     is_answer_cut = taken.num_answer_bytes > len(taken.answer)
     body, answer, is_redacted = taken.body, taken.answer, False

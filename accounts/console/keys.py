@@ -17,14 +17,14 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.base.names import check_name
 from accounts.base.networks import read_networks
 from accounts.console.page import Page
 from accounts.keys import lifecycle as keys
 from accounts.keys import rotation
-from accounts.keys.lifecycle import NewKey
+from accounts.keys.lifecycle import NewKey, matching
 from accounts.models import ApiKey, KeyState, Project, Scope, User
-from accounts.models.keys import in_state, matching, usual_scopes
-from accounts.models.names import check_name
+from accounts.models.keys import in_state, usual_scopes
 from accounts.services.access import Access, Action
 from accounts.services.changes import check_endpoints
 
@@ -161,7 +161,7 @@ class NewKeyForm(forms.Form):
         """Raises ValidationError for two ends."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors:
-            rotation.end_of_new(cleaned, timezone.now())
+            rotation.expiry_of_new(cleaned, timezone.now())
         return cleaned
 
     def clean_models(self) -> list[str]:

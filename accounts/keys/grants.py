@@ -1,4 +1,4 @@
-"""What a key may be used for, as requests ask: from memory, in a fraction of a microsecond."""
+"""The permissions of a key, checked in memory for each request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(list[str]).decode
 
 
 class Grants(msgspec.Struct, frozen=True):
-    """Of one key. None allows everything."""
+    """The permissions of one key. None allows all values."""
 
     scopes: frozenset[str]
     models: frozenset[str] | None = None
@@ -26,7 +26,7 @@ class Grants(msgspec.Struct, frozen=True):
     networks: tuple[Network, ...] | None = None
 
     def check_scope(self, scope: Scope) -> None:
-        """Raises `NotAllowed` for a key that was made for something else."""
+        """Raises `NotAllowed` if the key lacks the scope."""
         if scope not in self.scopes:
             raise NotAllowed(
                 f"This API key lacks the scope `{scope}`: it has {_listed(self.scopes)}. Use "
@@ -35,7 +35,7 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def check_endpoint(self, endpoint: str) -> None:
-        """Raises `NotAllowed` for an endpoint that the key does not name."""
+        """Raises `NotAllowed` if the key may not call the endpoint."""
         if self.endpoints is not None and endpoint not in self.endpoints:
             raise NotAllowed(
                 f"This API key may not call `{endpoint}`, only {_listed(self.endpoints)}.",
@@ -43,7 +43,7 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def check_model(self, model: str) -> None:
-        """Raises `NotAllowed` for a model that the key does not name."""
+        """Raises `NotAllowed` if the key may not use the model."""
         if not self.allows_model(model):
             raise NotAllowed(
                 f"This API key may not use the model `{model}`, only {_listed(self.models or ())}.",
@@ -52,15 +52,15 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def allows_model(self, model: str) -> bool:
-        """Whether requests to the model pass."""
+        """Whether the key may use the model."""
         return self.models is None or model in self.models
 
     def check_address(self, address: str | None) -> None:
-        """Raises `NotAllowed` for a caller outside of the key's networks."""
+        """Raises `NotAllowed` if the address is outside the key's networks."""
         if self.networks is not None and (address is None or not is_within(address, self.networks)):
             raise NotAllowed(
                 f"This API key may not be used from {address or 'an unknown address'}. Ask its "
-                "owner for the networks that it is meant for.",
+                "owner for its allowed networks.",
                 code="address_not_allowed",
             )
 
@@ -70,7 +70,7 @@ ALL = Grants(frozenset(map(str, Scope)))
 
 @lru_cache(maxsize=4096)
 def read_grants(scopes: str, models: str, endpoints: str, networks: str) -> Grants:
-    """From the four JSON lists of a key's row. Most keys have the same, and share theirs."""
+    """The grants of four JSON lists. Most keys have the same lists, and share one object."""
     return Grants(
         frozenset(_decode(scopes)),
         _some(models, frozenset),

@@ -1,69 +1,34 @@
-"""API keys: how they look, how they are made and how they end.
-
-A key is `vny_<env>_`, 32 random base62 characters (190 bits), and six more that are the
-CRC32 of all before them. The check catches slips of the clipboard without a look-up, and
-lets secret scanners report leaks with hardly a false alarm; it protects nothing.
-
-Only an HMAC of the key is stored, under a numbered pepper that is not in the database.
-A slow password hash would add nothing to 190 random bits but the time it takes.
-"""
+"""API keys: how they are created, changed, rotated, paused, revoked and found."""
 
 from __future__ import annotations
 
-import hmac
-import re
-import secrets
-import string
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.base.errors import KeyRefused, Refusal
+from accounts.base.names import repaired
 from accounts.keys import rotation
+from accounts.keys.secrets import digest_of, hint_of, key_peppers, looks_like_key, new_secret
 from accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
-from accounts.models.names import mended
 from accounts.services import audit, changes
-from accounts.services.people import home_project
-
-_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_NUM_RANDOM = 32
-_NUM_CHECK = 6  # 62**6 is the first power above 2**32
-_PAIRS = tuple((a + b).encode() for a in _ALPHABET for b in _ALPHABET)
-_ENV = "live"
-_FORMAT = re.compile(rb"vny_[a-z]{2,8}_[0-9A-Za-z]{38}")
+from accounts.services.changes import home_project
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made. `secret` is known now and never again."""
+    """A key that was just created. `secret` is not stored: it is known only now."""
 
     key: ApiKey
     secret: str
 
 
-def key_peppers() -> Mapping[int, bytes]:
-    """The secrets under which keys are stored, by number. The highest makes new keys.
-
-    Raises `ImproperlyConfigured` when there is none.
-    """
-    peppers: Mapping[int, bytes] = getattr(settings, "VINERY_KEY_PEPPERS", {})
-    if not peppers or not all(peppers.values()):
-        raise ImproperlyConfigured(
-            "VINERY_KEY_PEPPERS must map at least one number to a secret, such as {1: b'...'}."
-        )
-    return peppers
-
-
 def create_key(*, owner: User, project: Project | None = None, **columns: Any) -> NewKey:
     """Store a new key with these columns of `ApiKey`. Without a project the key belongs to the
-    owner's first one. `rotation_grace_days` sets the expiry.
+    owner's home project. `rotation_grace_days` sets the expiry.
 
     Raises `ValidationError` for invalid values.
     """
@@ -71,18 +36,20 @@ def create_key(*, owner: User, project: Project | None = None, **columns: Any) -
 
 
 def change_key(key: ApiKey, **values: object) -> ApiKey:
-    """Give a key other values. Raises `ValidationError` for those that no key can have."""
+    """Set fields of a key. Raises `ValidationError` for values that are not valid."""
     with audit.writing():
         stored = ApiKey.objects.get(pk=key.pk)
-        whole = rotation.with_end(stored, values, timezone.now())
+        whole = rotation.with_expiry(stored, values, timezone.now())
         return changes.change(key, "update", **whole)
 
 
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
-    """A new key that may do the same, and whose days until the next rotation begin now. The old
-    one works for the time of `grace`, unless it expires before that; without any it is revoked.
-    Its limits go over to the new one, with what is used of them, and hold for both together.
-    Raises ValueError for a key that is paused, revoked, or was rotated before."""
+    """Create a key with the same permissions, whose days until the next rotation begin now.
+
+    The old key stays valid for `grace`, unless it expires earlier; without grace it is revoked.
+    Its limits move to the new key with their use, and apply to both keys together. Raises
+    ValueError for a key that is paused, revoked, or was rotated before.
+    """
     with audit.writing():
         return _rotate(key, grace)
 
@@ -100,7 +67,7 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
         for field in ApiKey._meta.concrete_fields
         if field.editable and not field.primary_key
     }
-    columns["name"] = mended(old.name)
+    columns["name"] = repaired(old.name)
     if old.rotation_grace_days is not None:
         columns["expires_at"] = None  # it follows from the days
     new = _with_secret(ApiKey(**columns))
@@ -120,8 +87,8 @@ def _rotate(key: ApiKey, grace: timedelta) -> NewKey:
 
 
 def _with_secret(key: ApiKey) -> NewKey:
-    """Draw the secret of a key that is otherwise complete, and store the key."""
-    key.expires_at = rotation.end_of_new(vars(key), timezone.now())
+    """Generate the secret of a key that is otherwise complete, and store the key."""
+    key.expires_at = rotation.expiry_of_new(vars(key), timezone.now())
     secret = new_secret()
     peppers = key_peppers()
     key.pepper_id = max(peppers)
@@ -131,30 +98,30 @@ def _with_secret(key: ApiKey) -> NewKey:
 
 
 def revoke_key(key: ApiKey) -> None:
-    """Stop the key for good. A key that is revoked keeps the time of the first time."""
+    """Revoke the key. A revoked key keeps its time of revocation."""
     with audit.writing():
-        if not _is_in(key, "revoked_at"):
+        if not _has(key, "revoked_at"):
             changes.switch(key, "revoke", revoked_at=timezone.now())
 
 
 def pause_key(key: ApiKey) -> None:
-    """Stop the key until it is resumed. A key that is revoked stays as it is."""
+    """Pause the key, unless it is revoked or paused."""
     with audit.writing():
-        if not _is_in(key, "revoked_at") and key.paused_at is None:
+        if not _has(key, "revoked_at") and key.paused_at is None:
             changes.switch(key, "pause", paused_at=timezone.now())
 
 
 def resume_key(key: ApiKey) -> None:
-    """Let a paused key open the door again."""
+    """Resume the key, if it is paused."""
     with audit.writing():
-        if _is_in(key, "paused_at"):
+        if _has(key, "paused_at"):
             changes.switch(key, "resume", paused_at=None)
 
 
 def find_key(secret: str) -> ApiKey:
-    """The key with this secret, from the database: for doors without a key table.
+    """The key with this secret, read from the database, for processes without a key table.
 
-    Raises `KeyRefused` for one that opens no door now.
+    Raises `KeyRefused` if the key is not valid now.
     """
     if not looks_like_key(secret):
         raise KeyRefused(Refusal.MALFORMED if secret else Refusal.MISSING)
@@ -169,47 +136,16 @@ def find_key(secret: str) -> ApiKey:
     return key
 
 
-def _is_in(key: ApiKey, mark: str) -> bool:
-    """Whether the stored key has the mark, which the one in hand is given too."""
+def _has(key: ApiKey, field: str) -> bool:
+    """Whether the stored key has this time set. Refreshes the key from the database."""
     key.refresh_from_db(fields=["revoked_at", "paused_at", "updated_at"])
-    return getattr(key, mark) is not None
+    return getattr(key, field) is not None
 
 
-def looks_like_key(text: str | bytes) -> bool:
-    """Whether length, alphabet and check characters are those of a key."""
-    secret = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    if _FORMAT.fullmatch(secret) is None:
-        return False
-    return _check_characters(secret[:-_NUM_CHECK]) == secret[-_NUM_CHECK:]
-
-
-def digest_of(secret: bytes, pepper: bytes) -> bytes:
-    """What is stored of a key, 32 bytes."""
-    # Not `hmac.digest`: it lets other threads run, and the event loop would wait for them.
-    keyed = _keyed(pepper).copy()
-    keyed.update(secret)
-    return keyed.digest()
-
-
-@lru_cache(maxsize=16)
-def _keyed(pepper: bytes) -> hmac.HMAC:
-    return hmac.new(pepper, digestmod="sha256")
-
-
-def new_secret(env: str = _ENV) -> str:
-    """The text of a new key."""
-    random = "".join(secrets.choice(_ALPHABET) for _ in range(_NUM_RANDOM))
-    body = f"vny_{env}_{random}"
-    return body + _check_characters(body.encode()).decode()
-
-
-def hint_of(secret: str) -> str:
-    """Enough of a key to recognise it, such as `vny_live_aB3d…x9`."""
-    num_shown = len(secret) - _NUM_RANDOM - _NUM_CHECK + 4
-    return f"{secret[:num_shown]}…{secret[-2:]}"
-
-
-def _check_characters(body: bytes) -> bytes:
-    number, low = divmod(zlib.crc32(body), 62**2)
-    high, middle = divmod(number, 62**2)
-    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
+def matching(text: str) -> Q:
+    """A condition: the text is in the name of the key, its owner or its project, or in the hint."""
+    # Subqueries, because there are fewer owners and projects than keys.
+    owners = User.objects.filter(username__icontains=text).order_by()
+    projects = Project.objects.filter(name__icontains=text).order_by()
+    of_key = Q(name__icontains=text) | Q(hint__contains=text)
+    return of_key | Q(owner__in=owners) | Q(project__in=projects)

@@ -1,4 +1,4 @@
-"""What the key table reads from the database: a fingerprint, and rows."""
+"""The queries of the key table: a fingerprint of all keys, and rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from django.db import connection, models
 from django.db.models.functions import Cast
 
-from accounts.base.timestamps import Stamped
+from accounts.base.querysets import Stamped
 from accounts.models import ApiKey, Organization, Project, User
 
 
 class KeyRow(NamedTuple):
-    """One key with what matters of its owner and its project. The lists are JSON."""
+    """One key with columns of its owner, project and organisation. The lists are JSON."""
 
     key_id: int
     digest: str
@@ -40,8 +40,7 @@ class KeyRow(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many keys there are: all, and those that open no door, each counted once for the
-    first reason in this order."""
+    """Numbers of keys: all, and refused ones, each counted for its first reason in this order."""
 
     num_keys: int
     num_revoked: int
@@ -52,9 +51,9 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Two that are equal mean that, as far as an index can tell, nothing changed.
+    """A summary that indexes answer. If two are equal, no change is visible in the indexes.
 
-    `marks` are the newest ids and stamps, in whatever type the database returns.
+    `marks` are the newest ids and `updated_at` values, in the type that the database returns.
     """
 
     counts: Counts
@@ -62,10 +61,9 @@ class Fingerprint:
 
 
 Stamps = Mapping[type[Stamped], Mapping[int, datetime]]
-"""When rows were last changed, by their ids."""
+"""`updated_at` by primary key, for each model."""
 
-# Scalar subqueries, because each one alone is answered from an index, which several
-# aggregates over one table are not.
+# Scalar subqueries: an index answers each of them, but not several aggregates over one table.
 _KEYS, _USERS = ApiKey._meta.db_table, User._meta.db_table
 _PROJECTS, _ORGANIZATIONS = Project._meta.db_table, Organization._meta.db_table
 _INACTIVE_OWNERS = f"(SELECT id FROM {_USERS} WHERE NOT is_active)"
@@ -74,13 +72,13 @@ _INACTIVE_PROJECTS = (
     f"SELECT id FROM {_PROJECTS} WHERE organization_id IN "
     f"(SELECT id FROM {_ORGANIZATIONS} WHERE NOT is_active))"
 )
-_STANDING = "revoked_at IS NULL AND paused_at IS NULL"
+_VALID = "revoked_at IS NULL AND paused_at IS NULL"
 _FINGERPRINT_SQL = f"""
 SELECT (SELECT COUNT(*) FROM {_KEYS}),
        (SELECT COUNT(*) FROM {_KEYS} WHERE revoked_at IS NOT NULL),
        (SELECT COUNT(*) FROM {_KEYS} WHERE paused_at IS NOT NULL AND revoked_at IS NULL),
-       (SELECT COUNT(*) FROM {_KEYS} WHERE {_STANDING} AND owner_id IN {_INACTIVE_OWNERS}),
-       (SELECT COUNT(*) FROM {_KEYS} WHERE {_STANDING} AND project_id IN {_INACTIVE_PROJECTS}
+       (SELECT COUNT(*) FROM {_KEYS} WHERE {_VALID} AND owner_id IN {_INACTIVE_OWNERS}),
+       (SELECT COUNT(*) FROM {_KEYS} WHERE {_VALID} AND project_id IN {_INACTIVE_PROJECTS}
            AND owner_id NOT IN {_INACTIVE_OWNERS}),
        (SELECT MAX(id) FROM {_KEYS}),
        (SELECT MAX(updated_at) FROM {_KEYS}),
@@ -90,7 +88,7 @@ SELECT (SELECT COUNT(*) FROM {_KEYS}),
        (SELECT MAX(updated_at) FROM {_ORGANIZATIONS})
 """
 
-# As text: most keys have the same lists, which need to be read only once then.
+# As text: most keys have the same lists, so each text is parsed only once.
 _LISTS = {
     name: Cast(name, models.TextField())
     for name in ("scopes", "allowed_models", "allowed_endpoints", "allowed_networks")
@@ -116,8 +114,8 @@ _COLUMNS = (
 )
 _CHUNK_ROWS = 2000
 
-# What is read with a key, and how a key is found by it.
-_LEADS_TO_KEYS: Final[Mapping[type[Stamped], str]] = {
+# The models whose columns a row has, and the lookup from each of them to keys.
+_LOOKUPS: Final[Mapping[type[Stamped], str]] = {
     ApiKey: "pk",
     User: "owner",
     Project: "project",
@@ -126,7 +124,7 @@ _LEADS_TO_KEYS: Final[Mapping[type[Stamped], str]] = {
 
 
 def read_fingerprint() -> Fingerprint:
-    """The state of both tables, in one query."""
+    """The fingerprint of keys, users, projects and organisations, in one query."""
     with connection.cursor() as cursor:
         cursor.execute(_FINGERPRINT_SQL)
         row = cursor.fetchone()
@@ -135,27 +133,27 @@ def read_fingerprint() -> Fingerprint:
 
 
 def all_rows() -> Iterator[KeyRow]:
-    """Every key."""
+    """The rows of all keys."""
     return _rows(ApiKey.objects.all())
 
 
 def stamps_since(moment: datetime) -> Stamps:
-    """What was stamped at `moment` or later, of all that a row is made of."""
+    """The keys, users, projects and organisations that changed at `moment` or later."""
     stamps = {}
-    for table in _LEADS_TO_KEYS:
+    for table in _LOOKUPS:
         changed = table._default_manager.filter(updated_at__gte=moment).order_by()
         stamps[table] = dict(changed.values_list("pk", "updated_at"))
     return stamps
 
 
 def rows_of(ids: Mapping[type[Stamped], Sequence[int]]) -> Iterator[KeyRow]:
-    """The keys with these ids, and those whose owners, projects or organisations have them.
+    """The rows of these keys, and of the keys of these users, projects and organisations.
 
-    A query for each table, because an OR over the tables would read every key.
+    One query for each model, because an OR over several tables would read every key.
     """
     for table, wanted in ids.items():
         for first in range(0, len(wanted), _CHUNK_ROWS):
-            chunk = {f"{_LEADS_TO_KEYS[table]}__in": wanted[first : first + _CHUNK_ROWS]}
+            chunk = {f"{_LOOKUPS[table]}__in": wanted[first : first + _CHUNK_ROWS]}
             yield from _rows(ApiKey.objects.filter(**chunk))
 
 

@@ -1,10 +1,10 @@
-"""Who is calling, answered from memory.
+"""Authentication of API keys from memory.
 
-`KeyTable` holds all keys of the database. The event loop asks it, without SQL, for every
-request; another thread calls `refresh()` about once a second. A key that is revoked, or
-whose owner or project is deactivated, is refused from the next refresh on; one that expires,
-from that moment on. A key that is new can be held back until its limits are known, which may
-be read later: then `follow()` and `admit()` do the two halves of a refresh.
+`KeyTable` holds all keys of the database. The event loop authenticates every request with it,
+without SQL; another thread calls `refresh()` about once a second. A key that is revoked or paused,
+or whose owner or project is deactivated, is refused from the next refresh on; a key that expires is
+refused at once. New keys can be held back until their limits are read too: then `follow()` and
+`admit()` are the two halves of a refresh.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from accounts.base.errors import KeyRefused, Refusal
-from accounts.base.timestamps import Stamped
+from accounts.base.querysets import Stamped
 from accounts.keys.grants import ALL, Grants, read_grants
-from accounts.keys.lifecycle import digest_of, key_peppers, looks_like_key
 from accounts.keys.rows import (
     Counts,
     Fingerprint,
@@ -31,15 +30,16 @@ from accounts.keys.rows import (
     rows_of,
     stamps_since,
 )
+from accounts.keys.secrets import digest_of, key_peppers, looks_like_key
 
-# How late a row may become visible after its `updated_at`: the longest transaction that
-# writes keys or users, plus the difference between the clocks of two hosts.
+# How long after its `updated_at` a row may become visible: the longest transaction that writes
+# keys or users, plus the clock difference of two hosts.
 OVERLAP_S = 30.0
 _SCHEME = b"bearer"
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a request is counted for. None ids are nobody's."""
+    """The user, key and project of a request. Ids are None without authentication."""
 
     user_id: int | None
     username: str
@@ -50,10 +50,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     organization_id: int | None = None
     organization_name: str = ""
     grants: Grants = ALL
-    captures: bool = False  # whether the project keeps texts
+    captures: bool = False  # whether the project keeps texts of requests
 
 
-# Everybody, when the server runs without keys (`VINERY_AUTH=off`).
+# The caller of every request when the server runs without keys (`VINERY_AUTH=off`).
 ANONYMOUS = Caller(user_id=None, username="anonymous", key_id=None, key_name="")
 
 
@@ -63,8 +63,8 @@ class _Entry(msgspec.Struct, frozen=True):
     expires_at_s: float | None  # Unix time
 
 
-_Ends = dict[int, float]
-"""Until when keys open the door, by their ids, in Unix time; those that open none are not there."""
+_ValidUntil = dict[int, float]
+"""Unix time until which a key is valid, by its id. Refused keys are absent."""
 
 
 class KeyTable:
@@ -76,31 +76,31 @@ class KeyTable:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`peppers` None: those of the settings. `clock` tells Unix time in seconds."""
+        """`peppers` None uses those of the settings. `clock` returns Unix time in seconds."""
         numbered = key_peppers() if peppers is None else peppers
         self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
-        self._open_until_s: _Ends = {}
-        # What is new and would open the door: by digest, and after how many readings it came.
-        self._coming: dict[bytes, tuple[int, _Entry]] = {}
+        self._valid_until_s: _ValidUntil = {}
+        # New valid keys that are not admitted yet: by digest, with the number of their reading.
+        self._pending: dict[bytes, tuple[int, _Entry]] = {}
         self._num_read = 0
         self._fingerprint: Fingerprint | None = None
-        self._stamps: Stamps = {}  # of what changed lately and is read already
+        self._stamps: Stamps = {}  # of recent changes that are read already
         self._changed_at_s = 0.0
         self._read_at_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._entries) + len(self._coming)
+        return len(self._entries) + len(self._pending)
 
     @property
     def num_read(self) -> int:
-        """How often the database was followed. What is read of it now is of a moment after."""
+        """How often `follow` has read the database."""
         return self._num_read
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the keys have been read once. Before that every key is unknown."""
+        """Whether the keys have been read once. Before, every key is unknown."""
         return self._fingerprint is not None
 
     def authenticate(self, authorization: bytes | str | None, now: float | None = None) -> Caller:
@@ -119,41 +119,39 @@ class KeyTable:
                 raise KeyRefused(Refusal.EXPIRED)
         return entry.caller
 
-    def is_open(self, key_id: int) -> bool:
-        """Whether the key still opens the door."""
-        return self._clock() < self._open_until_s.get(key_id, -math.inf)
+    def is_valid(self, key_id: int) -> bool:
+        """Whether the key is valid now."""
+        return self._clock() < self._valid_until_s.get(key_id, -math.inf)
 
     def refresh(self) -> None:
-        """Follow the database, new keys included."""
+        """Read changes of the database, and admit new keys."""
         self.follow()
         self.admit(self._num_read)
 
     def admit(self, num_read: int) -> None:
-        """From now on the keys open the door that are known since so many readings. For the
-        thread that follows."""
-        for digest, (came_with, entry) in list(self._coming.items()):
-            if came_with <= num_read:
-                del self._coming[digest]
-                _put(self._entries, self._open_until_s, digest, entry)
+        """Admit the new keys of the readings up to `num_read`. Called by the thread of `follow`."""
+        for digest, (num_reading, entry) in list(self._pending.items()):
+            if num_reading <= num_read:
+                del self._pending[digest]
+                _put(self._entries, self._valid_until_s, digest, entry)
 
     def follow(self) -> None:
-        """Follow the database, but for new keys, which wait for `admit`: one query when nothing
-        changed in the last half minute. The first time no key waits: whoever loads the table
-        serves nobody yet.
+        """Read changes of the database. New keys wait for `admit`, except at the first reading.
 
-        Lets database errors through; the table then goes on with what it has.
+        One query if nothing changed in the last half minute. Raises `django.db.Error`; the table
+        then keeps its content.
         """
         self._read()
         self._num_read += 1
 
     def _read(self) -> None:
         now_s = self._clock()
-        # Read before the rows: a write between the two changes the next fingerprint.
+        # Before the rows: a write between the two queries changes the next fingerprint.
         fingerprint = read_fingerprint()
         if fingerprint != self._fingerprint:
             self._changed_at_s = now_s
         elif self._read_at_s >= self._changed_at_s + OVERLAP_S:
-            # No write that is still invisible can be older than what is read already.
+            # No write that is still invisible can be older than the last reading.
             return
         self._read_rows(fingerprint, now_s)
         self._fingerprint = fingerprint
@@ -162,19 +160,19 @@ class KeyTable:
     def _read_rows(self, fingerprint: Fingerprint, now_s: float) -> None:
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
-        # Read before the rows, too. An owner of thousands of keys who signs in has them read
-        # once, and not at each refresh until the overlap is over.
+        # Before the rows too. When an owner of thousands of keys signs in, their keys are read
+        # once, and not at each refresh until the overlap has passed.
         stamps = stamps_since(datetime.fromtimestamp(since_s, UTC))
         if self._fingerprint is None:
             self._load()
         else:
-            self._take(rows_of(self._news(stamps)), self._entries, self._open_until_s)
-            # Rows that vanished, or were changed behind Django's back, left no stamp.
+            self._take(rows_of(self._changed(stamps)), self._entries, self._valid_until_s)
+            # Deleted rows, and changes by plain SQL, have no new `updated_at`.
             if self._counts() != fingerprint.counts:
                 self._load()
         self._stamps = stamps
 
-    def _news(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
+    def _changed(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
         return {
             table: [id_ for id_, stamp in found.items() if known.get(id_) != stamp]
             for table, found in stamps.items()
@@ -183,26 +181,26 @@ class KeyTable:
 
     def _load(self) -> None:
         entries: dict[bytes, _Entry] = {}
-        open_until_s: _Ends = {}
-        self._coming = {}
-        self._take(all_rows(), entries, open_until_s)
-        self._entries, self._open_until_s = entries, open_until_s
+        valid_until_s: _ValidUntil = {}
+        self._pending = {}
+        self._take(all_rows(), entries, valid_until_s)
+        self._entries, self._valid_until_s = entries, valid_until_s
 
     def _take(
-        self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], open_until_s: _Ends
+        self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], valid_until_s: _ValidUntil
     ) -> None:
         known, is_first = self._entries, not self.is_loaded
         for row in rows:
             digest, entry = bytes.fromhex(row.digest), _entry(row)
             if is_first or digest in known or entry.refusal is not None:
-                self._coming.pop(digest, None)
-                _put(entries, open_until_s, digest, entry)
+                self._pending.pop(digest, None)
+                _put(entries, valid_until_s, digest, entry)
             else:
-                self._coming[digest] = self._num_read + 1, entry
+                self._pending[digest] = self._num_read + 1, entry
 
     def _counts(self) -> Counts:
         refusals = Counter(entry.refusal for entry in self._entries.values())
-        refusals[None] += len(self._coming)
+        refusals[None] += len(self._pending)
         return Counts(
             num_keys=refusals.total(),
             num_revoked=refusals[Refusal.REVOKED],
@@ -214,8 +212,8 @@ class KeyTable:
     def _find(self, authorization: bytes) -> _Entry:
         scheme, _, secret = authorization.partition(b" ")
         if scheme.lower() == _SCHEME:
-            # An ordinary look-up: it compares keyed digests, and nobody can steer a digest
-            # towards another one without the pepper, so its time tells nothing.
+            # An ordinary look-up is safe: without the pepper a client cannot choose a digest, so
+            # the time of the comparison reveals nothing.
             for pepper in self._peppers:
                 entry = self._entries.get(digest_of(secret, pepper))
                 if entry is not None:
@@ -224,8 +222,8 @@ class KeyTable:
 
 
 def _reason(authorization: bytes) -> Refusal:
-    """Why there is no key of this header. Most have one: only the others are looked at."""
-    # A client without a key often sends the scheme alone.
+    """Why the header has no known key."""
+    # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING
     scheme, _, secret = authorization.partition(b" ")
@@ -233,15 +231,17 @@ def _reason(authorization: bytes) -> Refusal:
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
-def _put(entries: dict[bytes, _Entry], open_until_s: _Ends, digest: bytes, entry: _Entry) -> None:
+def _put(
+    entries: dict[bytes, _Entry], valid_until_s: _ValidUntil, digest: bytes, entry: _Entry
+) -> None:
     entries[digest] = entry
     key_id = entry.caller.key_id
     assert key_id is not None
     if entry.refusal is None:
         ends_at_s = entry.expires_at_s
-        open_until_s[key_id] = math.inf if ends_at_s is None else ends_at_s
+        valid_until_s[key_id] = math.inf if ends_at_s is None else ends_at_s
     else:
-        open_until_s.pop(key_id, None)
+        valid_until_s.pop(key_id, None)
 
 
 def _entry(row: KeyRow) -> _Entry:
@@ -262,7 +262,7 @@ def _entry(row: KeyRow) -> _Entry:
 
 
 def _refusal(row: KeyRow) -> Refusal | None:
-    """What holds at any time; expiry is left to the moment of the call."""
+    """Why the key is refused, if it is. Expiry is checked at each request."""
     if row.revoked_at is not None:
         return Refusal.REVOKED
     if row.paused_at is not None:

@@ -1,33 +1,21 @@
-"""Who is told when a quota is nearly used up or a key nearly over, what they were told, and
-whether it arrived."""
+"""Webhooks, alerts of quotas, reminders of keys, and their deliveries."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from accounts.base.timestamps import Stamped, StampedQuerySet
-from accounts.models.names import check_name
-from accounts.models.people import Organization, User
-
-
-def check_percents(value: Any) -> None:
-    """Raises ValidationError for what are no percentages in rising order, at most ten."""
-    is_list = isinstance(value, list) and len(value) <= 10
-    if not is_list or not all(type(each) is int and 1 <= each <= 100 for each in value):
-        raise ValidationError("Give up to ten whole percentages from 1 to 100, such as [50, 80].")
-    if sorted(set(value)) != value:
-        raise ValidationError("Give each percentage once, the smallest first.")
+from accounts.base.names import check_name
+from accounts.base.networks import AddressRefused, check_url
+from accounts.base.querysets import Stamped, StampedQuerySet
 
 
 class Webhook(Stamped):
-    """A URL that is told of alerts: those of an organisation, or those of the platform."""
+    """A URL that receives the alerts of an organisation, or those of the platform."""
 
     organization = models.ForeignKey(
-        Organization,
+        "accounts.Organization",
         on_delete=models.CASCADE,
         null=True,
         blank=True,
@@ -59,19 +47,18 @@ class Webhook(Stamped):
         return self.name
 
     def clean(self) -> None:
-        """Raises ValidationError for a URL to which nothing is ever sent."""
-        # Imported here because addresses are settings, which are there later than models.
-        from accounts.alerts.addresses import Refused, check_url
-
+        """Raises ValidationError for a URL that webhooks may not be sent to."""
         try:
             check_url(self.url)
-        except Refused as error:
+        except AddressRefused as error:
             raise ValidationError({"url": str(error)}) from None
 
 
 class Alert(models.Model):
-    """A quota was used up to a threshold: once in each window. Names are copied, so that it
-    outlives its limit."""
+    """A quota reached a threshold: one row for each window and threshold.
+
+    Names are copied, because alerts outlive their limits.
+    """
 
     limit_id = models.BigIntegerField()
     organization_id = models.BigIntegerField(
@@ -109,15 +96,17 @@ class Alert(models.Model):
 
 
 class KeyEvent(models.TextChoices):
-    """What becomes of a key at a moment that is known before."""
+    """A scheduled event of a key."""
 
     EXPIRES = "expires", "expires"
     ROTATION = "rotation", "is due to be rotated"
 
 
 class KeyReminder(models.Model):
-    """Something will become of a key: told once for each number of days before, and anew when
-    the moment is moved. Names are copied, so that it outlives its key."""
+    """A reminder of an event of a key: one row for each event, time and number of days before.
+
+    Names are copied, because reminders outlive their keys.
+    """
 
     key_id = models.BigIntegerField()
     organization_id = models.BigIntegerField()
@@ -144,7 +133,7 @@ class KeyReminder(models.Model):
 
 
 class DeliveryState(models.TextChoices):
-    """How far a message is."""
+    """The state of a delivery."""
 
     PENDING = "pending", "pending"
     SENT = "sent", "sent"
@@ -152,15 +141,20 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One message to one receiver: a job. Whoever sends it moves `due_at` ahead first, so
-    that nobody else does; if they die, it is due again."""
+    """One message to one receiver: a job.
+
+    A worker moves `due_at` ahead before it sends, so no other worker sends the message too. If
+    the worker dies, the message becomes due again.
+    """
 
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, null=True, related_name="deliveries")
     reminder = models.ForeignKey(
         KeyReminder, on_delete=models.CASCADE, null=True, related_name="deliveries"
     )
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
-    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, help_text="By e-mail.")
+    user = models.ForeignKey(
+        "accounts.User", on_delete=models.CASCADE, null=True, help_text="By e-mail."
+    )
     state = models.CharField(
         max_length=8, choices=DeliveryState.choices, default=DeliveryState.PENDING
     )
@@ -202,12 +196,12 @@ class Delivery(models.Model):
 
     @property
     def subject(self) -> Alert | KeyReminder:
-        """What it is about."""
+        """The alert or the reminder to send."""
         subject = self.alert or self.reminder
         assert subject is not None  # a constraint of the table
         return subject
 
     @property
     def receiver(self) -> str:
-        """A name, for people."""
+        """The receiver's name, for display."""
         return f"webhook {self.webhook}" if self.webhook_id else f"e-mail to {self.user}"

@@ -1,4 +1,4 @@
-"""What was done by whom. The rows are chained: see `accounts.services.audit`."""
+"""The audit log. Entries form a hash chain: see `accounts.services.audit`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounts.base.errors import AppendOnly
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
-    """Entries to be read: none of the ways to change rows works."""
+    """A query set that only reads: every method that changes rows raises `AppendOnly`."""
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises `AppendOnly`."""
@@ -20,9 +20,9 @@ class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One act. Never changed and never deleted."""
+    """One action. Never changed and never deleted."""
 
-    number = models.PositiveBigIntegerField(unique=True, help_text="1, 2, 3, without a gap.")
+    number = models.PositiveBigIntegerField(unique=True, help_text="1, 2, 3, ... without a gap.")
     created_at = models.DateTimeField("at")
     actor_id = models.BigIntegerField(null=True)
     actor = models.CharField(
@@ -54,7 +54,7 @@ class AuditEntry(models.Model):
         return f"{self.number}: {self.action} {self.target} by {self.actor}"
 
     def save(self, **kwargs: Any) -> None:
-        """As Django's, once. Raises `AppendOnly` for an entry that is stored."""
+        """Insert the entry. Raises `AppendOnly` if it is stored already."""
         if not self._state.adding:
             raise AppendOnly
         super().save(**{**kwargs, "force_insert": True})

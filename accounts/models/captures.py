@@ -1,21 +1,53 @@
-"""What projects that ask for it keep of their requests: the texts sealed, the rest in words."""
+"""Requests and answers that projects keep: the texts encrypted, the rest in plain columns."""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
 
 from django.db import models
 from django.utils import timezone
 
+from accounts.base.querysets import delete_in_batches
+
+# Fewer than of other tables: a capture may have some hundred kilobytes.
+_ROWS_IN_A_BATCH: Final = 1000
+
+
+class CaptureQuerySet(models.QuerySet["Capture"]):
+    """Deletion of captures."""
+
+    def delete_expired(self, now: datetime) -> int:
+        """Delete captures whose time is over. Returns how many there were."""
+        old = self.filter(expires_at__lte=now).order_by("expires_at")
+        return delete_in_batches(old, _ROWS_IN_A_BATCH)
+
+    def follow_hours(self, project_id: int, hours: int) -> None:
+        """Keep a project's captures for at most this long; 0 hours delete them.
+
+        Captures never expire later than before: more hours apply to later requests only.
+        """
+        captures = self.filter(project_id=project_id)
+        if not hours:
+            captures.delete()
+            return
+        latest = models.ExpressionWrapper(
+            models.F("created_at") + timedelta(hours=hours),
+            output_field=models.DateTimeField(),
+        )
+        captures.filter(expires_at__gt=latest).update(expires_at=latest)
+
 
 class KeptManager(models.Manager["Capture"]):
-    """Those whose time is not over: others are as good as deleted."""
+    """Captures that have not expired. Expired ones count as deleted."""
 
     def get_queryset(self) -> models.QuerySet[Capture]:
-        """As of now."""
+        """The captures that have not expired now."""
         return super().get_queryset().filter(expires_at__gt=timezone.now())
 
 
 class Capture(models.Model):
-    """The body and the answer of one request. Without foreign keys, as all books."""
+    """The body and the answer of one request. Without foreign keys, like usage records."""
 
     request_id = models.CharField(max_length=64, unique=True)
     project_id = models.BigIntegerField()
@@ -23,17 +55,17 @@ class Capture(models.Model):
     expires_at = models.DateTimeField("expires", db_index=True)
     dialect = models.CharField(max_length=16, help_text="v1 or v3.")
     endpoint = models.CharField(max_length=32)
-    num_body_bytes = models.PositiveIntegerField("body (bytes)", help_text="As it was sent.")
-    num_answer_bytes = models.PositiveIntegerField("answer (bytes)", help_text="As it was sent.")
+    num_body_bytes = models.PositiveIntegerField("body (bytes)", help_text="Its full size.")
+    num_answer_bytes = models.PositiveIntegerField("answer (bytes)", help_text="Its full size.")
     is_body_cut = models.BooleanField(
-        "body is cut", help_text="Not all of it is kept, so it cannot be sent again."
+        "body is cut", help_text="Only a part is kept, so it cannot be replayed."
     )
-    is_answer_cut = models.BooleanField("answer is cut", help_text="Not all of it is kept.")
-    is_redacted = models.BooleanField("redacted", help_text="Something was blacked out.")
+    is_answer_cut = models.BooleanField("answer is cut", help_text="Only a part is kept.")
+    is_redacted = models.BooleanField("redacted", help_text="Parts are blacked out.")
     sealed = models.BinaryField(editable=False)
 
     objects = KeptManager()
-    stored = models.Manager["Capture"]()
+    stored = CaptureQuerySet.as_manager()
 
     class Meta:
         ordering = ["-created_at", "-id"]

@@ -1,4 +1,4 @@
-"""Keys that programs call with."""
+"""API keys, their states and their use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 from django.utils import timezone
 
+from accounts.base.names import check_name
 from accounts.base.networks import read_networks
-from accounts.base.timestamps import Stamped, StampedQuerySet
-from accounts.models.names import check_name
-from accounts.models.people import Project, User
+from accounts.base.querysets import Stamped, StampedQuerySet
 
 
 class KeyState(StrEnum):
-    """Whether a key opens the door, and if not, why."""
+    """Whether a key is valid, and if not, why."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -31,7 +30,7 @@ class KeyState(StrEnum):
 
 
 STATES = [state.value for state in KeyState]
-"""As the OpenAPI document lists them, which would take the names for labels."""
+"""For the OpenAPI document, which would show the enum's names as labels."""
 
 
 class Scope(models.TextChoices):
@@ -43,25 +42,25 @@ class Scope(models.TextChoices):
 
 
 def usual_scopes() -> list[str]:
-    """Of a new key: to ask models, and to see what that used."""
+    """The scopes of a new key: inference, and its own usage."""
     return [Scope.INFERENCE.value, Scope.USAGE.value]
 
 
 def check_scopes(value: object) -> None:
-    """Raises ValidationError for what is no list of scopes."""
+    """Raises ValidationError unless the value is a non-empty list of scopes."""
     known = set(Scope.values)
     if not isinstance(value, list) or not value or not set(map(str, value)) <= known:
         raise ValidationError(f"Choose at least one of: {', '.join(sorted(known))}.")
 
 
 def check_names(value: object) -> None:
-    """Raises ValidationError for what is no list of names."""
+    """Raises ValidationError unless the value is a list of non-empty strings."""
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValidationError('Give a list of names, such as ["tiny-chat"]; empty allows all.')
 
 
 def check_networks(value: object) -> None:
-    """Raises ValidationError for what is no list of networks."""
+    """Raises ValidationError unless the value is a list of IP networks."""
     check_names(value)
     assert isinstance(value, list)
     try:
@@ -71,31 +70,31 @@ def check_networks(value: object) -> None:
 
 
 class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
-    """The ways in which keys change."""
+    """State changes of many keys in one statement."""
 
     def revoke(self) -> int:
-        """Stop these keys for good. Returns how many were not revoked before."""
+        """Revoke these keys. Returns how many were not revoked before."""
         return self.filter(revoked_at=None).update(revoked_at=timezone.now())
 
     def pause(self) -> int:
-        """Stop these keys until they are resumed. Returns how many were not paused before."""
+        """Pause these keys. Returns how many were neither paused nor revoked before."""
         return self.filter(revoked_at=None, paused_at=None).update(paused_at=timezone.now())
 
     def resume(self) -> int:
-        """Let paused keys open the door again. Returns how many were paused."""
+        """Resume paused keys. Returns how many were paused."""
         return self.filter(paused_at__isnull=False).update(paused_at=None)
 
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
-        """Remember the last use of each of these keys, unless a later one is known.
+        """Store the last use of each key, unless a later use is stored already.
 
-        The stamps stay: a use does not change what the key table knows. One statement for
-        all, because a busy server tells of hundreds of keys a second.
+        `updated_at` stays: a use changes nothing that the key table reads. All uses go in one
+        statement, because a busy server reports hundreds of keys a second.
         """
         connection = connections[self.db]
         fields = {field.name: field for field in ApiKey._meta.fields}
         names = ("last_used_at", "last_used_ip", "last_used_model", "id", "last_used_at")
         columns = [fields[name] for name in names]
-        # Sorted, so that two processes lock keys in one order and never wait in a circle.
+        # Sorted: two processes lock keys in the same order, so they cannot deadlock.
         rows = [
             (use.at, use.ip, use.model, use.key_id, use.at)
             for use in sorted(uses, key=attrgetter("key_id"))
@@ -117,7 +116,7 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """That a key has opened the door."""
+    """One use of a key."""
 
     key_id: int
     at: datetime
@@ -126,7 +125,7 @@ class KeyUse:
 
 
 def in_state(state: KeyState, now: datetime) -> models.Q:
-    """What `ApiKey.state_at` says, as a condition on keys."""
+    """The keys for which `ApiKey.state_at(now)` returns this state, as a condition."""
     is_inactive = {
         KeyState.OWNER_INACTIVE: models.Q(owner__is_active=False),
         KeyState.PROJECT_INACTIVE: (
@@ -147,23 +146,16 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
     return condition
 
 
-def matching(text: str) -> models.Q:
-    """Keys as people remember them: with these words in a name, or with this part of a key."""
-    # Owners and projects are fewer than keys: their names are looked through once.
-    owners = User.objects.filter(username__icontains=text).order_by()
-    projects = Project.objects.filter(name__icontains=text).order_by()
-    of_key = models.Q(name__icontains=text) | models.Q(hint__contains=text)
-    return of_key | models.Q(owner__in=owners) | models.Q(project__in=projects)
-
-
 class ApiKey(Stamped):
-    """A key that a program calls with. The secret itself is nowhere: see `accounts.keys.lifecycle`.
+    """An API key. Only a digest of its secret is stored: see `accounts.keys.secrets`.
 
     Empty lists of models, endpoints and networks allow all of them.
     """
 
-    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="api_keys")
+    owner = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="api_keys")
+    project = models.ForeignKey(
+        "accounts.Project", on_delete=models.PROTECT, related_name="api_keys"
+    )
     name = models.CharField(max_length=100, validators=[check_name])
     scopes = models.JSONField(default=usual_scopes, validators=[check_scopes])
     allowed_models = models.JSONField(default=list, blank=True, validators=[check_names])
@@ -180,14 +172,14 @@ class ApiKey(Stamped):
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(3650)],
-        help_text="So many days after it was made it is due to be rotated; empty: never.",
+        help_text="The key must be rotated this many days after it was created; empty: never.",
     )
     rotation_grace_days = models.PositiveSmallIntegerField(
         null=True,
         blank=True,
         validators=[MaxValueValidator(365)],
-        help_text="So many days after that it stops, unless it was rotated; empty: it is only "
-        "told to be overdue.",
+        help_text="A key that is not rotated expires this many days later; empty: it is only "
+        "shown as overdue.",
     )
     paused_at = models.DateTimeField("paused", null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField("revoked", null=True, blank=True, editable=False)
@@ -198,7 +190,7 @@ class ApiKey(Stamped):
         blank=True,
         editable=False,
         related_name="replaces",
-        help_text="The key that rotation made of this one.",
+        help_text="The key that replaced this one by rotation.",
     )
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
     last_used_ip = models.GenericIPAddressField(
@@ -225,22 +217,21 @@ class ApiKey(Stamped):
         return f"{self.name} ({self.hint})"
 
     def clean(self) -> None:
-        """Raises ValidationError for a grace of nothing."""
+        """Raises ValidationError for days of grace without days until rotation."""
         if self.rotation_grace_days is not None and self.rotate_every_days is None:
             raise ValidationError(
-                {"rotation_grace_days": "Say after how many days it is to be rotated, too."}
+                {"rotation_grace_days": "Also set after how many days the key must be rotated."}
             )
 
     @property
     def rotation_due_at(self) -> datetime | None:
-        """When it is to be replaced by another, whose days begin anew. None: at no time, or it
-        has been."""
+        """When the key must be rotated; None for no rotation, or if it was rotated already."""
         if self.rotate_every_days is None or self.replaced_by_id is not None:
             return None
         return self.created_at + timedelta(days=self.rotate_every_days)
 
     def is_rotation_overdue(self, now: datetime) -> bool:
-        """Whether it should have been replaced, and was not."""
+        """Whether the time of rotation has passed without a rotation."""
         due_at = self.rotation_due_at
         return due_at is not None and due_at <= now
 

@@ -1,21 +1,30 @@
-"""What may be used, by whom, in which time; and what a token of a model weighs."""
+"""Limits and the token weights of models."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
-from accounts.base.timestamps import Stamped, StampedQuerySet
-from accounts.models.alerts import check_percents
+from accounts.base.limit_table import (
+    MAX_WEIGHT,
+    METRIC_CHOICES,
+    WEEKDAY_CHOICES,
+    WINDOW_CHOICES,
+    Kind,
+    Metric,
+    Weekday,
+    Window,
+)
+from accounts.base.querysets import Stamped, StampedQuerySet
 
 
 class LimitScope(models.TextChoices):
-    """Whose use is counted."""
+    """What a limit applies to."""
 
     PLATFORM = "platform", "the whole platform"
     ORGANIZATION = "organization", "an organisation"
@@ -25,54 +34,30 @@ class LimitScope(models.TextChoices):
     MODEL = "model", "a model"
 
 
-class LimitMetric(models.TextChoices):
-    """What is counted."""
-
-    REQUESTS = "requests", "requests"
-    TOKENS = "tokens", "tokens"
-    INPUT_TOKENS = "input_tokens", "input tokens"
-    OUTPUT_TOKENS = "output_tokens", "output tokens"
-    CONCURRENCY = "concurrency", "requests at the same time"
-    WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens"
-
-
-class LimitWindow(models.TextChoices):
-    """In which time."""
-
-    MINUTE = "minute", "per minute"
-    DAY = "day", "per day"
-    WEEK = "week", "per week"
-    MONTH = "month", "per month"
-    NONE = "none", "at any time"
-
-
-class WeekStart(models.TextChoices):
-    """With which day a week begins."""
-
-    MONDAY = "monday", "Monday"
-    TUESDAY = "tuesday", "Tuesday"
-    WEDNESDAY = "wednesday", "Wednesday"
-    THURSDAY = "thursday", "Thursday"
-    FRIDAY = "friday", "Friday"
-    SATURDAY = "saturday", "Saturday"
-    SUNDAY = "sunday", "Sunday"
-
-
-# Python reads them from hundreds of files, each time.
+# Python reads hundreds of files for each call.
 _time_zones = cache(available_timezones)
 
 
 def check_time_zone(name: str) -> None:
-    """Raises ValidationError for a zone that does not exist."""
+    """Raises ValidationError for an unknown IANA time zone."""
     if name not in _time_zones():
         raise ValidationError(f"There is no time zone {name}. They look like Europe/Berlin.")
+
+
+def check_percents(value: Any) -> None:
+    """Raises ValidationError unless the value lists at most ten percentages in rising order."""
+    is_list = isinstance(value, list) and len(value) <= 10
+    if not is_list or not all(type(each) is int and 1 <= each <= 100 for each in value):
+        raise ValidationError("Give up to ten whole percentages from 1 to 100, such as [50, 80].")
+    if sorted(set(value)) != value:
+        raise ValidationError("Give each percentage once, the smallest first.")
 
 
 class Limit(Stamped):
     """At most `amount` of a metric, in a window, for a scope.
 
-    The scope is an id of the table that its kind names; a model has a name instead, and the
-    platform neither.
+    `scope_id` is a primary key of the table that `scope` names. Limits of a model have the
+    model's name in `model` instead; a limit of the platform has neither.
     """
 
     scope = models.CharField(max_length=16, choices=LimitScope.choices)
@@ -82,30 +67,30 @@ class Limit(Stamped):
     model = models.CharField(
         max_length=255, blank=True, default="", help_text="The name of the model, for its limits."
     )
-    metric = models.CharField(max_length=16, choices=LimitMetric.choices)
-    window = models.CharField(max_length=8, choices=LimitWindow.choices)
+    metric = models.CharField(max_length=16, choices=METRIC_CHOICES)
+    window = models.CharField(max_length=8, choices=WINDOW_CHOICES)
     amount = models.PositiveBigIntegerField(validators=[MinValueValidator(1)])
     time_zone = models.CharField(
         max_length=64,
         default="UTC",
         validators=[check_time_zone],
-        help_text="In which days, weeks and months begin.",
+        help_text="The time zone in which days, weeks and months begin.",
     )
     week_start = models.CharField(
         max_length=9,
-        choices=WeekStart.choices,
-        default=WeekStart.MONDAY,
-        help_text="The first day of a week; monday for limits of another window.",
+        choices=WEEKDAY_CHOICES,
+        default=Weekday.MONDAY.value,
+        help_text="The first day of a week. Limits with another window have monday.",
     )
     is_shadow = models.BooleanField(
-        "shadow", default=False, help_text="Only count what would have been refused."
+        "shadow", default=False, help_text="Only count the requests that it would have refused."
     )
     alert_at = models.JSONField(
         null=True,
         blank=True,
         validators=[check_percents],
-        help_text="Percentages of a quota at which people are told, such as [50, 80, 100]; "
-        "empty: those of the platform, []: none.",
+        help_text="Percentages of a quota at which alerts are sent, such as [50, 80, 100]; "
+        "empty: the platform's percentages, []: no alerts.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
@@ -117,34 +102,36 @@ class Limit(Stamped):
             models.UniqueConstraint(
                 fields=["scope", "scope_id", "model", "metric", "window"],
                 name="one_limit_of_a_kind",
-                violation_error_message="There is such a limit already: change its amount.",
+                violation_error_message="This limit exists already: change its amount.",
             ),
         ]
 
     def __str__(self) -> str:
-        return self.told_for(str(self.scope_id or self.model))
+        return self.described_for(str(self.scope_id or self.model))
 
-    def told_for(self, name: str) -> str:
-        """In words, for whom is known by this name."""
+    def described_for(self, name: str) -> str:
+        """The limit in words. `name` is the name of what it applies to."""
         whose = f"{self.scope} {name}".strip()
         return f"{self.amount} {self.get_metric_display()} {self.get_window_display()}, {whose}"
 
     def clean(self) -> None:
-        """Raises ValidationError for parts that do not go together."""
-        is_now = self.metric == LimitMetric.CONCURRENCY
-        if is_now and self.window != LimitWindow.NONE:
-            raise ValidationError({"window": "Requests at the same time are counted at any time."})
-        has_no_end = self.metric == LimitMetric.WEIGHTED_TOKENS
-        if self.window == LimitWindow.NONE and not is_now and not has_no_end:
-            raise ValidationError({"window": "Choose a minute, a day, a week or a month."})
-        if self.window != LimitWindow.WEEK and self.week_start != WeekStart.MONDAY:
+        """Raises ValidationError for fields that cannot be combined."""
+        is_concurrency = self.metric == Metric.CONCURRENCY
+        has_no_window = self.window == Window.NONE
+        if is_concurrency and not has_no_window:
+            raise ValidationError({"window": "A limit of concurrent requests has no window."})
+        if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
+            names = ", ".join(each.value for each in Window if each is not Window.NONE)
+            raise ValidationError({"window": f"Choose one of these windows: {names}."})
+        if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
-                {"week_start": "Only a limit of a week has a first day: leave it at Monday."}
+                {"week_start": "Only limits per week have a first day: leave it at Monday."}
             )
-        if self.alert_at and (is_now or self.window == LimitWindow.MINUTE):
+        is_bucket = self.window in set(Window) and Window(self.window).kind is Kind.BUCKET
+        if self.alert_at and (is_concurrency or is_bucket):
             raise ValidationError(
                 {
-                    "alert_at": "People are told of quotas of a day, a week, a month or for good: "
+                    "alert_at": "Only quotas per day, week, month or without an end have alerts: "
                     "leave this out."
                 }
             )
@@ -157,13 +144,8 @@ class Limit(Stamped):
             )
 
 
-MAX_WEIGHT: Final = 1000
-"""So that the longest answer still counts for less than limiters can count, 2^53 in thousandths
-of a token on Redis."""
-
-
 class ModelWeight(Stamped):
-    """What tokens of a model count for in budgets; a model without a row counts 1 for each."""
+    """The weights of a model's tokens. Each token of a model without a row weighs 1."""
 
     model = models.CharField(max_length=255, unique=True)
     uncached = models.FloatField(
@@ -183,7 +165,7 @@ class ModelWeight(Stamped):
         return self.model
 
     def clean(self) -> None:
-        """Raises ValidationError for a weight that no budget can be counted with."""
+        """Raises ValidationError for a weight over `MAX_WEIGHT`."""
         for name in ("uncached", "cached", "output", "image"):
             weight = getattr(self, name)
             if isinstance(weight, float | int) and not weight <= MAX_WEIGHT:  # as is NaN

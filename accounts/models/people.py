@@ -1,4 +1,4 @@
-"""Who there is: organisations, the projects in them, people, and what each may do where."""
+"""Users, organisations, their projects, and the roles of users in them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 
+from accounts.base.names import check_characters, check_name_without_slash
+from accounts.base.querysets import Stamped, StampedQuerySet
 from accounts.base.redaction import check_redactions
-from accounts.base.timestamps import Stamped, StampedQuerySet
-from accounts.models.names import check_characters, check_name_of_place
 
 
 class UserManager(auth.UserManager["User"]):
-    """Django's own, over a queryset that stamps what it updates."""
+    """Django's user manager on a `StampedQuerySet`."""
 
     def get_queryset(self) -> StampedQuerySet[User]:
         """All users."""
@@ -23,8 +23,10 @@ class UserManager(auth.UserManager["User"]):
 
 
 class User(Stamped, auth.AbstractUser):
-    """A person or a service that owns keys. Ours from the first migration on, because a
-    user model cannot be exchanged later."""
+    """A person or a service account that owns keys.
+
+    A model of our own since the first migration, because Django cannot swap it later.
+    """
 
     first_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
     last_name = models.CharField(max_length=150, blank=True, validators=[check_characters])
@@ -43,26 +45,28 @@ class User(Stamped, auth.AbstractUser):
         ]
 
     def clean(self) -> None:
-        """Raises ValidationError for a new name that another has but for its case: wrong
-        passwords for one would close the door of both, and people take them for one."""
+        """Raises ValidationError for a new name that differs from another user's only in case.
+
+        Wrong passwords are counted for such names together, and people confuse them.
+        """
         super().clean()
         if not self.username.isprintable():
-            return  # refused by itself, and PostgreSQL could not be asked for it
+            return  # another validator refuses it, and PostgreSQL cannot query for NUL
         other = User.objects.filter(username__iexact=self.username).exclude(pk=self.pk).first()
         if other is not None and other.username != self.username and self._is_named_anew():
             raise ValidationError({"username": f"There is a user {other} already."})
 
     def _is_named_anew(self) -> bool:
-        """Names from before stay."""
+        """Whether the name differs from the stored one: older names stay valid."""
         return not User.objects.filter(pk=self.pk, username=self.username).exists()
 
 
 class Organization(Stamped):
-    """A company or a team: what is in it is seen by its members alone."""
+    """A company or a team. Only its members see what belongs to it."""
 
-    name = models.CharField(max_length=100, unique=True, validators=[check_name_of_place])
+    name = models.CharField(max_length=100, unique=True, validators=[check_name_without_slash])
     is_active = models.BooleanField(
-        "active", default=True, help_text="Keys of an inactive organisation open no door."
+        "active", default=True, help_text="All keys of an inactive organisation are refused."
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
@@ -83,21 +87,21 @@ MAX_CAPTURE_HOURS = 720
 
 
 class Project(Stamped):
-    """What keys are made for, and what is counted together."""
+    """A part of an organisation: keys belong to it, and usage is counted by it."""
 
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", verbose_name="organisation"
     )
-    name = models.CharField(max_length=100, validators=[check_name_of_place])
+    name = models.CharField(max_length=100, validators=[check_name_without_slash])
     is_active = models.BooleanField(
-        "active", default=True, help_text="Keys of an inactive project open no door."
+        "active", default=True, help_text="All keys of an inactive project are refused."
     )
     capture_hours = models.PositiveSmallIntegerField(
         "keep texts (hours)",
         default=0,
         validators=[MaxValueValidator(MAX_CAPTURE_HOURS)],
-        help_text="How long requests and answers are kept, encrypted, for those who lead the "
-        "organisation: up to 720 hours. 0 keeps nothing, and deletes what was kept.",
+        help_text="How long the texts of requests and answers are kept, encrypted, for admins "
+        "of the organisation: up to 720 hours. 0 keeps nothing and deletes what was kept.",
     )
     capture_redactions = models.JSONField(
         "black out",
@@ -105,7 +109,7 @@ class Project(Stamped):
         blank=True,
         validators=[check_redactions],
         help_text="What is blacked out of kept texts: email, card, phone, ip or secret, or any "
-        "words as they are. They are stored and logged as they stand here.",
+        "literal words. These words are stored and logged in plain text.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
@@ -131,7 +135,7 @@ class Project(Stamped):
 
 
 class Role(models.TextChoices):
-    """What a member may do, each role all that those after it may."""
+    """What a member may do. Each role includes the rights of the roles after it."""
 
     OWNER = "owner", "owner"
     ADMIN = "admin", "admin"
@@ -142,8 +146,8 @@ class Role(models.TextChoices):
 class Membership(models.Model):
     """A user's role in an organisation, or in one of its projects alone.
 
-    Owners decide about members and the organisation itself, admins about projects, keys and
-    limits, members make keys of their own, viewers look.
+    Owners manage members and the organisation itself, admins manage projects, keys and limits,
+    members create keys of their own, viewers only read.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")

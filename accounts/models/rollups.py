@@ -1,23 +1,25 @@
-"""Usage added up by minute, hour and day: narrow rows of numbers beside a table of what they
-are about. Written by `accounts.usage.rollups` only."""
+"""Usage summed by minute, hour and day: rows of numbers, and a table of their dimensions.
+
+Only `accounts.usage.rollups` writes them.
+"""
 
 from __future__ import annotations
 
 from django.db import models
 
-from accounts.usage.entries import Outcome
+from accounts.base.outcomes import Outcome
 
 
 class UsageSlice(models.Model):
-    """Whose requests, for what, and how they ended: all that usage is grouped and filtered by.
+    """One combination of the dimensions by which usage is grouped and filtered.
 
-    A slice that is coarser than a single request's leaves columns empty: its grain says which
-    are not. Never changed and never deleted. A key or person that is renamed gets a new slice,
-    so the newest slice of an id has its latest name.
+    A coarser slice leaves columns empty; `grain` names its dimensions. Slices are never changed
+    and never deleted. A key or user that is renamed gets a new slice, so the newest slice of an
+    id has its latest name.
     """
 
     grain = models.CharField(max_length=16, help_text="See `accounts.usage.dimensions`.")
-    digest = models.CharField(max_length=32, unique=True, help_text="Of all that follows.")
+    digest = models.CharField(max_length=32, unique=True, help_text="A hash of the columns below.")
     key_id = models.BigIntegerField(null=True)
     key_name = models.CharField(max_length=100)
     user_id = models.BigIntegerField(null=True)
@@ -49,7 +51,7 @@ class UsageSlice(models.Model):
 class Rollup(models.Model):
     """The sums of one slice in one unit of time."""
 
-    # Seconds since 1970: half as wide as a time, and divided without a calendar.
+    # Unix time in seconds: smaller than a timestamp, and divisible without a calendar.
     start_s = models.BigIntegerField()
     slice = models.ForeignKey(
         UsageSlice, on_delete=models.PROTECT, related_name="+", db_index=False
@@ -57,7 +59,7 @@ class Rollup(models.Model):
     num_requests = models.BigIntegerField(default=0)
     num_errors = models.BigIntegerField(default=0)
     num_taken = models.BigIntegerField(
-        default=0, help_text="Requests with a prompt that an engine took: limits count these."
+        default=0, help_text="Requests whose prompt an engine accepted: limits count these."
     )
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)
@@ -83,25 +85,28 @@ class Rollup(models.Model):
 
 
 class MinuteRollup(Rollup):
-    """What began in one minute."""
+    """Requests that arrived in one minute."""
 
 
 class HourRollup(Rollup):
-    """What began in one hour."""
+    """Requests that arrived in one hour."""
 
 
 class DayRollup(Rollup):
-    """What began on one day, in UTC."""
+    """Requests that arrived on one day, in UTC."""
 
 
 class RetentionCutoff(models.Model):
-    """Since when a table of usage is whole: what is older may have been deleted.
+    """The retention cutoff of a usage table: older rows may have been deleted.
 
-    A fact and not a setting, which could be lengthened after the deed.
+    Stored, because a longer retention setting does not bring deleted rows back.
     """
 
     table = models.CharField(max_length=32, unique=True)
     kept_since = models.DateTimeField()
+
+    class Meta:
+        db_table = "accounts_usagehorizon"
 
     def __str__(self) -> str:
         return f"{self.table} since {self.kept_since}"

@@ -1,17 +1,17 @@
-"""What was used, and what was refused: rows that outlive the people, keys and models in them."""
+"""Usage records and refused requests. They outlive the users, keys and models they name."""
 
 from __future__ import annotations
 
 from django.db import models
 
-from accounts.usage.entries import Outcome
+from accounts.base.outcomes import Outcome
 
 
 class UsageRecord(models.Model):
-    """What one request used.
+    """The usage of one request.
 
-    Ids and names are copied, without foreign keys. Written by `accounts.usage` only, exactly
-    once for each request.
+    Ids and names are copied, without foreign keys. Only `accounts.usage` writes records, exactly
+    one for each request.
     """
 
     request_id = models.CharField(max_length=64, unique=True)
@@ -30,7 +30,7 @@ class UsageRecord(models.Model):
     ip = models.GenericIPAddressField("address", null=True)
     model = models.CharField(max_length=255)
     asked_model = models.CharField(
-        max_length=255, blank=True, default="", help_text="As the client named it."
+        max_length=255, blank=True, default="", help_text="The model as the client named it."
     )
     endpoint = models.CharField(max_length=64)
     dialect = models.CharField(max_length=16, help_text="The URL tree: v1 or v3.")
@@ -49,10 +49,11 @@ class UsageRecord(models.Model):
     num_reasoning_tokens = models.PositiveIntegerField(
         "reasoning tokens", default=0, help_text="Part of the output tokens."
     )
-    weighted_tokens = models.FloatField(default=0, help_text="What budgets were charged.")
+    weighted_tokens = models.FloatField(default=0, help_text="What weighted limits were charged.")
     queue_ms = models.FloatField(null=True)
     prefill_ms = models.FloatField(
-        null=True, help_text="From the engine's first step with it to the first token."
+        null=True,
+        help_text="From the first step of the engine with this request to its first token.",
     )
     first_token_ms = models.FloatField(null=True)
     inter_token_ms = models.FloatField(null=True, help_text="Mean time between two tokens.")
@@ -62,7 +63,7 @@ class UsageRecord(models.Model):
     energy_mj = models.BigIntegerField(
         "energy (mJ)",
         null=True,
-        help_text="Attributed to it, in millijoules; empty where nothing is measured.",
+        help_text="Attributed to the request, in millijoules; empty without energy counters.",
     )
     http_status = models.PositiveSmallIntegerField(
         null=True, help_text="Empty when the process ended before it answered."
@@ -75,7 +76,7 @@ class UsageRecord(models.Model):
     is_exact = models.BooleanField(
         "exact",
         default=True,
-        help_text="Unset where a process died and the last checkpoint is what is known.",
+        help_text="Unset after a crash: the figures are those of the last checkpoint.",
     )
 
     class Meta:
@@ -93,8 +94,7 @@ class UsageRecord(models.Model):
 
 
 class RefusedRequest(models.Model):
-    """Why a limit refused a request, or would have: what bound, how full it was, what was
-    needed and how long to wait. One row for each limit that bound."""
+    """A limit that refused a request, or in shadow mode would have: one row for each limit."""
 
     request_id = models.CharField(max_length=64)
     created_at = models.DateTimeField("at")
@@ -108,14 +108,16 @@ class RefusedRequest(models.Model):
     organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
     model = models.CharField(max_length=255)
     limit_id = models.BigIntegerField(null=True)
-    scope = models.CharField(max_length=300, help_text="Whose limit it was, such as key:12.")
+    scope = models.CharField(max_length=300, help_text="What the limit applies to, such as key:12.")
     metric = models.CharField(max_length=16)
     window = models.CharField(max_length=8)
     amount = models.PositiveBigIntegerField(help_text="The limit.")
-    level = models.FloatField(help_text="What was used of it.")
+    level = models.FloatField(help_text="How much of it was used.")
     needed = models.FloatField(help_text="What the request needed.")
-    wait_s = models.FloatField(null=True, help_text="Empty: it would never have fitted.")
-    is_shadow = models.BooleanField("shadow", default=False, help_text="It was let through.")
+    wait_s = models.FloatField(null=True, help_text="Empty: the request exceeds the whole limit.")
+    is_shadow = models.BooleanField(
+        "shadow", default=False, help_text="The limit only counts; the request passed."
+    )
 
     class Meta:
         ordering = ["-created_at", "-id"]

@@ -12,8 +12,9 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from accounts.keys import lifecycle, rotation
+from accounts.keys.lifecycle import matching
 from accounts.models import ApiKey, KeyState, Project, Role, Scope, User
-from accounts.models.keys import in_state, matching
+from accounts.models.keys import in_state
 from accounts.resources.base import Conflict, Issued, Resource, RowAction, require
 from accounts.resources.fields import (
     Filters,
@@ -236,12 +237,12 @@ class Keys(Resource[ApiKey]):
         ends = {name: values[name] for name in _END_FIELDS if name in values}
         now = timezone.now()
         if stored is not None:
-            rotation.with_end(stored, ends, now)
+            rotation.with_expiry(stored, ends, now)
             return
         expires_at: datetime | None = ends.get("expires_at")
         if expires_at is not None and expires_at <= now:
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
-        rotation.end_of_new(ends, now)
+        rotation.expiry_of_new(ends, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         """Store a new key, the caller's own by default."""

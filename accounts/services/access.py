@@ -1,16 +1,15 @@
-"""Who may see and do what: everything that a page, an API or a report shows goes through here.
+"""Permissions: which rows a user or a key may see, and which actions it may do.
 
-    viewer   looks at everything in the organisation or the project that the role is in
-    member   also makes keys of their own there, and manages these
-    admin    also manages projects, all keys, service accounts, and the limits below their own
-             place: of the projects, keys and users of an organisation, of the keys of a project
-    owner    also members, and the organisation itself
-    superuser  everything; and nobody else removes people and organisations
+    viewer     sees everything in the organisation or the project of the role
+    member     also creates keys of their own there, and manages them
+    admin      also manages projects, all keys, service accounts, and limits: of the projects,
+               keys and users of an organisation, or of the keys of a project
+    owner      also manages members and the organisation itself
+    superuser  does everything; only superusers remove users and organisations
 
-A limit binds those whom it is set for, so it is set from above: that of an organisation by
-a superuser, that of a project by an admin of its organisation. So is what a project keeps of
-its requests' texts, and the same people read it. A key with the manage scope may what its owner
-may, in its project alone.
+A limit is set from above: a superuser sets the limits of an organisation, an admin of the
+organisation those of its projects. The same admins decide which texts of requests a project
+keeps, and read them. A key with the manage scope has its owner's permissions, in its project only.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from django.db.models import Model, Q, QuerySet
 
+from accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
 from accounts.models import (
     Alert,
     ApiKey,
@@ -30,9 +30,7 @@ from accounts.models import (
     Capture,
     KeyReminder,
     Limit,
-    LimitMetric,
     LimitScope,
-    LimitWindow,
     Membership,
     ModelWeight,
     Organization,
@@ -55,70 +53,68 @@ _RANKS: Final[Mapping[str, int]] = {
     Role.OWNER: 4,
 }
 _ABOVE_ALL: Final = 5
-_CALENDAR: Final = (LimitWindow.DAY, LimitWindow.WEEK, LimitWindow.MONTH)
-_BIND_EVERYBODY: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
+_BIND_ALL: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
-# An organisation, a project in it or None for all of it, and the role there.
+# The organisation's id, the id of a project in it or None for all of it, and the role.
 _Role = tuple[int, int | None, str]
 
 
 class Action(StrEnum):
-    """What is done to a row. A row that is not saved yet is asked about as if it were."""
+    """What is done to a row, which may be unsaved."""
 
     VIEW = "view"
-    MANAGE = "manage"  # make, change, remove
+    MANAGE = "manage"  # create, change, remove
     STOP = "stop"  # pause or revoke a key
-    RESUME = "resume"  # let a paused key open the door again
+    RESUME = "resume"  # resume a paused key
     SWITCH = "switch"  # activate or deactivate an organisation
-    REMOVE = "remove"  # remove an organisation or a user; the rest goes with MANAGE
-    CAPTURE = "capture"  # say what a project keeps of its requests' texts
+    REMOVE = "remove"  # remove an organisation or a user; MANAGE covers other rows
+    CAPTURE = "capture"  # choose which texts of requests a project keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Of one person, or of one key."""
+    """The permissions of one user, or of one key."""
 
     user_id: int | None
     is_superuser: bool = False
     # Roles that hold in a whole organisation, and in a single project.
     organizations: Mapping[int, str] = field(default_factory=dict)
     projects: Mapping[int, str] = field(default_factory=dict)
-    # Organisations of which at least a part is known.
+    # Organisations with a role in them or in one of their projects.
     known_organizations: frozenset[int] = frozenset()
     is_of_key: bool = False
-    # The project of a key whose owner leads the organisation, which a key alone does not know.
+    # The project of a key whose owner is an admin of the organisation.
     captured_projects: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, user: Any) -> Self:
-        """Of a user, signed in or not: one query, or none for a superuser."""
+        """The permissions of a user, signed in or not. One query, or none for a superuser."""
         if not user.is_authenticated or not user.is_active:
             return cls(None)
         return cls.when_active([user])[user.pk]
 
     @classmethod
     def when_active(cls, users: Iterable[User]) -> dict[int, Self]:
-        """What people may, or will again if they are deactivated now: by their ids, with one
-        query for all, or none for superusers."""
+        """The permissions of users by their ids, as if all were active. At most one query."""
         people = {user.pk: user for user in users}
-        places: defaultdict[int, list[_Role]] = defaultdict(list)
+        roles: defaultdict[int, list[_Role]] = defaultdict(list)
         asked = [pk for pk, user in people.items() if not user.is_superuser]
         if asked:
             rows = Membership.objects.filter(user__in=asked).order_by()
             columns = ("user_id", "organization_id", "project_id", "role")
             for pk, organization, project, role in rows.values_list(*columns):
-                places[pk].append((organization, project, role))
-        return {pk: cls._with(user, places[pk]) for pk, user in people.items()}
+                roles[pk].append((organization, project, role))
+        return {pk: cls._with(user, roles[pk]) for pk, user in people.items()}
 
     @classmethod
-    def _with(cls, user: User, places: Iterable[_Role]) -> Self:
+    def _with(cls, user: User, roles: Iterable[_Role]) -> Self:
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
         organizations: dict[int, str] = {}
         projects: dict[int, str] = {}
         known = set()
-        for organization, project, role in places:
+        for organization, project, role in roles:
             known.add(organization)
             if project is None:
                 organizations[organization] = role
@@ -133,7 +129,7 @@ class Access:
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Self:
-        """What a key's owner may in the key's project."""
+        """The permissions of a key: those of its owner, in the key's project only."""
         owner = cls.of(key.owner)
         organization = key.project.organization_id
         rank = owner.rank_at(organization, key.project_id)
@@ -150,10 +146,10 @@ class Access:
             ),
         )
 
-    # -- What one sees
+    # -- Rows that are visible
 
     def visible(self) -> Visible | None:
-        """Whose rows of the books; None is everybody's."""
+        """Whose usage records are visible; None for all of them."""
         if self.is_superuser:
             return None
         return Visible(
@@ -163,38 +159,40 @@ class Access:
         )
 
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The rows of a table of this room that may be seen."""
+        """The visible rows of a model of accounts."""
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
         return rows if self.is_superuser else rows.filter(self._condition(model))
 
     def organizations_seen(self) -> QuerySet[Organization]:
-        """Those with a role in them, or in one of their projects."""
+        """Organisations with a role in them or in one of their projects."""
         return self.rows(Organization)
 
     def projects_seen(self) -> QuerySet[Project]:
-        """All of an organisation, or single ones."""
+        """All projects of an organisation with a role in it, or single projects."""
         return self.rows(Project)
 
     def keys_seen(self) -> QuerySet[ApiKey]:
-        """One's own, and those of projects that are seen."""
+        """The caller's own keys, and those of visible projects."""
         return cast("QuerySet[ApiKey]", self.rows(ApiKey))
 
     def quotas_seen(self) -> QuerySet[Limit]:
-        """Limits that can be used up, of those whose use one may know: everybody knows the
-        limits of the platform and of models, and administrators how full these are."""
-        is_for_ever = Q(window=LimitWindow.NONE) & ~Q(metric=LimitMetric.CONCURRENCY)
-        is_quota = Q(window__in=_CALENDAR) | is_for_ever
+        """Limits that can be used up, and whose use is visible.
+
+        Limits of the platform and of models are visible to all users, but only superusers see
+        how much of them is used.
+        """
+        is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
+        is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
         limits = self.rows(Limit).filter(is_quota)
-        return limits if self.is_superuser else limits.exclude(_BIND_EVERYBODY)
+        return limits if self.is_superuser else limits.exclude(_BIND_ALL)
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The rows of a table of owners for which one may set limits: what `may` says of each
-        limit, as a query."""
+        """The users, projects or keys whose limits the caller may manage: `may` as a query."""
         rows = self.rows(model)
         if self.is_superuser:
             return rows
         led_projects = {
-            place for place, role in self.projects.items() if _RANKS[role] >= _RANKS["admin"]
+            project for project, role in self.projects.items() if _RANKS[role] >= _RANKS["admin"]
         }
         is_led = Q(organization_id__in=self._led)
         if model is Project:
@@ -203,9 +201,9 @@ class Access:
             of_led = Q(project__organization_id__in=self._led)
             return rows.filter(of_led | Q(project_id__in=led_projects))
         if model is User:
-            places = Membership.objects.order_by()
+            memberships = Membership.objects.order_by()
             is_led |= Q(project_id__in=led_projects)
-            inside, outside = places.filter(is_led), places.exclude(is_led)
+            inside, outside = memberships.filter(is_led), memberships.exclude(is_led)
             return rows.filter(
                 pk__in=inside.values("user_id"), is_superuser=False, is_staff=False
             ).exclude(Q(pk__in=outside.values("user_id")) | Q(pk=self.user_id))
@@ -218,22 +216,22 @@ class Access:
         if model is Project:
             return Q(organization_id__in=self.organizations) | Q(pk__in=self.projects)
         if model is Membership:
-            in_place = Q(organization_id__in=self.organizations) | by_project
-            return in_place | Q(user_id__in=self._oneself)
+            in_scope = Q(organization_id__in=self.organizations) | by_project
+            return in_scope | Q(user_id__in=self._oneself)
         if model is User:
             members = Membership.objects.filter(
                 Q(organization_id__in=self.organizations) | by_project
             )
             return Q(pk=self.user_id) | Q(pk__in=members.order_by().values("user_id"))
         if model is ApiKey:
-            in_place = Q(project__organization_id__in=self.organizations) | by_project
-            return in_place | Q(owner_id__in=self._oneself)
+            in_scope = Q(project__organization_id__in=self.organizations) | by_project
+            return in_scope | Q(owner_id__in=self._oneself)
         if model in (UsageRecord, RefusedRequest):
             return restriction(EVERYTHING, self.visible())
         if model is Limit:
             return self._limits_condition()
         if model is Alert:
-            limits = self._limits_condition() & ~_BIND_EVERYBODY
+            limits = self._limits_condition() & ~_BIND_ALL
             known = Limit.objects.filter(limits).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
         if model is KeyReminder:
@@ -248,11 +246,10 @@ class Access:
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is ModelWeight:
             return Q() if self.user_id is not None else Q(pk__in=())
-        raise TypeError(f"nobody has said who may see {model.__name__}")
+        raise TypeError(f"no rule says who may see {model.__name__}")
 
     def _limits_condition(self) -> Q:
-        """Limits of what is seen. Those of models and of the platform bind everybody, and
-        everybody may know them."""
+        """Limits of visible rows, of models and of the platform."""
         if self.user_id is None:
             return Q(pk__in=())
 
@@ -260,7 +257,7 @@ class Access:
             return Q(scope=scope, scope_id__in=self.rows(model).order_by().values("pk"))
 
         return (
-            _BIND_EVERYBODY
+            _BIND_ALL
             | of(LimitScope.ORGANIZATION, Organization)
             | of(LimitScope.PROJECT, Project)
             | of(LimitScope.USER, User)
@@ -269,18 +266,18 @@ class Access:
 
     @property
     def _led(self) -> set[int]:
-        """Organisations of which one is an admin or more."""
-        return {place for place in self.organizations if self.rank_at(place) >= _RANKS["admin"]}
+        """Organisations in which the role is admin or owner."""
+        return {pk for pk in self.organizations if self.rank_at(pk) >= _RANKS["admin"]}
 
     @property
     def _oneself(self) -> frozenset[int]:
-        """Whose rows are seen wherever they are. A key sees its project, and no more."""
+        """The caller, whose rows are visible in any project; empty for a key."""
         return frozenset() if self.user_id is None or self.is_of_key else frozenset({self.user_id})
 
-    # -- What one does
+    # -- Actions that are permitted
 
     def rank_at(self, organization_id: int | None, project_id: int | None = None) -> int:
-        """How much one may there: 0 for nothing, up from viewers."""
+        """The rank of the caller's role there: 0 for no role, then from viewer to superuser."""
         if self.is_superuser:
             return _ABOVE_ALL
         roles = (
@@ -290,7 +287,7 @@ class Access:
         return max(_RANKS.get(role or "", 0) for role in roles)
 
     def may(self, action: Action, row: Model) -> bool:
-        """Whether this may be done to a row."""
+        """Whether the caller may do this to the row."""
         if self.is_superuser:
             return True
         if self.user_id is None:
@@ -309,10 +306,10 @@ class Access:
             case Membership():
                 return self._leads(Role.OWNER, row.organization_id, row.project_id)
             case User() if action is Action.REMOVE:
-                return False  # an owner deactivates them: what they have elsewhere stays
+                return False  # owners deactivate users, who may belong to other organisations too
             case User():
                 least = Role.ADMIN if row.is_service else Role.OWNER
-                return self._leads_person(least, row)
+                return self._outranks(least, row)
             case ApiKey():
                 return self._may_with_key(action, row)
             case Limit():
@@ -322,52 +319,56 @@ class Access:
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
-        """Whether one may hold the secret of this key, which manages in its owner's name.
-        `owner` is what the owner may, for whoever asks about many keys."""
+        """Whether the caller may learn the secret of this key, which acts as its owner.
+
+        `owner` has the owner's permissions; a caller that checks many keys gives it.
+        """
         if self.is_superuser or Scope.MANAGE not in key.scopes:
             return True
-        place = key.project.organization_id, key.project_id
+        scope = key.project.organization_id, key.project_id
         if key.owner_id == self.user_id:
-            theirs = self
+            owner_access = self
         else:
-            theirs = owner or Access.when_active([key.owner])[key.owner_id]
-        # What a project keeps of texts is not for whoever leads the project alone.
-        is_less = theirs.may(Action.CAPTURE, key.project) and not self.may(
+            owner_access = owner or Access.when_active([key.owner])[key.owner_id]
+        # An admin of the project alone may not decide about captures.
+        is_less = owner_access.may(Action.CAPTURE, key.project) and not self.may(
             Action.CAPTURE, key.project
         )
-        return not is_less and self.rank_at(*place) >= theirs.rank_at(*place)
+        return not is_less and self.rank_at(*scope) >= owner_access.rank_at(*scope)
 
     def _leads(self, least: Role, organization_id: int | None, project_id: Any = None) -> bool:
         return self.rank_at(organization_id, project_id) >= _RANKS[least]
 
-    def _leads_person(self, least: Role, person: User) -> bool:
-        """Whether one leads everywhere where this person is: else whoever leads one
-        organisation could lock people out of another one."""
+    def _outranks(self, least: Role, person: User) -> bool:
+        """Whether the caller has this rank wherever the person has a role.
+
+        Otherwise an owner of one organisation could lock users out of another one.
+        """
         if person.pk == self.user_id or person.is_superuser or person.is_staff:
             return False
-        places = Membership.objects.filter(user=person).order_by()
+        scopes = Membership.objects.filter(user=person).order_by()
         ranks = [
-            self.rank_at(*place) for place in places.values_list("organization_id", "project_id")
+            self.rank_at(*scope) for scope in scopes.values_list("organization_id", "project_id")
         ]
         return bool(ranks) and min(ranks) >= _RANKS[least]
 
     def _may_with_key(self, action: Action, key: ApiKey) -> bool:
-        place = key.project.organization_id, key.project_id
-        if self._leads(Role.ADMIN, *place):
+        scope = key.project.organization_id, key.project_id
+        if self._leads(Role.ADMIN, *scope):
             return True
         if key.owner_id != self.user_id:
             return False
-        if self.is_of_key and not self.rank_at(*place):
+        if self.is_of_key and not self.rank_at(*scope):
             return False
-        # Who has lost their role still stops what runs in their name.
+        # An owner who has lost their role may still stop their keys.
         if action is Action.STOP:
             return True
-        if not self._leads(Role.MEMBER, *place):
+        if not self._leads(Role.MEMBER, *scope):
             return False
         return action is not Action.RESUME or self._has_paused(key)
 
     def _has_paused(self, key: ApiKey) -> bool:
-        """What others have stopped is theirs to resume."""
+        """Whether the caller paused the key: only who paused it may resume it."""
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id
@@ -385,5 +386,5 @@ class Access:
                 )
             case LimitScope.USER:
                 person = User.objects.filter(pk=limit.scope_id).first()
-                return person is not None and self._leads_person(Role.ADMIN, person)
+                return person is not None and self._outranks(Role.ADMIN, person)
         return False

@@ -1,13 +1,11 @@
-"""The audit log: what was done by whom, each entry chained to the one before by its hash.
+"""The audit log: every change with its actor, in a hash chain.
 
-An entry's hash is the SHA-256 of canonical JSON of all its other fields, of which one is the
-hash of the entry before. So no entry can be changed, taken out or put in without a break
-that `verify` finds. Only the end can be cut off unseen: keep the newest hash elsewhere, and
-give it to `verify`.
+An entry's hash is the SHA-256 of canonical JSON of its other fields, including the hash of the
+previous entry. So `verify` finds every entry that was changed, removed or inserted. It cannot see
+that the newest entries were removed: store the newest hash elsewhere, and give it to `verify`.
 
-Entries are written in the transaction of the change that they tell of. One writer at a time
-adds to the chain: on SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock that
-is taken before the change reads anything.
+An entry is written in the transaction of its change. One writer at a time extends the chain: on
+SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock taken before the change reads.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ from accounts.models import (
     Webhook,
 )
 
-BEGINNING: Final = "0" * 64  # the hash before the first
-_LOCK_ID: Final = 0x76696E796C6F67  # any number that nothing else in the database uses
-# Secrets, and what moves by itself: neither is anybody's act.
-_UNTOLD: Final = frozenset(
+BEGINNING: Final = "0" * 64  # the previous hash of the first entry
+_LOCK_ID: Final = 0x76696E796C6F67  # arbitrary; no other advisory lock uses it
+# Secrets, and fields that change without an action of a user.
+_EXCLUDED: Final = frozenset(
     {"password", "digest", "pepper_id", "secret", "previous_secret", "sealed"}
     | {"updated_at", "created_at"}
     | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
@@ -68,8 +66,10 @@ EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """A transaction that may add to the chain. Whatever a change reads, it reads in here:
-    then `before` is true, and no two writers wait for each other in a ring."""
+    """A transaction that may extend the chain. A change must read its rows inside.
+
+    Then `before` is correct, and two writers cannot deadlock.
+    """
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -86,9 +86,9 @@ def record(
     target_id: object = None,
     by: Actor | None = None,
 ) -> AuditEntry:
-    """Add an entry. `action` is a verb, such as revoke: the kind of the target goes before it.
+    """Add an entry. `action` is a verb such as `revoke`; the entry stores `key.revoke`.
 
-    `target_id` is for rows that have lost theirs by being deleted.
+    `target_id` replaces the primary key of a row that is deleted already or was never stored.
     """
     actor = by or current_actor()
     kind = kind_of(target)
@@ -115,9 +115,9 @@ def record(
 
 
 def record_change(action: str, target: models.Model, before: Values) -> AuditEntry | None:
-    """Add an entry of what differs between `before` and the row as it is. None if nothing.
+    """Add an entry with the fields that differ from `before`. Returns None if none differs.
 
-    Columns that `before` does not name are not looked at.
+    Fields that `before` does not name are ignored.
     """
     after = snapshot(target)
     changed = [name for name in after if name in before and before[name] != after[name]]
@@ -132,42 +132,41 @@ def record_change(action: str, target: models.Model, before: Values) -> AuditEnt
 
 
 def snapshot(row: models.Model) -> dict[str, Any]:
-    """What the log tells of a row: its columns without secrets, as JSON can say them."""
+    """A row's columns without secrets, as JSON values."""
     fields = row._meta.concrete_fields
-    told = {field.attname: getattr(row, field.attname) for field in fields}
-    return {name: _plain(value) for name, value in told.items() if name not in _UNTOLD}
+    values = {field.attname: getattr(row, field.attname) for field in fields}
+    return {name: _plain(value) for name, value in values.items() if name not in _EXCLUDED}
 
 
 def kind_of(row: models.Model) -> str:
-    """What the log calls rows of this table: the last word of its name, unless that says
-    too little."""
+    """The kind of a row in the log: the name of its model, or a shorter word."""
     named = {"apikey": "key", "servedmodel": "model", "modelweight": "weight"}
     name = str(row._meta.model_name)
     return named.get(name, name)
 
 
 def hash_of(entry: AuditEntry) -> str:
-    """The hash that the entry's other fields give: 64 hexadecimal digits."""
+    """The hash of the entry's other fields: 64 hexadecimal digits."""
     fields = _plain({name: getattr(entry, name) for name in _HASHED})
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def search(entries: EntriesT, text: str) -> EntriesT:
-    """The entries with the text in who, what, what to, or what was before or after."""
+    """The entries with the text in the actor, action, target, address or values."""
     in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
     found = in_words | Q(target_id=text) | _in_values(text)
-    told = {f"{name}_told": Cast(name, models.TextField()) for name in _VALUES}
-    rows = entries.alias(**told)
+    texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
+    rows = entries.alias(**texts)
     return rows.filter(found | Q(ip=text) if _is_ip(text) else found)
 
 
 def _in_values(text: str) -> Q:
-    """As databases write JSON: SQLite has letters beyond ASCII escaped, PostgreSQL has not."""
+    """A condition on the JSON text: SQLite escapes letters beyond ASCII, PostgreSQL does not."""
     written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
     found = Q()
     for name, part in product(_VALUES, sorted(written)):
-        found |= Q(**{f"{name}_told__icontains": part})
+        found |= Q(**{f"{name}_text__icontains": part})
     return found
 
 
@@ -185,7 +184,7 @@ class Break(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `verify` found. `number` is that of the first entry that is not as it was."""
+    """The result of `verify`. `number` is that of the first broken entry."""
 
     num_entries: int
     newest_hash: str
@@ -197,7 +196,7 @@ class Verdict:
 def verify(expected: str | None = None) -> Verdict:
     """Follow the chain from its beginning to the first break.
 
-    `expected` is a hash that was the newest once: without its entry the end was cut off.
+    `expected` is an earlier newest hash. If no entry has it, entries were removed from the end.
     """
     previous, number, has_expected = BEGINNING, 0, expected in (None, BEGINNING)
     for entry in AuditEntry.objects.order_by("number", "id").iterator(chunk_size=1000):
@@ -213,13 +212,13 @@ def verify(expected: str | None = None) -> Verdict:
             Break.CUT,
             number + 1,
             f"The chain ends with entry {number}, and no entry has the hash {expected}: later "
-            "ones were taken away.",
+            "ones were removed.",
         )
     return Verdict(number, previous)
 
 
 def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
-    """What is wrong with an entry that should be this one, after that hash."""
+    """What is wrong with an entry that should have this number and previous hash, if anything."""
     if entry.number > number:
         last = entry.number - 1
         which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"
@@ -227,13 +226,13 @@ def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int
     if entry.number < number:
         return Break.INSERTED, entry.number, f"There is a second entry {entry.number}."
     if hash_of(entry) != entry.hash:
-        return Break.CHANGED, number, f"Entry {number} does not give its hash: it was changed."
+        return Break.CHANGED, number, f"Entry {number} does not match its hash: it was changed."
     if entry.previous_hash != previous:
         before = f"entry {number - 1}" if number > 1 else "the beginning"
         return (
             Break.INSERTED,
             number,
-            f"Entry {number} does not follow {before}: one of them was put in or replaced.",
+            f"Entry {number} does not follow {before}: one of them was inserted or replaced.",
         )
     return None
 
@@ -242,16 +241,16 @@ def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int
 
 
 def organization_of(row: models.Model) -> int | None:
-    """Whose leaders see the entry. None: superusers alone."""
+    """The id of the organisation whose admins see the entry; None for superusers only."""
     match row:
         case ApiKey():
             return row.project.organization_id
         case Project() | Membership() | Webhook():
             return row.organization_id
         case User():
-            places = Membership.objects.filter(user_id=row.pk).order_by()
-            homes = set(places.values_list("organization_id", flat=True)[:1000])
-            return homes.pop() if len(homes) == 1 else None
+            memberships = Membership.objects.filter(user_id=row.pk).order_by()
+            ids = set(memberships.values_list("organization_id", flat=True)[:1000])
+            return ids.pop() if len(ids) == 1 else None
         case Limit():
             return _organization_of_limit(row)
         case Capture():
@@ -276,8 +275,10 @@ def _organization_of_limit(limit: Limit) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON, and the same after a visit to any database: PostgreSQL stores whole floats as
-    integers, and no NUL."""
+    """The value as JSON that every database returns unchanged.
+
+    PostgreSQL stores whole floats as integers and no NUL.
+    """
     match value:
         case datetime():
             return value.astimezone(UTC).isoformat()

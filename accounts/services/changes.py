@@ -1,7 +1,7 @@
-"""How people, projects, limits and weights change: checked, stored and audited in one step.
+"""Every change of users, projects, limits and weights: checked, stored and audited in one step.
 
-The API, the admin and the commands all come through here, so none of them forgets the log.
-Keys have more of a life and a module of their own, `accounts.keys.lifecycle`.
+The API, the console, the admin and the commands all call these functions, so every change is in
+the audit log. Keys have a module of their own, `accounts.keys.lifecycle`, which calls these.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from django.db.models import Model, QuerySet, UniqueConstraint
 from django.utils import timezone
 
 from accounts.base.actors import current_actor
-from accounts.captures import keeping
 from accounts.models import (
     ApiKey,
+    Capture,
     Limit,
     LimitScope,
     Membership,
@@ -32,7 +32,7 @@ from accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
 
-_OWNERS_OF_LIMITS: Final[dict[str, type[Model]]] = {
+_LIMITED: Final[dict[str, type[Model]]] = {
     LimitScope.ORGANIZATION: Organization,
     LimitScope.PROJECT: Project,
     LimitScope.USER: User,
@@ -41,7 +41,7 @@ _OWNERS_OF_LIMITS: Final[dict[str, type[Model]]] = {
 
 
 def add(row: RowT) -> RowT:
-    """Store a new row. Raises `ValidationError` for values that it cannot have."""
+    """Store a new row. Raises `ValidationError` for values that are not valid."""
     with audit.writing():
         row.full_clean()
         check(row)
@@ -51,16 +51,19 @@ def add(row: RowT) -> RowT:
 
 
 def change(row: RowT, action: str = "update", **values: object) -> RowT:
-    """Give a stored row these values. Raises `ValidationError` for those it cannot have.
+    """Set fields of a stored row. Raises `ValidationError` for values that are not valid.
 
-    The log gets what differs from what was stored; if nothing does, nothing is written.
+    The audit log gets the fields that differ from the stored row. If none does, nothing is
+    written.
     """
     return _store(row, action, values, is_checked=True)
 
 
 def switch(row: RowT, action: str, **values: object) -> RowT:
-    """The same for values that any row can have, whatever else is wrong with it: what has
-    become invalid can be stopped all the same."""
+    """Set fields whose values are valid for any row, without validating them.
+
+    So a row that no longer passes validation can still be paused, revoked or deactivated.
+    """
     return _store(row, action, values, is_checked=False)
 
 
@@ -78,7 +81,7 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         check(row, stored)
         row.save(update_fields=[*changed, *_stamps(row)])
         if isinstance(row, Project) and "capture_hours" in changed:
-            keeping.follow_hours(row)
+            Capture.stored.follow_hours(row.pk, row.capture_hours)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
         if isinstance(row, User) and "is_superuser" in changed:
@@ -90,10 +93,10 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row, and tell of all that goes with it: keys, roles, webhooks and limits. What a
-    project has kept of its requests goes with it, too. Books have no foreign keys, and stay.
+    """Delete a row with its keys, roles, webhooks, limits and captures, each of them audited.
 
-    Raises `ValidationError` for one that others need.
+    Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
+    need.
     """
     with audit.writing():
         _check_may_go(row)
@@ -107,18 +110,18 @@ def remove(row: Model) -> None:
         older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
         if isinstance(row, ApiKey) and older is not None:
-            # It stays bound by the limits of the one that has replaced both.
+            # The older key stays bound by the limits of the key that replaced both.
             older.refresh_from_db()
             switch(older, "update", replaced_by=row.replaced_by)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
-        # After it, because who stores a capture holds the row of its project.
+        # After the project: a transaction that stores a capture locks the project first.
         if project_id is not None:
-            keeping.forget_project(project_id)
+            Capture.stored.filter(project_id=project_id).delete()
 
 
 def _owned_by(row: Model) -> Iterator[Model]:
-    """What the database deletes with it."""
+    """The rows that the database deletes with this row."""
     if isinstance(row, User):
         yield from row.api_keys.select_related("project")
     if isinstance(row, User | Organization | Project):
@@ -128,30 +131,34 @@ def _owned_by(row: Model) -> Iterator[Model]:
 
 
 def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
-    """Limits have no foreign key: nothing else would take them away. Those of a model are for
-    its name, which may be served again, and stay."""
+    """The limits of these rows. Limits have no foreign key, so the database does not delete them.
+
+    Limits of a model stay: they belong to its name, which may be served again.
+    """
     for row in rows:
-        for scope, model in _OWNERS_OF_LIMITS.items():
+        for scope, model in _LIMITED.items():
             if isinstance(row, model):
                 yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
 
 
-def _pause_keys_without_role(place: Membership) -> None:
-    """Stop the keys that somebody could not make there any more. Others may resume them."""
-    keys = ApiKey.objects.filter(owner=place.user_id, project__organization=place.organization_id)
-    if place.project_id is not None:
-        keys = keys.filter(project=place.project_id)
-    _pause_keys_beyond_role(place.user, keys)
+def _pause_keys_without_role(membership: Membership) -> None:
+    """Pause the keys whose owner may no longer create keys there. Admins can resume them."""
+    keys = ApiKey.objects.filter(
+        owner=membership.user_id, project__organization=membership.organization_id
+    )
+    if membership.project_id is not None:
+        keys = keys.filter(project=membership.project_id)
+    _pause_keys_beyond_role(membership.user, keys)
 
 
 def _pause_keys_beyond_role(owner: User, keys: QuerySet[ApiKey]) -> None:
-    theirs = Access.when_active([owner])[owner.pk]
+    access = Access.when_active([owner])[owner.pk]
     for key in keys.filter(paused_at=None, revoked_at=None).select_related("project"):
-        if not theirs.may(Action.MANAGE, key):
+        if not access.may(Action.MANAGE, key):
             switch(key, "pause", paused_at=timezone.now())
 
 
-# -- People
+# -- Users and roles
 
 
 def add_user(
@@ -163,9 +170,10 @@ def add_user(
     place: Organization | Project | None = None,
     role: str = Role.MEMBER,
 ) -> User:
-    """A new user with a role in a place. Without a password nobody signs in as them.
+    """Store a new user with a role in an organisation or a project.
 
-    Raises `ValidationError`, for a password that is too weak too.
+    Without a password the user cannot sign in by password. Raises `ValidationError`, also for a
+    weak password.
     """
     user = User(username=username, email=email, is_service=is_service)
     if password is not None:
@@ -184,7 +192,7 @@ def add_user(
 
 
 def membership_of(user: User, place: Organization | Project, role: str) -> Membership:
-    """A role that is not stored yet, in a whole organisation or in one project."""
+    """A membership that is not stored yet, in a whole organisation or in one project."""
     if isinstance(place, Project):
         return Membership(
             user=user, organization_id=place.organization_id, project=place, role=role
@@ -193,7 +201,7 @@ def membership_of(user: User, place: Organization | Project, role: str) -> Membe
 
 
 def set_role(user: User, place: Organization | Project, role: str) -> Membership:
-    """Let the user have this role there, in place of another."""
+    """Give the user this role there, instead of the role that they have."""
     wanted = membership_of(user, place, role)
     with audit.writing():
         known = Membership.objects.filter(
@@ -203,12 +211,12 @@ def set_role(user: User, place: Organization | Project, role: str) -> Membership
 
 
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
-    """Let keys of a user, a project or an organisation open the door, or none of them."""
+    """Activate or deactivate a user, a project or an organisation, and with it its keys."""
     return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
 
 
 def set_password(user: User, password: str) -> None:
-    """Raises `ValidationError` for a weak password, or one of a service account."""
+    """Set a password. Raises `ValidationError` if it is weak, or for a service account."""
     if user.is_service:
         raise ValidationError({"password": "A service account does not sign in."})
     validate_password(password, user)
@@ -218,13 +226,51 @@ def set_password(user: User, password: str) -> None:
         audit.record("password", user)
 
 
+# -- Where users and keys belong by default
+
+_FIRST: Final = "default"
+
+
+def first_project() -> Project:
+    """The project for everything that names none: the oldest one.
+
+    Creates `default` in the organisation `default` if there is no project.
+    """
+    oldest = Project.objects.select_related("organization").order_by("id").first()
+    if oldest is not None:
+        return oldest
+    organization = Organization.objects.filter(name=_FIRST).first()
+    if organization is None:
+        organization = add(Organization(name=_FIRST))
+    return add(Project(organization=organization, name=_FIRST))
+
+
+def home_project(user: User) -> Project:
+    """The project of this user's keys when none is named: the first of the user's memberships.
+
+    A person without a membership joins the organisation of `first_project`.
+    """
+    for membership in user.memberships.select_related("project__organization").order_by("id"):
+        if membership.project is not None:
+            return membership.project
+        projects = Project.objects.filter(organization=membership.organization_id)
+        project = projects.select_related("organization").order_by("id").first()
+        if project is not None:
+            return project
+    project = first_project()
+    if not user.is_service:
+        role = Role.OWNER if user.is_superuser else Role.MEMBER
+        set_role(user, project.organization, role)
+    return project
+
+
 # -- Rules that need more than one row
 
 
 def check(row: Model, stored: Model | None = None) -> None:
-    """Raises `ValidationError` for a row that cannot be beside the others there are.
+    """Raises `ValidationError` for a row that conflicts with other rows.
 
-    `stored` is the row as it was, None for a new one.
+    `stored` is the row before the change, None for a new row.
     """
     match row:
         case Limit() if stored is None:
@@ -243,13 +289,13 @@ def check(row: Model, stored: Model | None = None) -> None:
 
 
 def _check_owner_of_limit(limit: Limit) -> None:
-    model = _OWNERS_OF_LIMITS.get(limit.scope)
+    model = _LIMITED.get(limit.scope)
     if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
         raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
 
 
 def check_endpoints(endpoints: Iterable[str]) -> None:
-    """Raises `ValidationError` for one that is not served: the key could call nothing."""
+    """Raises `ValidationError` for an endpoint that the server does not have."""
     known = settings.VINERY_KEY_ENDPOINTS
     for name in endpoints:
         if name not in known:
@@ -264,14 +310,14 @@ def _check_endpoints_of(key: ApiKey) -> None:
 
 
 def _check_may_go(row: Model) -> None:
-    """Raises `ValidationError` for a row that has to stay."""
+    """Raises `ValidationError` for a row that may not be deleted."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
         case Project() if row.api_keys.exists():
             raise ValidationError(
-                f"{row} has keys, of which revoked ones count, too: delete them in the admin "
-                "first, or deactivate the project."
+                f"{row} has keys, and revoked keys count too: delete them in the admin first, or "
+                "deactivate the project."
             )
         case User():
             if row.pk == current_actor().user_id:
@@ -284,7 +330,7 @@ def _check_may_go(row: Model) -> None:
 
 
 def _check_leaves_an_owner(row: Model) -> None:
-    """Raises `ValidationError` where an organisation would be left to nobody."""
+    """Raises `ValidationError` if the organisation would have no owner left."""
     if not isinstance(row, Membership) or row.project_id or row.role != Role.OWNER:
         return
     others = Membership.objects.filter(
@@ -297,7 +343,7 @@ def _check_leaves_an_owner(row: Model) -> None:
 
 
 def _check_leaves_a_superuser(user: User, stored: User) -> None:
-    """Raises `ValidationError` where nobody could manage the platform any more."""
+    """Raises `ValidationError` if the platform would have no active superuser left."""
     was = stored.is_superuser and stored.is_active
     if was and not (user.is_superuser and user.is_active):
         _check_is_not_the_last_superuser(stored)
@@ -320,18 +366,17 @@ def _differs(row: Model, stored: Model, name: str) -> bool:
 
 
 def _column(row: Model, name: str) -> str:
-    """The attribute that holds a field's plain value: an id, where it is a reference."""
+    """The attribute with a field's plain value: the id of a foreign key."""
     return str(getattr(row._meta.get_field(name), "attname", name))
 
 
 def _stamps(row: Model) -> list[str]:
-    """Columns that Django sets with each save, if they are among those to save."""
+    """The fields that Django sets with each save, if they are saved."""
     return [field.name for field in row._meta.fields if getattr(field, "auto_now", False)]
 
 
 def _check_constraints(row: Model, changed: Iterable[str]) -> None:
-    """Raises `ValidationError` for a row that there is already. Those constraints that a change
-    touches look at columns that stay, too: a project's name is one of its organisation's."""
+    """Raises `ValidationError` for a duplicate, by the unique constraints that a change touches."""
     touched = set(changed)
     for constraint in row._meta.constraints:
         if isinstance(constraint, UniqueConstraint) and touched & set(constraint.fields):
@@ -339,5 +384,5 @@ def _check_constraints(row: Model, changed: Iterable[str]) -> None:
 
 
 def _others(row: Model, changed: Iterable[str]) -> set[str]:
-    """The columns that stay: what is wrong with them is not the fault of this change."""
+    """The fields that do not change: their errors do not block this change."""
     return {field.name for field in row._meta.fields} - set(changed)

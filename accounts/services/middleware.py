@@ -1,4 +1,4 @@
-"""Tells the audit log whose request it is. Costs nothing but where something changes."""
+"""Middleware that sets the actor of a request for the audit log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils.decorators import sync_and_async_middleware
 
 from accounts.base.actors import Actor, acting_as
 
-# Where a door that knows callers otherwise than by a session leaves who they are.
+# An authentication that uses no session stores its actor in this attribute of the request.
 ACTOR = "vinery_actor"
 
 
 @sync_and_async_middleware
 def actor_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """For the list of middleware, behind Django's authentication."""
+    """Set the actor. Belongs behind Django's authentication in the list of middleware."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> Any:
@@ -35,7 +35,7 @@ def actor_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The key or the user of a request; nobody's is anonymous."""
+    """The key or the user of a request, or an anonymous actor."""
     known: Actor | None = getattr(request, ACTOR, None)
     if known is not None:
         return known
@@ -46,7 +46,7 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def address_of(request: HttpRequest) -> str | None:
-    """Where a request came from; None for a socket that has no address."""
+    """The client's IP address; None for a socket without one."""
     try:
         ip = ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:

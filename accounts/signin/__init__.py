@@ -1,14 +1,18 @@
-"""How people come in: by password, with a second factor, or through an OpenID Connect issuer.
+"""Sign-in of users: by password, with a second factor, or through an OpenID Connect issuer.
 
-django-allauth does the work under `/accounts/`; here is what it is told, and what it lacks:
+django-allauth does the work under `/accounts/`. These files configure and extend it:
 
-    pages.py       gives allauth its request, and browsers their orders, under /accounts/ alone
-    people.py      who may sign in at all
-    account.py     allauth's questions about passwords and e-mail, answered
-    factors.py     secrets of second factors: encrypted at rest, each code good for one use
-    sessions.py    sessions that a dump of the database does not open
-    journal.py     what of all this is told in the audit log
-    required.py    who must have a second factor, and is sent to set one up
-    recovery.py    the way back in for somebody who has lost password or phone
-    oidc/          the issuer: settings, tokens, and what its claims give
+    middleware.py     allauth's request context and security headers; who must have a second factor
+    people.py         who may sign in, and the first page afterwards
+    account.py        allauth's adapter for passwords and e-mail
+    attempts.py       how often wrong passwords and codes may be tried
+    factors.py        second factors: encrypted secrets, codes that work once
+    sessions.py       signed session cookies, encrypted session rows
+    log.py            sign-ins in the audit log
+    recovery.py       what an administrator does for a user who lost the password or the phone
+    views.py          our own pages
+    issuer.py         the settings of the OpenID Connect issuer
+    oidc_provider.py  allauth's provider for the issuer, and its two URLs
+    oidc_token.py     verification of ID tokens
+    oidc_adapter.py   which account the user of an issuer gets, with which rights
 """

@@ -1,4 +1,4 @@
-"""allauth's account app, under a middleware of ours."""
+"""allauth's account app, without the check that its middleware is installed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from allauth.account.apps import AccountConfig as AllauthAccountConfig
 
 
 class AccountConfig(AllauthAccountConfig):  # type: ignore[misc]
-    """Allauth's own, which would insist that its middleware sees every request.
+    """Allauth's app. Its own check demands that its middleware handles every request.
 
-    Only pages under `/accounts/` need it, and `accounts.signin.pages` gives it these; requests
-    of the API are none of its business.
+    Only pages under `/accounts/` need it: `accounts.signin.middleware` calls it for these.
     """
 
     def ready(self) -> None:
-        """Register allauth's checks of its settings, and listen to what it tells."""
+        """Register allauth's checks of its settings, and our receivers of its signals."""
         from allauth.account import checks  # noqa: F401
 
-        from accounts.signin import journal  # noqa: F401
+        from accounts.signin import log  # noqa: F401

@@ -1,5 +1,7 @@
-"""How often somebody may try to sign in under a name or from an address. Allauth counts; what it
-leaves out is how long the door stays closed, and how it is opened before."""
+"""Rate limits of sign-in, by name and by address.
+
+Allauth counts the attempts. This adds how long to wait, and a reset after a new password.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,22 @@ _MINUTE_S: Final = 60
 
 
 def name_key(username: object) -> str:
-    """What passwords are counted by. Without the request's host, which allauth counts apart: a
-    server that listens under any name would let each made-up name try anew."""
+    """The key under which wrong passwords for a name are counted.
+
+    It has no host, unlike allauth's key: a client could send another Host header for each attempt.
+    """
     return str(username).lower()
 
 
 def code_key(user: User) -> str:
-    """What allauth counts codes of second factors by."""
+    """The key under which allauth counts wrong codes of second factors."""
     return f"mfa-auth-user-{user.pk}"
 
 
 def too_many(request: HttpRequest, key: str) -> ValidationError:
-    """The refusal, with how long to wait."""
+    """The error of a client that must wait, with the number of minutes."""
     wait_s = max(
-        (_wait_s(place, rate) for place, rate in _counters(request, key)), default=_MINUTE_S
+        (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, key)), default=_MINUTE_S
     )
     num_minutes = max(1, math.ceil(wait_s / _MINUTE_S))
     wait = "a minute" if num_minutes == 1 else f"{num_minutes} minutes"
@@ -41,24 +45,23 @@ def too_many(request: HttpRequest, key: str) -> ValidationError:
 
 
 def forget(user: User) -> None:
-    """Open the door that wrong passwords have closed for this name: there is a new one. What was
-    tried from an address goes on counting."""
-    for place, rate in _counters(None, name_key(user.get_username())):
+    """Reset the count of wrong passwords for this name. Counts of addresses stay."""
+    for cache_key, rate in _counters(None, name_key(user.get_username())):
         if rate.per == "key":
-            cache.delete(place)
+            cache.delete(cache_key)
 
 
 def _counters(request: HttpRequest | None, key: str) -> Iterator[tuple[str, Rate]]:
-    """Where attempts are counted: one row of the cache for each rate."""
-    where = {"app": "allauth.account", "action": "login_failed"}
-    for rate in get_rates(**where):
+    """The cache key and the rate of each counter; without a request only those of names."""
+    action = {"app": "allauth.account", "action": "login_failed"}
+    for rate in get_rates(**action):
         if request is not None or rate.per == "key":
-            yield get_cache_key(request, **where, rate=rate, key=key), rate
+            yield get_cache_key(request, **action, rate=rate, key=key), rate
 
 
-def _wait_s(place: str, rate: Rate) -> float:
-    """Until one more is allowed. The newest attempt stands first."""
-    attempts = cache.get(place, [])
+def _wait_s(cache_key: str, rate: Rate) -> float:
+    """Seconds until one more attempt is allowed. The newest attempt is the first in the cache."""
+    attempts = cache.get(cache_key, [])
     if len(attempts) < rate.amount:
         return 0.0
     opens_at: float = attempts[rate.amount - 1] + rate.duration

@@ -1,5 +1,4 @@
-"""The way back in for somebody who has lost their phone: what an administrator does for them,
-by command or in the admin."""
+"""What an administrator does for a user who lost the password or the phone."""
 
 from __future__ import annotations
 
@@ -10,17 +9,16 @@ from accounts.signin.factors import forget_factors
 
 
 def set_password(user: User, password: str) -> None:
-    """For whoever lost theirs: the new one lets them in at once, however many wrong ones were
-    tried before. Raises `ValidationError` for a weak password, or one of a service account."""
+    """Set a new password, and reset the count of wrong ones.
+
+    Raises `ValidationError` if it is weak, or for a service account.
+    """
     changes.set_password(user, password)
     attempts.forget(user)
 
 
 def reset_second_factor(user: User) -> bool:
-    """Let the password alone suffice until the person sets up a new second factor.
-
-    Their recovery codes go, too. Returns whether there was anything to forget.
-    """
+    """Delete the user's second factor and recovery codes. Returns whether there was one."""
     with audit.writing():
         if not forget_factors(user):
             return False

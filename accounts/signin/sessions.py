@@ -1,10 +1,9 @@
-"""Sessions of which a dump of the database is no use: neither to come in, nor to read.
+"""Sessions that a dump of the database does not reveal.
 
-Django's cookie is the primary key of the session's row, and allauth lists it once more. Here
-the cookie carries that key signed, and the row's content is encrypted: for a while it holds the
-secret of a second factor that is being set up, or the key of a link to reset a password. Both
-are done with Django's key, which is not in the database. A cookie or a row of another making is
-as none: its owner signs in again.
+Django's session cookie is the primary key of the session's row. Here the cookie has that key
+signed, and the row's content is encrypted, because it may hold the secret of a second factor or the
+key of a password reset. Both use Django's SECRET_KEY, which is not in the database. An unsigned
+cookie or an unencrypted row is ignored: the user signs in again.
 """
 
 from __future__ import annotations
@@ -24,44 +23,44 @@ _PURPOSE: Final = b"vinery sessions"
 
 
 class SignedSessionMiddleware(SessionMiddleware):
-    """Django's own, with another cookie. It serves threads and event loops as that does."""
+    """Django's middleware, with a signed cookie."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Find the session of the request."""
+        """Set the session of the request."""
         cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         request.session = self.SessionStore(key_of(cookie))
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Save the session, and sign the key that Django gives to the browser."""
-        answer: HttpResponse = super().process_response(request, response)
-        cookie = answer.cookies.get(settings.SESSION_COOKIE_NAME)
-        if cookie is not None and cookie.value:  # empty: it is being deleted
-            # Its age, path and flags stay.
-            answer.cookies[settings.SESSION_COOKIE_NAME] = cookie_of(cookie.value)
-        return answer
+        """Save the session, and sign the key in the cookie."""
+        signed: HttpResponse = super().process_response(request, response)
+        cookie = signed.cookies.get(settings.SESSION_COOKIE_NAME)
+        if cookie is not None and cookie.value:  # empty: the cookie is deleted
+            # The cookie keeps its age, path and flags.
+            signed.cookies[settings.SESSION_COOKIE_NAME] = cookie_of(cookie.value)
+        return signed
 
 
 def cookie_of(session_key: str) -> str:
-    """What the browser gets."""
+    """The value of the browser's cookie."""
     return Signer(salt=_SALT).sign(session_key)
 
 
 def key_of(cookie: str) -> str | None:
-    """The session's key; None for a cookie that was not signed here."""
+    """The session's key; None for a cookie without our signature."""
     try:
         return Signer(salt=_SALT).unsign(cookie)
     except BadSignature:
         return None
 
 
-class SealedSerializer:
-    """What `SESSION_SERIALIZER` names. A session that it cannot open is an empty one to Django."""
+class EncryptedSerializer:
+    """The serializer that `SESSION_SERIALIZER` names. An unreadable session counts as empty."""
 
     def dumps(self, session: dict[str, Any]) -> bytes:
-        """For the database. Raises TypeError for what JSON cannot hold."""
+        """The session as it is stored. Raises TypeError for values that JSON cannot hold."""
         return cipher(_PURPOSE).encrypt(json.dumps(session, separators=(",", ":")).encode())
 
-    def loads(self, sealed: bytes) -> dict[str, Any]:
-        """From the database. Raises `cryptography.fernet.InvalidToken`."""
-        session: dict[str, Any] = json.loads(cipher(_PURPOSE).decrypt(sealed))
+    def loads(self, encrypted: bytes) -> dict[str, Any]:
+        """The stored session. Raises `cryptography.fernet.InvalidToken`."""
+        session: dict[str, Any] = json.loads(cipher(_PURPOSE).decrypt(encrypted))
         return session

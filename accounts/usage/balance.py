@@ -1,8 +1,8 @@
-"""Whether a day's books balance, told at once for all slices and units: yes or no.
+"""Whether the roll-ups of a day equal its usage records: yes or no, for all slices at once.
 
-No usage can be stored while a day is checked, and to add up its rows one by one, in seven
-grains and three units, takes 0.1 ms for each. Here columns are added up by numpy, and compared
-as a whole. Which sums differ, where some do, is `verify`'s to find.
+New usage waits while a day is checked, and summing records one by one, for seven sets of
+dimensions and three units, takes 0.1 ms for each. This module sums columns with numpy and
+compares arrays. `verify` finds the sums that differ.
 """
 
 from __future__ import annotations
@@ -48,44 +48,44 @@ _ABOUT = (
     "outcome",
     "http_status",
 )
-_NUM_PLACES = len(histogram.Latency) * histogram.NUM_BUCKETS
-# More than there can be slices, so that a unit and a slice are one number.
+_NUM_BUCKETS = len(histogram.Latency) * histogram.NUM_BUCKETS
+# More than the number of slices, so that a start time and a slice fit one integer.
 _MAX_SLICES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of many units and slices, in the order of their numbers."""
+    """The sums of n units (a start time and a slice), sorted, with m filled buckets."""
 
-    units: Integers  # n: the unit's start, and the slice's number
-    sums: Numbers  # n, len(SUMS)
-    places: Integers  # m: which of the n, and the place in its histograms
-    counts: Integers  # m
+    units: Integers  # (n,): start in seconds * _MAX_SLICES + number of the slice
+    sums: Numbers  # (n, len(SUMS))
+    buckets: Integers  # (m,): index of the unit * _NUM_BUCKETS + bucket index
+    counts: Integers  # (m,)
 
     def equals(self, other: _Sums) -> bool:
-        """Fractions add up a little differently in another order."""
+        """Compare. Sums of fractions depend on the order of addition, so they may differ a bit."""
         return (
             np.array_equal(self.units, other.units)
             and np.allclose(self.sums, other.sums, rtol=1e-9, atol=1e-9)
-            and np.array_equal(self.places, other.places)
+            and np.array_equal(self.buckets, other.buckets)
             and np.array_equal(self.counts, other.counts)
         )
 
 
 class _Slices:
-    """Gives each slice a number."""
+    """Numbers slices."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
 
     def numbers(self, digests: Iterable[str]) -> Integers:
-        """The same for the same digests."""
+        """Return one number for each digest; equal digests have equal numbers."""
         known = self._known
         return np.array([known.setdefault(each, len(known)) for each in digests], dtype=np.int64)
 
 
 def num_verified_rows(day_s: int) -> int | None:
-    """How many rows one day in UTC has; None when roll-ups are not what they add up to."""
+    """Return the number of records of a UTC day, or None if roll-ups differ from them."""
     slices, num_rows, of_day = _Slices(), 0, []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
         rows = _Rows(hour_s, slices)
@@ -99,7 +99,7 @@ def num_verified_rows(day_s: int) -> int | None:
 
 
 class _Rows:
-    """The rows of one hour."""
+    """The usage records of one hour."""
 
     def __init__(self, hour_s: int, slices: _Slices) -> None:
         begin, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (hour_s, hour_s + HOUR_S))
@@ -117,7 +117,7 @@ class _Rows:
         self._finest = [_finest(each) for each in about]
         self._start_s = np.array([int(at.timestamp()) for at in columns[1]], dtype=np.int64)
         values = np.array(columns[2 : 2 + len(OF_ROWS)], dtype=np.float64)
-        # What was not measured adds nothing.
+        # A missing measurement adds nothing.
         self._values = self._counted(np.nan_to_num(values.reshape(len(OF_ROWS), -1)))
         self._latencies = [np.array(each, dtype=np.float64) for each in columns[2 + len(OF_ROWS) :]]
 
@@ -125,7 +125,7 @@ class _Rows:
         return len(self._start_s)
 
     def _counted(self, values: Numbers) -> Numbers:
-        """All values that are added up, in the order of `SUMS`."""
+        """Return all summed values, in the order of `SUMS`."""
         is_error = np.array([Outcome(each.outcome).is_error for each in self._finest], dtype=float)
         ones = np.ones(len(self._about))
         errors = is_error[self._about] if len(self._about) else ones
@@ -133,9 +133,9 @@ class _Rows:
         return np.vstack([ones, errors, is_taken, values])
 
     def sums(self, unit_s: int) -> _Sums:
-        """What they add to the roll-ups of units of this length, in all grains."""
+        """Return the sums for units of this length, in all of their dimensions."""
         starts = self._start_s // unit_s * unit_s
-        units, values, places = [], [], []
+        units, values, buckets = [], [], []
         for dimensions in ROLLUP_DIMENSIONS[unit_s]:
             numbers = self._slices.numbers(each.at(dimensions).digest for each in self._finest)
             group = starts * _MAX_SLICES + numbers[self._about]
@@ -143,13 +143,13 @@ class _Rows:
             values.append(self._values)
             for latency, durations_ms in zip(LATENCIES, self._latencies, strict=True):
                 known = ~np.isnan(durations_ms)
-                in_place = histogram.bucket_indexes_of(latency, durations_ms[known])
-                places.append((group[known], in_place))
+                indexes = histogram.bucket_indexes_of(latency, durations_ms[known])
+                buckets.append((group[known], indexes))
         return _sums(
             np.concatenate(units),
             np.hstack(values),
-            np.concatenate([of for of, _ in places]),
-            np.concatenate([place for _, place in places]),
+            np.concatenate([of for of, _ in buckets]),
+            np.concatenate([indexes for _, indexes in buckets]),
             None,
         )
 
@@ -173,12 +173,12 @@ def _stored(unit_s: int, start_s: int, end_s: int, slices: _Slices) -> _Sums:
 
 
 def _together(many: Sequence[_Sums]) -> _Sums:
-    of = [each.units[each.places // _NUM_PLACES] for each in many]
+    of = [each.units[each.buckets // _NUM_BUCKETS] for each in many]
     return _sums(
         np.concatenate([each.units for each in many]),
         np.vstack([each.sums for each in many]).T,
         np.concatenate(of),
-        np.concatenate([each.places % _NUM_PLACES for each in many]),
+        np.concatenate([each.buckets % _NUM_BUCKETS for each in many]),
         np.concatenate([each.counts for each in many]),
     )
 
@@ -188,12 +188,12 @@ def _finest(about: Sequence[Any]) -> Slice:
 
 
 def _sums(
-    units: Integers, values: Numbers, of: Integers, places: Integers, counts: Integers | None
+    units: Integers, values: Numbers, of: Integers, buckets: Integers, counts: Integers | None
 ) -> _Sums:
-    """`values` are added up by `units`; `counts`, or ones, by `places` of the units `of`."""
+    """Sum `values` by `units`, and `counts` (None: ones) by `buckets` of the units `of`."""
     found, inverse = np.unique(units, return_inverse=True)
     sums = [np.bincount(inverse, weights=each, minlength=len(found)) for each in values]
-    in_place = np.searchsorted(found, of) * _NUM_PLACES + places
-    filled, where = np.unique(in_place, return_inverse=True)
+    indexes = np.searchsorted(found, of) * _NUM_BUCKETS + buckets
+    filled, where = np.unique(indexes, return_inverse=True)
     nums = np.bincount(where, weights=counts, minlength=len(filled)).astype(np.int64)
     return _Sums(found, np.array(sums, dtype=np.float64).T, filled, nums)

@@ -9,32 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import assert_never
 
 import msgspec
 
+from accounts.base.outcomes import Outcome as Outcome
+
 logger = logging.getLogger(__name__)
-
-
-class Outcome(StrEnum):
-    """How a request ended, as far as its usage goes."""
-
-    OK = "ok"
-    CLIENT_GONE = "client_gone"
-    REJECTED = "rejected"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-
-    @property
-    def label(self) -> str:
-        """The outcome as pages show it."""
-        return self.value.replace("_", " ")
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the server refused or broke the request, and the client did not leave."""
-        return self in (Outcome.REJECTED, Outcome.FAILED, Outcome.INTERRUPTED)
 
 
 # request_id, then num_prompt_tokens, num_cached_tokens, num_output_tokens and

@@ -1,11 +1,10 @@
-"""Latencies as counts in buckets, in a form in which joining two is merging them.
+"""Histograms of latencies that are merged by concatenating their bytes.
 
 Buckets grow by `GROWTH`, so a percentile is wrong by at most `RELATIVE_ERROR` (the scheme of
-DDSketch, Masson, Rim and Lee, 2019), from `_SMALLEST_MS` to four hours; what is shorter or
-longer counts as these. Encoded, a histogram is a row of 32-bit words, little-endian: two bits
-of the latency's name, eight of the bucket, 22 of how many. A bucket may occur in several
-words; these add up. So histograms are merged by putting their bytes one behind the other, in
-SQL too, and `compact` makes them short again.
+DDSketch; Masson, Rim and Lee, 2019) between `_SMALLEST_MS` and four hours. Shorter and longer
+durations count as these bounds. An encoded histogram is a sequence of 32-bit little-endian
+words: two bits for the latency, eight for the bucket, 22 for the count. Several words of one
+bucket add up, so SQL merges histograms by concatenation, and `compact` shortens the result.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ WORD_BYTES = _WORD.itemsize
 
 
 class Latency(IntEnum):
-    """Which time was measured."""
+    """A measured time. The value is stored in encoded histograms."""
 
     FIRST_TOKEN = 0
     INTER_TOKEN = 1
@@ -41,14 +40,14 @@ class Latency(IntEnum):
     QUEUE = 3
 
 
-# How many requests fell in each place, which is a latency and its bucket.
+# Requests by bucket index: latency * NUM_BUCKETS + bucket.
 BucketCounts = Counter[int]
-Counts = npt.NDArray[np.int64]  # of all places: len(Latency) rows, NUM_BUCKETS columns
+Counts = npt.NDArray[np.int64]  # (len(Latency), NUM_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """In milliseconds, of `num` measured requests."""
+    """Percentiles in milliseconds of `num` measured requests."""
 
     num: int
     p50: float
@@ -57,7 +56,11 @@ class Percentiles:
 
 
 def bucket_index_of(latency: Latency, duration_ms: float) -> int:
-    """Where a duration is counted. Bucket b holds those in (S*G**(b-1), S*G**b]."""
+    """Return the bucket index of a duration.
+
+    Bucket b counts durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and
+    G = `GROWTH`.
+    """
     if not duration_ms > _SMALLEST_MS:  # NaN too
         bucket = 0
     else:
@@ -69,56 +72,56 @@ def bucket_index_of(latency: Latency, duration_ms: float) -> int:
 def bucket_indexes_of(
     latency: Latency, durations_ms: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """The same as `bucket_index_of` for many at once."""
+    """Return `bucket_index_of` of each duration, int64, the same length."""
     ratios = np.clip(durations_ms, _SMALLEST_MS, 1e12) / _SMALLEST_MS
     buckets = np.ceil(np.log(ratios) / _LOG_GROWTH - 1e-9).astype(np.int64)
     return latency * NUM_BUCKETS + np.clip(buckets, 0, NUM_BUCKETS - 1)
 
 
-def encode(places: Mapping[int, int]) -> bytes:
-    """The bytes of these counts, the same for the same counts."""
+def encode(counts: Mapping[int, int]) -> bytes:
+    """Return the bytes of counts by bucket index. Equal counts have equal bytes."""
     words = []
-    for place, count in sorted(places.items()):
+    for index, count in sorted(counts.items()):
         full, rest = divmod(count, _MAX_COUNT)
-        words += [place << _COUNT_BITS | _MAX_COUNT] * full
+        words += [index << _COUNT_BITS | _MAX_COUNT] * full
         if rest:
-            words.append(place << _COUNT_BITS | rest)
+            words.append(index << _COUNT_BITS | rest)
     return struct.pack(f"<{len(words)}I", *words)
 
 
 def decode(*encoded: bytes) -> BucketCounts:
-    """The counts of several histograms together."""
-    places: BucketCounts = Counter()
+    """Return the sum of several histograms, by bucket index."""
+    counts: BucketCounts = Counter()
     for word in np.frombuffer(b"".join(encoded), dtype=_WORD).tolist():
-        places[word >> _COUNT_BITS] += word & _MAX_COUNT
-    return places
+        counts[word >> _COUNT_BITS] += word & _MAX_COUNT
+    return counts
 
 
 def compact(encoded: bytes) -> bytes:
-    """The same counts, each place once."""
+    """Return the same counts with one word for each bucket."""
     return encode(decode(encoded))
 
 
 def words_of(encoded: Iterable[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of each word of many histograms, one behind the other: its place and its count."""
+    """Return the bucket index and the count of each word of many concatenated histograms."""
     words = np.frombuffer(b"".join(encoded), dtype=_WORD).astype(np.int64)
     return words >> _COUNT_BITS, words & _MAX_COUNT
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:
-    """The same as `decode`, dense and quick, for millions of words."""
+    """Return the sum of many histograms as an array. Faster than `decode` for many words."""
     words = np.frombuffer(b"".join(encoded), dtype=_WORD)
-    num_places = len(Latency) * NUM_BUCKETS
+    num_buckets = len(Latency) * NUM_BUCKETS
     # Sums of doubles are exact up to 2**53.
-    sums = np.bincount(words >> _COUNT_BITS, weights=words & _MAX_COUNT, minlength=num_places)
+    sums = np.bincount(words >> _COUNT_BITS, weights=words & _MAX_COUNT, minlength=num_buckets)
     return sums.astype(np.int64).reshape(len(Latency), NUM_BUCKETS)
 
 
 def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
-    """None when nothing was measured.
+    """Return the percentiles of a latency, or None if nothing was measured.
 
-    The p-th percentile is the smallest duration that at least p % are not above (nearest
-    rank), up to `RELATIVE_ERROR`.
+    The p-th percentile is the smallest duration that at least p % of the requests do not
+    exceed (nearest rank), within `RELATIVE_ERROR`.
     """
     cumulated = counts[latency].cumsum()
     num = int(cumulated[-1])
@@ -130,7 +133,7 @@ def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
 
 
 def _middle_ms(bucket: int) -> float:
-    """What is equally far, in relation, from both ends of the bucket."""
+    """Return the duration with the same relative distance to both ends of the bucket."""
     if bucket == 0:
         return _SMALLEST_MS
     return 2 * _SMALLEST_MS * GROWTH**bucket / (1 + GROWTH)

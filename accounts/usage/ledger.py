@@ -1,9 +1,9 @@
-"""The usage books of one web process.
+"""The usage ledger of one web process.
 
-The event loop calls `admit`, `checkpoint` and `settle`; each writes one line to this
-process's journal and returns. The journal is the queue: a thread reads it from behind and
-stores what is settled, so nothing piles up in memory while the database is away. When the
-process dies, `recovery` closes its books from the journal.
+The event loop calls `admit`, `checkpoint` and `settle`; each appends one line to the
+process's journal and returns. A thread reads the journal and stores settlements in the
+database, so memory does not grow while the database is unavailable. When the process dies,
+`recovery` settles its open requests from the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from accounts.usage.recovery import (
     Store,
     recover,
     recover_orphans,
-    store_and_settle_leases,
 )
 from accounts.usage.store import store_settlements
 from accounts.usage.writer import Writer
@@ -41,24 +40,23 @@ _COMPLAINT_INTERVAL_S = 60.0
 
 
 class UsageLedger:
-    """Exactly one usage row for each admitted request."""
+    """Stores exactly one usage record for each admitted request."""
 
     def __init__(
         self,
         directory: Path,
         *,
         store: Store = store_settlements,
-        store_dead: Store = store_and_settle_leases,
+        store_dead: Store = store_settlements,
         interval_s: float = 0.5,
         max_journal_bytes: int = 8 * 1024 * 1024,
         max_spilled: int = 10_000,
     ) -> None:
-        """Open a journal in `directory`. Raises OSError when that is not possible.
+        """Create a journal in `directory`. Raises OSError.
 
-        `store_dead` stores what no process will settle any more.
-        A journal that has grown past `max_journal_bytes` is rewritten without what is
-        stored. Settlements that cannot be written to it wait in memory, `max_spilled` at
-        most.
+        `store_dead` stores the settlements of dead processes. A journal larger than
+        `max_journal_bytes` is rewritten without its stored entries. If the journal cannot be
+        written, at most `max_spilled` settlements wait in memory.
         """
         self._directory = directory
         self._store = store
@@ -66,7 +64,7 @@ class UsageLedger:
         self._interval_s = interval_s
         self._max_journal_bytes = max_journal_bytes
         self._max_spilled = max_spilled
-        # Guards all that follows against the threads that write entries.
+        # Guards the attributes below.
         self._lock = threading.Lock()
         self._journal = Journal.create(directory)
         self._requests = OpenRequests()
@@ -74,7 +72,7 @@ class UsageLedger:
         self._lacks_entries = False
         self._num_lost = 0
         self._complained_at_s = -_COMPLAINT_INTERVAL_S
-        # Belongs to whoever holds `_flushing`.
+        # Guards the attributes below, for one flush at a time.
         self._flushing = threading.Lock()
         self._stored_bytes = 0
         self._rewrite_at_bytes = max_journal_bytes
@@ -83,47 +81,51 @@ class UsageLedger:
 
     @property
     def num_open(self) -> int:
-        """Requests that are admitted and not settled."""
+        """The number of requests that are admitted and not settled."""
         return len(self._requests)
 
     @property
     def backlog_bytes(self) -> int:
-        """How much of the journal is not stored yet."""
+        """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
 
     @property
     def num_lost(self) -> int:
-        """Settlements dropped because neither disk nor memory had room: 0, or an alarm."""
+        """The number of settlements dropped because disk and memory were full. Normally 0."""
         return self._num_lost
 
     def admit(self, admission: Admission) -> None:
-        """A request begins. From here on it gets a row, whatever dies. Told again while it runs,
-        it is what was told last."""
+        """Record that a request begins. From now on it gets a usage record, also after a kill.
+
+        A second admission of a running request replaces the first.
+        """
         self._enter(admission)
 
     def checkpoint(self, progress: Iterable[Progress]) -> None:
-        """What the running requests have used so far. Call it about once a second: it is
-        what a killed process is charged for."""
+        """Record the usage of running requests so far.
+
+        Call it about once a second: it is the usage that a killed process reports.
+        """
         checkpoint = Checkpoint(tuple(progress))
         if checkpoint.progress:
             self._enter(checkpoint)
 
     def settle(self, settlement: Settlement) -> None:
-        """A request has ended. Only the first settlement of a request counts."""
+        """Record that a request has ended. Only its first settlement counts."""
         self._enter(settlement)
 
     def start(self) -> None:
-        """Store in the background, the books of dead processes too."""
+        """Start the thread that stores settlements, also those of dead processes."""
         if self._writer is not None:
             raise RuntimeError("the ledger has been started before")
         self._writer = Writer(self._work, self._finish, self._interval_s)
         self._writer.start()
 
     def stop(self) -> None:
-        """Close the books: call it when no request runs any more.
+        """Store everything and close the journal. Call it when no request runs any more.
 
-        Requests that are open all the same are interrupted. When the database is away, the
-        journal stays for the next process to recover.
+        Open requests are settled as interrupted. If the database is unavailable, the journal
+        stays, and the next process recovers it.
         """
         if self._writer is None:
             self._finish()
@@ -131,9 +133,9 @@ class UsageLedger:
             self._writer.stop()
 
     def flush(self) -> None:
-        """Store everything that is settled so far.
+        """Store all settlements so far.
 
-        Raises `django.db.Error`; what could not be stored stays in the queue.
+        Raises `django.db.Error`, and then the rest stays in the journal.
         """
         with self._flushing:
             if self._lacks_entries:
@@ -156,8 +158,8 @@ class UsageLedger:
                 self._rewrite()
                 recover(self._journal, self._store_dead)
         except Exception:
-            # The process is about to end, and what is in the journal is safe.
-            logger.exception("usage is left for the next start in %s", self._journal.path)
+            # The process is about to end. The journal stays on disk.
+            logger.exception("usage stays in %s until the next start", self._journal.path)
         finally:
             self._journal.close()
 
@@ -205,7 +207,7 @@ class UsageLedger:
             del self._spilled[: len(spilled)]
 
     def _repair(self) -> None:
-        """Append what could not be written when it happened. Repeats are harmless."""
+        """Append the entries that could not be written before. Repeated entries do no harm."""
         with self._lock:
             try:
                 for entry in (*self._requests.entries(), *self._spilled):
@@ -217,9 +219,9 @@ class UsageLedger:
             self._lacks_entries = False
 
     def _rewrite(self) -> None:
-        """Replace the journal by what still matters of it.
+        """Remove stored entries from the journal.
 
-        The backlog is short here, so whoever writes an entry does not wait for long.
+        The backlog is short here, so threads that write entries do not wait long.
         """
         with self._lock:
             opened = b"".join(map(encode, self._requests.entries()))
@@ -230,5 +232,5 @@ class UsageLedger:
                 self._complain(error)
                 return
             self._stored_bytes = len(opened)
-            # Twice, lest a journal of many open requests be rewritten in every pass.
+            # Twice the size, so that many open requests do not cause a rewrite in every pass.
             self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)

@@ -1,8 +1,9 @@
-"""What engines say of requests whose gateway died: how many tokens they had made for it.
+"""Token counts that engines write when a gateway dies.
 
-A file for each connection that broke, `*.lost` beside the journals, a line for each
-generation: `[request_id, num_prompt_tokens, num_cached_tokens, num_output_tokens]`. Several
-generations of one request are its samples, which share the prompt.
+An engine writes one file `*.lost` beside the journals for each broken connection, with one
+line for each generation: `[request_id, num_prompt_tokens, num_cached_tokens,
+num_output_tokens]`. Several generations of one request are its samples, which share the
+prompt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _KEPT_S: Final = 24 * 3600.0
 
 
 def read_engine_counts(directory: Path) -> dict[str, Progress]:
-    """By request id. A file that cannot be read is told to the log and left out."""
+    """Return the counts by request id. A file that cannot be read is logged and skipped."""
     found: dict[str, Progress] = {}
     for path in sorted(directory.glob("*.lost")):
         try:
@@ -36,12 +37,12 @@ def read_engine_counts(directory: Path) -> dict[str, Progress]:
                     0,
                 )
         except (OSError, ValueError, TypeError):
-            logger.exception("left out %s, which says what a lost gateway had used", path)
+            logger.exception("skipped the unreadable token counts of a dead gateway in %s", path)
     return found
 
 
 def sweep_engine_counts(directory: Path) -> None:
-    """Remove the files of long ago, whose books have been closed."""
+    """Remove files older than a day: their requests have been settled."""
     for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _KEPT_S:
             path.unlink(missing_ok=True)

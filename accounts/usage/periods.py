@@ -1,8 +1,10 @@
-"""Stretches of time, and which roll-ups tell about them. Arithmetic on seconds since 1970.
+"""Periods of time, and the roll-ups that cover them. Arithmetic on Unix seconds.
 
-Days elsewhere do not begin at midnight in UTC, where roll-ups do. But a day from 22:00 on is
-the day from the next midnight on, less its last two hours, and with the two before it. So only
-the hours between the two midnights are read, not all: a tenth of the rows in Berlin."""
+Roll-ups of days begin at midnight UTC, days of other time zones do not. A day that begins at
+22:00 UTC is the UTC day from the next midnight, minus its last two hours, plus the two hours
+before it. So a report in Berlin reads only the hours between the two midnights in addition to
+the days: a tenth of the rows.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from django.core.exceptions import ValidationError
 from accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
 
 MAX_POINTS = 1500
-"""Of a series: a day of minutes, two months of hours."""
+"""The maximum length of a series: a day of minutes, two months of hours."""
 
 
 class Granularity(StrEnum):
-    """How long a point of a series is; days are those of the reader's time zone."""
+    """The length of a point. Days are those of the reader's time zone."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -33,42 +35,41 @@ _YEARS = range(1970, 9001)
 
 
 def check_moment(moment: datetime) -> None:
-    """Raises ValidationError for a time that is so far away that there is none a day before it,
-    or in another time zone."""
+    """Raises ValidationError for a time near the limits of `datetime`, where arithmetic fails."""
     if moment.year not in _YEARS:
         raise ValidationError(f"Choose a year from {_YEARS[0]} to {_YEARS[-1]}.")
 
 
 class TooManyPoints(ValueError):
-    """A series would be too long. The message says what to change."""
+    """A series would have too many points. The message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Since when there are minutes and hours; days are there for ever."""
+    """The times from which roll-ups of minutes and hours exist. Days are always complete."""
 
     minutes_since_s: int
     hours_since_s: int
 
     def unit_at(self, at_s: int) -> int:
-        """What roll-ups there are around `at_s`: the shortest unit, in seconds."""
+        """Return the shortest unit of roll-ups around `at_s`, in seconds."""
         if at_s < round_up(self.hours_since_s, DAY_S):
             return DAY_S
         return HOUR_S if at_s < round_up(self.minutes_since_s, HOUR_S) else MINUTE_S
 
     def fit(self, at_s: int) -> int:
-        """The last border of a unit that is not after `at_s`."""
+        """Return `at_s` rounded down to the start of its unit."""
         return round_down(at_s, self.unit_at(at_s))
 
     def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
-        """The shortest period of whole units that has this one in it."""
+        """Return the shortest period of whole units that contains this one."""
         first, last = _seconds(since), math.ceil(until.timestamp())
         return self.fit(first), round_up(last, self.unit_at(last))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """From `start_s` to before `end_s`, told by roll-ups of `unit_s`."""
+    """The period from `start_s` to before `end_s`, read from roll-ups of `unit_s`."""
 
     unit_s: int
     start_s: int
@@ -76,12 +77,12 @@ class Part:
 
     @property
     def starts(self) -> range:
-        """Of its roll-ups."""
+        """The start times of its roll-ups."""
         return range(self.start_s, self.end_s, self.unit_s)
 
 
 def usual_granularity(since: datetime, until: datetime) -> Granularity:
-    """What gives a chart some dozens to some hundreds of points."""
+    """Return a granularity that gives a chart dozens to hundreds of points."""
     length = until - since
     if length <= timedelta(hours=4):
         return Granularity.MINUTE
@@ -91,17 +92,17 @@ def usual_granularity(since: datetime, until: datetime) -> Granularity:
 def borders(
     since: datetime, until: datetime, granularity: Granularity, zone: tzinfo, kept: Kept
 ) -> list[int]:
-    """Where the points of a series begin, and where the last one ends.
+    """Return the start times of the points of a series, and the end of the last point.
 
-    The first and last may be shorter than the others, and where the fine roll-ups are gone,
-    borders move down to what is left. Raises `TooManyPoints`.
+    The first and the last point may be shorter. Where fine roll-ups have been deleted,
+    borders move down to the coarser units. Raises `TooManyPoints`.
     """
     length_s = {"minute": MINUTE_S, "hour": HOUR_S, "day": DAY_S}[granularity]
     num_points = (until - since).total_seconds() / length_s
     if num_points > MAX_POINTS:
         raise TooManyPoints(
-            f"A point for each {granularity} makes {num_points:.0f} of them, and {MAX_POINTS} are "
-            "the most. Choose a coarser granularity or a shorter period."
+            f"One point for each {granularity} is {num_points:.0f} points; at most {MAX_POINTS} "
+            "are allowed. Choose a coarser granularity or a shorter period."
         )
     first, last = kept.widen(since, until)
     ticks = takewhile(lambda at_s: at_s < last, _ticks(since, granularity, zone))
@@ -111,7 +112,7 @@ def borders(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Points of one length, side by side: the first is number `first` of the series."""
+    """Adjacent points of one length. `first` is the index of the first in the series."""
 
     first: int
     start_s: int
@@ -120,7 +121,7 @@ class Run:
 
 
 def runs(borders: Sequence[int]) -> Iterator[Run]:
-    """A series cut where its points change their length, as days do with the summer time."""
+    """Split a series where the length of points changes, as days do with daylight saving."""
     points = enumerate(pairwise(borders))
     for point_s, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
         found = list(same)
@@ -130,34 +131,33 @@ def runs(borders: Sequence[int]) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Roll-ups to read, and to which points of a series they are added.
+    """Roll-ups to read, and the points of a series to which they are added.
 
-    They are grouped in pieces: piece p has those from `start_s + p * piece_s` on. It is added
-    to point `added_to + p` and taken from point `taken_from + p`, if those are among `points`.
+    Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`. It is added to point
+    `added_to + b` and subtracted from point `taken_from + b`, if `points` contains them.
     """
 
     unit_s: int
     parts: tuple[Part, ...]
     start_s: int
-    piece_s: int
+    bin_s: int
     points: range
     added_to: int
     taken_from: int | None = None
 
-    def targets(self, piece: int) -> Iterator[tuple[int, int]]:
-        """The points that a piece belongs to: their numbers, with 1, or with -1 for those that
-        it is taken from."""
-        if self.added_to + piece in self.points:
-            yield self.added_to + piece, 1
-        if self.taken_from is not None and self.taken_from + piece in self.points:
-            yield self.taken_from + piece, -1
+    def targets(self, bin_: int) -> Iterator[tuple[int, int]]:
+        """Yield the points of a bin with their sign: 1 to add it, -1 to subtract it."""
+        if self.added_to + bin_ in self.points:
+            yield self.added_to + bin_, 1
+        if self.taken_from is not None and self.taken_from + bin_ in self.points:
+            yield self.taken_from + bin_, -1
 
 
 def readings(run: Run) -> list[Reading]:
-    """What tells the points of a run.
+    """Return the readings that give the points of a run.
 
-    Fine units come before coarse ones, so that what is taken from a day was in it, also when
-    more is added between the two queries.
+    Fine units come before coarse ones. So usage that is subtracted from a day was part of it,
+    also if more is stored between the two queries.
     """
     midnight_s = round_down(run.start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)
@@ -170,7 +170,7 @@ def readings(run: Run) -> list[Reading]:
         for number in range(len(run.borders))
         for part in _cover(first, last, (HOUR_S, MINUTE_S))
     ]
-    # The point that begins here has what is before midnight, and lacks what is after it.
+    # The point includes the hours before midnight UTC, and excludes those after it.
     added_to, taken_from = run.first, run.first - 1
     if midnight_s < run.start_s:
         added_to, taken_from = taken_from, added_to
@@ -181,7 +181,7 @@ def readings(run: Run) -> list[Reading]:
 
 
 def parts(borders: Sequence[int]) -> list[Part]:
-    """The coarsest roll-ups that have all of these borders; in order, neighbours joined."""
+    """Return the coarsest roll-ups with all of these borders, in order, adjacent ones joined."""
     joined: list[Part] = []
     for start_s, end_s in pairwise(borders):
         for part in _cover(start_s, end_s, (DAY_S, HOUR_S, MINUTE_S)):
@@ -194,25 +194,25 @@ def parts(borders: Sequence[int]) -> list[Part]:
 
 
 def round_down(at_s: int, unit_s: int) -> int:
-    """The last multiple of `unit_s` that is not after `at_s`."""
+    """Return the largest multiple of `unit_s` that is at most `at_s`."""
     return at_s // unit_s * unit_s
 
 
 def round_up(at_s: int, unit_s: int) -> int:
-    """The first multiple of `unit_s` that is not before `at_s`."""
+    """Return the smallest multiple of `unit_s` that is at least `at_s`."""
     return -(-at_s // unit_s) * unit_s
 
 
 def _by_unit(
     found: Sequence[Part],
     start_s: int,
-    piece_s: int,
+    bin_s: int,
     points: range,
     added_to: int,
     taken_from: int | None = None,
 ) -> list[Reading]:
     return [
-        Reading(unit_s, of_unit, start_s, piece_s, points, added_to, taken_from)
+        Reading(unit_s, of_unit, start_s, bin_s, points, added_to, taken_from)
         for unit_s in (MINUTE_S, HOUR_S, DAY_S)
         if (of_unit := tuple(part for part in found if part.unit_s == unit_s))
     ]
@@ -233,7 +233,7 @@ def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:
 
 
 def _ticks(since: datetime, granularity: Granularity, zone: tzinfo) -> Iterator[int]:
-    """Minutes, hours or midnights of the zone, from before `since` on."""
+    """Yield minutes, hours or midnights of the zone, beginning at or before `since`."""
     local = since.astimezone(zone)
     if granularity is Granularity.DAY:
         day = local.date()

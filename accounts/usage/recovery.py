@@ -1,9 +1,9 @@
-"""The books of dead processes: their journals become rows, then go.
+"""Recovers the journals of dead processes: settles their requests and removes the files.
 
-Safe to run in any number of processes at once, and to be killed at any point: a journal is
-adopted under its lock, rows are inserted once by request id, and the file goes last. Finders
-take turns, because who starts reads the books next: the rows of a journal that another finder
-has adopted must be among them.
+Several processes may run this at once, and each may be killed at any point: a journal is
+adopted under its lock, records are unique by request id, and the file is removed last.
+Processes take turns: a starting process reads usage next, which must include the journals
+that another process has adopted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from accounts.limits.reclaim import reclaim
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
 from accounts.usage.lost import read_engine_counts, sweep_engine_counts
@@ -27,6 +26,8 @@ from accounts.usage.store import store_settlements
 logger = logging.getLogger(__name__)
 
 Store = Callable[[Sequence[Settlement]], None]
+# Settles the leases on limits of these requests, whose usage records are stored.
+SettleLeases = Callable[[Sequence[str]], None]
 
 # About 500 settlements: one transaction of some ten milliseconds.
 BATCH_BYTES = 256 * 1024
@@ -37,7 +38,7 @@ _LOOK_INTERVAL_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found in journals. Settled rows may have been stored before."""
+    """The number of recovered journals and requests. Settled ones may have been stored before."""
 
     num_journals: int = 0
     num_settled: int = 0
@@ -51,19 +52,23 @@ class Recovered:
         )
 
 
-def store_and_settle_leases(settlements: Sequence[Settlement]) -> None:
-    """Their rows; and what they had reserved of limits and did not use goes back. Raises
-    `django.db.Error`, and then nothing was stored."""
-    store_settlements(settlements)
-    reclaim([settlement.admission.request_id for settlement in settlements])
+def store_then(settle_leases: SettleLeases) -> Store:
+    """Return a function that stores the settlements of dead processes, and then settles the leases
+    that their requests had on limits. It raises `django.db.Error`."""
+
+    def store_and_settle(settlements: Sequence[Settlement]) -> None:
+        store_settlements(settlements)
+        settle_leases([settlement.admission.request_id for settlement in settlements])
+
+    return store_and_settle
 
 
-def recover_orphans(directory: Path, store: Store = store_and_settle_leases) -> Recovered:
-    """Settle the requests of all processes of this host that died.
+def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
+    """Settle the requests of all dead processes of this host.
 
-    Run it when a web process starts, and now and then from a job. When it returns, nobody else
-    is at it, unless they take longer than half a minute. Raises `django.db.Error` when the
-    database is away; what is left is for the next time.
+    A web process calls it at its start, and a job calls it periodically. When it returns, no
+    other process recovers journals, unless one takes longer than `_MAX_TURN_S`. Raises
+    `django.db.Error` if the database is unavailable; the remaining journals stay.
     """
     with _turn(directory):
         return _recover_orphans(directory, store)
@@ -76,25 +81,28 @@ def _recover_orphans(directory: Path, store: Store) -> Recovered:
         try:
             total += _recover_if_orphan(path, store, lost)
         except OSError:
-            # One file that cannot be read or removed must not keep the others waiting.
+            # One unreadable file must not block the others.
             logger.exception("cannot recover the usage journal %s", path)
     sweep_drafts(directory)
     sweep_engine_counts(directory)
     if total.num_journals:
-        logger.warning("recovered the usage of processes that died: %s", total)
+        logger.warning("recovered the usage of dead processes: %s", total)
     return total
 
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Be the only finder. Whoever waits in vain goes on beside the other: journals have locks."""
+    """Wait until no other process recovers, at most `_MAX_TURN_S`.
+
+    After that both go on, which is safe, because each journal has a lock.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory, os.O_RDONLY)
     try:
         end_at = time.monotonic() + _MAX_TURN_S
         while not _is_ours(fd):
             if time.monotonic() > end_at:
-                logger.warning("another process still recovers the usage of those that died")
+                logger.warning("another process still recovers the usage of dead processes")
                 break
             time.sleep(_LOOK_INTERVAL_S)
         yield
@@ -108,7 +116,7 @@ def _is_ours(fd: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # a file system that locks no folders: its journals have locks all the same
+        pass  # the file system cannot lock folders, but journals have their own locks
     return True
 
 
@@ -123,9 +131,9 @@ def _recover_if_orphan(path: Path, store: Store, lost: Mapping[str, Progress]) -
 def recover(
     journal: Journal, store: Store, lost: Mapping[str, Progress] | None = None
 ) -> Recovered:
-    """Store what was settled, settle the rest as interrupted, remove the journal.
+    """Store the settlements, settle open requests as interrupted, and remove the journal.
 
-    `lost`: what engines know of requests whose gateway died.
+    `lost` are the token counts of engines, by request id (`read_engine_counts`).
     """
     requests = OpenRequests()
     num_settled = offset = 0

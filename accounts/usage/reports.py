@@ -1,11 +1,11 @@
-"""How much was used: totals, series over time and the largest groups, with percentiles.
+"""Reports of usage: totals, series over time and the largest groups, with percentiles.
 
-Everything is read from roll-ups, of the coarsest dimensions that tells what is asked for, and each
-stretch of time from the coarsest that has its borders (`periods` says how). The period is
-widened to whole minutes, and where the minutes or hours are deleted already, to what is left;
-the answers say which borders they have.
+Reports read roll-ups: the dimensions with the fewest rows that have the needed columns, and
+for each period the coarsest unit with its borders (`periods`). A period is widened to whole
+minutes, or to whole hours or days where shorter units have been deleted; the results contain
+the actual borders.
 
-Every function takes what the reader may see: `accounts.services.access` knows that.
+Every function takes the usage that the reader may see, from `accounts.services.access`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ from accounts.usage.rollups import LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """From `since` to before `until`; `granularity` None is chosen by the period's length."""
+    """A query from `since` to before `until`.
+
+    `granularity` None depends on the length of the period. Raises ValueError if a time has no
+    time zone or the period is empty.
+    """
 
     since: datetime
     until: datetime
@@ -69,19 +73,21 @@ class Question:
 
     @property
     def point(self) -> Granularity:
-        """How long the points of a series are."""
+        """The granularity of a series."""
         return self.granularity or periods.usual_granularity(self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was used. Cached, image and audio tokens are part of the prompt's, reasoning tokens
-    of the output's. Energy is what was attributed, and 0 where nothing was measured. Latencies
-    are None where nothing was measured, or where they were not asked for."""
+    """Aggregated usage.
+
+    Cached, image and audio tokens are part of the prompt tokens, reasoning tokens of the
+    output tokens. Energy is 0 and latencies are None if nothing was measured.
+    """
 
     num_requests: int = 0
     num_errors: int = 0
-    num_taken: int = 0  # by an engine: what limits count
+    num_taken: int = 0  # requests that an engine accepted: these count for limits
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
@@ -97,13 +103,13 @@ class Figures:
 
     @property
     def num_tokens(self) -> int:
-        """Of prompts and answers."""
+        """Prompt tokens and output tokens."""
         return self.num_prompt_tokens + self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of the whole period."""
+    """The usage of the whole period."""
 
     since: datetime
     until: datetime
@@ -112,7 +118,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One of a series: from `since` to before `until`."""
+    """One point of a series, from `since` to before `until`."""
 
     since: datetime
     until: datetime
@@ -121,8 +127,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What has the same values in the dimensions that were grouped by, and its series, which
-    is empty unless asked for. Names are the latest that an id had."""
+    """Usage with the same values of the grouping dimensions.
+
+    `names` are the latest names of ids. `points` is empty unless requested.
+    """
 
     values: tuple[Key, ...]
     names: tuple[str, ...]
@@ -132,7 +140,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The largest first; `num_groups` counts those that were left out, too."""
+    """The largest groups first. `num_groups` includes those that are not listed."""
 
     since: datetime
     until: datetime
@@ -141,14 +149,14 @@ class Groups:
 
 
 def totals(question: Question) -> Totals:
-    """Everything together."""
+    """Return the usage of the whole period."""
     reader = _Reader(question)
     cells = reader.read(reader.ends)
     return Totals(*reader.times(reader.ends)[0], cells[(), 0].figures())
 
 
 def series(question: Question) -> tuple[Point, ...]:
-    """Point after point, also where nothing was used. Raises `TooManyPoints`."""
+    """Return all points, also those without usage. Raises `TooManyPoints`."""
     reader = _Reader(question)
     borders = reader.borders()
     return reader.points(borders, reader.read(borders), ())
@@ -162,9 +170,9 @@ def groups(
     largest: str = "num_requests",
     with_points: bool = False,
 ) -> Groups:
-    """The groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
+    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
 
-    Raises `TooManyPoints` when there are to be points, and KeyError for another `largest`.
+    Raises `TooManyPoints` if points are requested, and KeyError for an unknown `largest`.
     """
     reader = _Reader(question)
     sizes = {
@@ -173,7 +181,7 @@ def groups(
     }
     ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
-    # Histograms are most of what is read, and wanted of the best only.
+    # Histograms are most of the data, and only the largest groups need them.
     only = _any_of(by, best)
     cells = reader.read(reader.ends, by, only)
     borders = reader.borders() if with_points else ()
@@ -192,7 +200,7 @@ def groups(
 
 
 def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
-    """Of several dimensions, all that any of the groups has: some more, which nobody reads."""
+    """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
         return NOTHING
     columns = zip(by, zip(*groups, strict=True), strict=True)
@@ -213,7 +221,7 @@ def _names(
 
 
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
-    """The name that each value had last."""
+    """Return the latest name of each value."""
     if dimension.name_column is None:
         return {value: "" if value is None else str(value) for value in values}
     column = dimension.column
@@ -226,7 +234,7 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
 
 
 class _Joined(Aggregate):
-    """Histograms one behind the other, which is one that has all their counts."""
+    """Concatenated histograms, which are one histogram with all counts."""
 
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ''::bytea)"
@@ -234,7 +242,7 @@ class _Joined(Aggregate):
     allow_distinct = False
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """Under SQLite bytes are joined as if they were a text, and are the same bytes."""
+        """SQLite concatenates bytes as text, with the same result."""
         return self.as_sql(
             compiler,
             connection,
@@ -246,14 +254,14 @@ class _Joined(Aggregate):
 
 @dataclass(slots=True)
 class _Cell:
-    """What is read so far of one group in one point."""
+    """The sums of one group in one point."""
 
     sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
     added: list[bytes] = field(default_factory=list)  # histograms
     taken: list[bytes] = field(default_factory=list)
 
     def add(self, sums: Sequence[float], histograms: bytes | None, sign: int) -> None:
-        """Add what was read, or with a `sign` of -1 take it away."""
+        """Add a row, or subtract it with a `sign` of -1."""
         self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
         if histograms:
             (self.added if sign > 0 else self.taken).append(histograms)
@@ -269,7 +277,7 @@ class _Cell:
         if self.taken:
             counts = counts - histogram.counts_of(self.taken)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
-        # They are counted in thousandths. What is left beyond is the error of the sums.
+        # Weighted tokens are multiples of a thousandth; smaller digits are rounding errors.
         numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
         return Figures(
             **numbers,
@@ -285,18 +293,17 @@ _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
 
 def _with_public_values(by: Sequence[Dimension], cells: _Cells) -> _Cells:
-    """With what stands for the values outside of the tables: after all that is read is added
-    up, because there is much less of it then."""
+    """Replace stored values by public ones, after adding up, when there are fewer of them."""
     if Dimension.STATUS not in by:
         return cells
-    told: _Cells = defaultdict(_Cell)
+    public: _Cells = defaultdict(_Cell)
     for (values, point), cell in cells.items():
-        told[tuple(map(Dimension.to_public, by, values)), point] = cell
-    return told
+        public[tuple(map(Dimension.to_public, by, values)), point] = cell
+    return public
 
 
 class _Reader:
-    """Reads roll-ups for one question."""
+    """Reads the roll-ups of one question."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -319,7 +326,7 @@ class _Reader:
         *,
         with_latencies: bool = True,
     ) -> _Cells:
-        """By the values of `by` and the number of the point."""
+        """Return cells by the values of `by` and the index of the point."""
         cells: _Cells = defaultdict(_Cell)
         columns = [dimension.column for dimension in by]
         for run in periods.runs(borders):
@@ -329,8 +336,8 @@ class _Reader:
                 )
                 slices = UsageSlice.objects.filter(self._restriction, only, grain=dimensions)
                 for row in _rows(reading, slices, columns, with_latencies):
-                    *values, piece, joined = row[: len(by) + 2]
-                    for point, sign in reading.targets(piece):
+                    *values, bin_, joined = row[: len(by) + 2]
+                    for point, sign in reading.targets(bin_):
                         cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
         return _with_public_values(by, cells)
 
@@ -354,16 +361,16 @@ def _rows(
     columns: Sequence[str],
     with_latencies: bool,  # noqa: FBT001
 ) -> QuerySet[Any, tuple[Any, ...]]:
-    """Values of columns, the number of a piece, histograms, then the sums."""
-    grouped = [*(f"slice__{column}" for column in columns), "piece"]
+    """Return rows of column values, the number of the bin, histograms, then the sums."""
+    grouped = [*(f"slice__{column}" for column in columns), "bin"]
     sums = {f"sum_{column}": _sum(column) for column in SUMS}
     joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
-    # Both databases divide integers without a rest.
-    piece = (F("start_s") - reading.start_s) / reading.piece_s
+    # Both databases divide integers.
+    bin_ = (F("start_s") - reading.start_s) / reading.bin_s
     rows: QuerySet[Any, tuple[Any, ...]] = (
         LEVELS[reading.unit_s]
         ._default_manager.filter(_times(reading), slice__in=slices)
-        .annotate(piece=piece)
+        .annotate(bin=bin_)
         .values(*grouped)
         .annotate(**sums, joined=joined)
         .values_list(*grouped, "joined", *sums)
@@ -373,8 +380,11 @@ def _rows(
 
 
 def _times(reading: Reading) -> Q:
-    """A list of moments is looked up in an index, where several stretches would be read from
-    the first to the last."""
+    """Return the condition on start times.
+
+    The database looks up a list of times in an index; for several ranges it would read
+    everything between the first and the last.
+    """
     if len(reading.parts) == 1:
         [part] = reading.parts
         return Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
@@ -382,7 +392,7 @@ def _times(reading: Reading) -> Q:
 
 
 def _sum(column: str) -> Cast | Sum:
-    """PostgreSQL's sums of integers are decimals, which Python is slow with."""
+    """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
     return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
 
 

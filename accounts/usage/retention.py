@@ -1,7 +1,7 @@
-"""How long each table of usage is kept.
+"""Deletes old usage.
 
-Before anything is deleted it is written down since when the table is whole (`cutoffs`), so
-reports turn to coarser roll-ups at once, and their totals stay what they were.
+The cutoff of a table is stored before its rows are deleted (`cutoffs`). Reports switch to
+coarser roll-ups at that moment, so their totals do not change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, time, timedelta
 from django.db import models
 from django.db.models import QuerySet
 
-from accounts.base.bulk_delete import ROWS_IN_A_BATCH, delete_in_batches
+from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
 from accounts.models import DayRollup, HourRollup, MinuteRollup, RefusedRequest, UsageRecord
 from accounts.usage import cutoffs
 
@@ -23,15 +23,15 @@ TABLES: dict[str, type[models.Model]] = {
     "by_day": DayRollup,
     "refusals": RefusedRequest,
 }
-"""By the names that settings have for them."""
+"""The tables by the names in settings (`VINERY_RETENTION_*_DAYS`)."""
 
 
 def delete_old(
     keep_days: Mapping[str, int], now: datetime, *, batch_size: int = ROWS_IN_A_BATCH
 ) -> dict[str, int]:
-    """Delete what is older than `keep_days` whole days in UTC; 0 keeps a table for ever.
+    """Delete rows older than `keep_days` whole days in UTC; 0 keeps all rows of a table.
 
-    Returns how many rows of each table went.
+    Returns the number of deleted rows by table.
     """
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     return {

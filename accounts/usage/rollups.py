@@ -1,9 +1,8 @@
-"""Usage added up by minute, hour and day, in the transaction that stores the rows.
+"""Aggregates usage by minute, hour and day, in the transaction that stores the records.
 
-So at any moment the roll-ups equal the rows, however late a row comes and whatever dies: a
-job that follows the rows with a watermark would have to know about rows that commit out of
-order. The price is that batches are stored one after the other (`take_usage_lock`), which makes
-them larger, not fewer, when there are many writers.
+So the roll-ups equal the records at any moment, also after late records and kills. A job that
+follows the records would have to handle records that commit out of order. In return, writers
+store batches one after the other (`take_usage_lock`); with many writers batches get larger.
 """
 
 from __future__ import annotations
@@ -16,14 +15,8 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from accounts.models import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    Rollup,
-    UsageRecord,
-    UsageSlice,
-)
+from accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
+from accounts.models.usage import UsageRecord
 from accounts.usage import histogram
 from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome
@@ -33,7 +26,7 @@ T = TypeVar("T")
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
-# Few requests share a minute, so coarser grains would not be shorter there.
+# Few requests share a minute, so fewer dimensions would not save rows there.
 ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     MINUTE_S: (RollupDimensions.ALL,),
     HOUR_S: tuple(RollupDimensions),
@@ -52,10 +45,10 @@ SUMS = (
     "weighted_tokens",
     "energy_mj",
 )
-"""The columns of a roll-up that are added up."""
+"""The summed columns of a roll-up."""
 
 OF_ROWS = SUMS[3:]
-"""Those of them that are columns of a row, too."""
+"""The summed columns that usage records have as well."""
 
 LATENCIES = {
     Latency.FIRST_TOKEN: "first_token_ms",
@@ -63,28 +56,27 @@ LATENCIES = {
     Latency.TOTAL: "total_ms",
     Latency.QUEUE: "queue_ms",
 }
-# Of PostgreSQL's advisory locks, which are numbers; this one spells "usage".
+# The number of a PostgreSQL advisory lock; it spells "usage".
 _LOCK = 0x7573616765
 _ROWS_IN_A_STATEMENT = 500
-# Histograms are merged by joining them, and made compact when they are longer. One of all
-# places has 4 KiB.
+# Concatenated histograms that are longer are compacted. One with all buckets has 4 KiB.
 _LONG_HISTOGRAMS_BYTES = 8192
 
 
 @dataclass(slots=True)
 class Tally:
-    """What is added up of the requests of one slice in one unit."""
+    """The sums of the requests of one slice in one minute, hour or day."""
 
     sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
-    places: BucketCounts = field(default_factory=Counter)
+    buckets: BucketCounts = field(default_factory=Counter)
     _encoded: bytes | None = None
 
     @property
     def histograms(self) -> bytes:
-        """The places as they are stored. Ask when nothing will be counted any more: a tally
-        that stands alone in its hour is the hour's, the day's and that of every dimensions."""
+        """The encoded histogram. Read it after the last `count`: the value is kept, because one
+        tally may serve the hour, the day and several sets of dimensions."""
         if self._encoded is None:
-            self._encoded = histogram.encode(self.places)
+            self._encoded = histogram.encode(self.buckets)
         return self._encoded
 
     def count(self, row: UsageRecord) -> None:
@@ -97,27 +89,27 @@ class Tally:
         for latency, column in LATENCIES.items():
             duration_ms = getattr(row, column)
             if duration_ms is not None:
-                self.places[histogram.bucket_index_of(latency, duration_ms)] += 1
+                self.buckets[histogram.bucket_index_of(latency, duration_ms)] += 1
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> Tally:
-        """All of these together."""
+        """Return the sum of these. The sum of one tally is that tally itself."""
         if len(tallies) == 1:
             return tallies[0]
         total = cls([sum(column) for column in zip(*(each.sums for each in tallies), strict=True)])
         for each in tallies:
-            total.places.update(each.places)
+            total.buckets.update(each.buckets)
         return total
 
 
-Unit = tuple[int, Slice]  # when it starts, and whose it is
+Unit = tuple[int, Slice]  # start in Unix seconds, and slice
 Tallies = Mapping[Unit, Tally]
 
 
 def take_usage_lock() -> None:
-    """Let no other transaction add to the books until this one ends.
+    """Block other transactions from storing usage until this one ends.
 
-    SQLite has one writer anyway.
+    SQLite has a single writer anyway.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -125,7 +117,7 @@ def take_usage_lock() -> None:
 
 
 def add_rows(rows: Iterable[UsageRecord]) -> None:
-    """Add new rows to all roll-ups, in a transaction that is `take_usage_lock`."""
+    """Add new records to all roll-ups. The transaction must have called `take_usage_lock`."""
     levels = tallies_of(rows)
     slice_ids = ids_of({each for tallies in levels.values() for _, each in tallies})
     for unit_s, tallies in levels.items():
@@ -133,7 +125,7 @@ def add_rows(rows: Iterable[UsageRecord]) -> None:
 
 
 def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
-    """What rows add to the roll-ups of each unit, in all of its grains."""
+    """Return the tallies of records for each unit, in all of its dimensions."""
     by_minute: dict[Unit, Tally] = defaultdict(Tally)
     for row in rows:
         start_s = int(row.created_at.timestamp()) // MINUTE_S * MINUTE_S
@@ -153,7 +145,7 @@ def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
 
 
 def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
-    """The ids of these. Those that are new are made."""
+    """Return the ids of slices, after inserting the new ones."""
     digests = {each.digest: each for each in slices}
     known = _known(digests)
     missing = [each.record() for digest, each in digests.items() if digest not in known]
@@ -164,7 +156,7 @@ def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
 
 
 def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
-    """Add to the roll-ups of one level."""
+    """Add tallies to one table of roll-ups."""
     rows: list[tuple[Any, ...]] = [
         (start_s, slice_ids[each], *tally.sums, tally.histograms)
         for (start_s, each), tally in tallies.items()
@@ -194,11 +186,11 @@ def _known(digests: Collection[str]) -> dict[str, int]:
 
 
 def _upsert(model: type[Rollup], num_rows: int) -> str:
-    """Insert, or add to what is there: Django's own upsert can only replace."""
+    """Return SQL that inserts rows or adds to existing ones. Django's upsert only replaces."""
     table = model._meta.db_table
     joined = f"{table}.histograms || excluded.histograms"
     if connection.vendor == "sqlite":
-        joined = f"CAST({joined} AS BLOB)"  # bytes, but SQLite calls what it joined a text
+        joined = f"CAST({joined} AS BLOB)"  # SQLite gives the concatenation the type text
     sums = ", ".join(f"{column} = {table}.{column} + excluded.{column}" for column in SUMS)
     marks = f"({', '.join(['%s'] * (len(SUMS) + 3))})"
     return (

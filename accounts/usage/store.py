@@ -1,4 +1,4 @@
-"""Settlements to rows of the database, and to roll-ups. Idempotent: the request id is unique."""
+"""Stores settlements as usage records and in roll-ups, once for each request id."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 from django.db import connection, models, transaction
 from msgspec import structs
 
-from accounts.limits.rules import EQUAL_WEIGHTS, Spent, Weights
-from accounts.limits.weights import read_weights
-from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
+from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from accounts.usage import cutoffs, rollups
 from accounts.usage.entries import Admission, Settlement
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
 _IDS_IN_A_QUERY = 1000
 _MAX_COUNT = 2**31 - 1  # of an integer column
-# All but the id, and whether drivers of databases cannot be given its values as they are.
+# All columns but the id, and whether Django must convert their values for the database.
 _COLUMNS = [
     (field, isinstance(field, models.DateTimeField | models.GenericIPAddressField))
     for field in UsageRecord._meta.concrete_fields
@@ -34,7 +33,7 @@ _WIDTHS = {
 
 
 def store_settlements(settlements: Sequence[Settlement]) -> None:
-    """Insert the rows that are not there yet, add them up, and mark their keys as used.
+    """Insert new usage records, add them to roll-ups, and mark their keys as used.
 
     Raises `django.db.Error`, and then nothing was stored.
     """
@@ -55,10 +54,10 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
 
 
 def _weighed(settlements: Sequence[Settlement]) -> Iterable[Settlement]:
-    """A process that was killed has not said what its requests cost of budgets."""
+    """Add the weighted tokens to settlements of killed processes, which lack them."""
     if all(settlement.weighted_tokens is not None for settlement in settlements):
         return settlements
-    weights = read_weights()
+    weights = weights_by_model(ModelWeight.objects.all())
     return [
         settlement
         if settlement.weighted_tokens is not None
@@ -68,20 +67,18 @@ def _weighed(settlements: Sequence[Settlement]) -> Iterable[Settlement]:
 
 
 def _weight_of(settlement: Settlement, weights: Mapping[str, Weights]) -> float:
-    num_input_tokens = _count(settlement.num_prompt_tokens)
-    spent = Spent(
-        num_input_tokens=num_input_tokens,
-        num_output_tokens=_count(settlement.num_output_tokens),
-        num_cached_tokens=min(_count(settlement.num_cached_tokens), num_input_tokens),
-    )
-    return spent.weighted_tokens(weights.get(settlement.admission.model, EQUAL_WEIGHTS))
+    num_input = _count(settlement.num_prompt_tokens)
+    num_cached = min(_count(settlement.num_cached_tokens), num_input)
+    of_model = weights.get(settlement.admission.model, EQUAL_WEIGHTS)
+    num_output = _count(settlement.num_output_tokens)
+    return of_model.weigh_milli(num_input, num_output, num_cached) / 1000
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """The first row of each request that has none.
+    """Return the first record of each request that has none in the database.
 
-    What is older than the oldest row that is kept may have been stored, added up and deleted
-    before: a journal that turns up after so long is not counted a second time.
+    A record from before the retention cutoff may have been stored, aggregated and deleted
+    already, so it is not counted again.
     """
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
@@ -103,8 +100,8 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
 
 
 def _insert(rows: Iterable[UsageRecord]) -> None:
-    """Django's `bulk_create` makes an expression of each of some forty values, which takes as
-    long as all the rest: here only those that need it are prepared for the database."""
+    """Insert records. Django's `bulk_create` prepares each of some forty values, which takes
+    half of the time; this prepares only the values that need it."""
     values = [
         [
             field.get_db_prep_save(value, connection) if needs_preparing else value
@@ -132,10 +129,10 @@ def _last_uses(settlements: Iterable[Settlement]) -> dict[int, Admission]:
 
 
 def _record(settlement: Settlement) -> UsageRecord:
-    """The row, cut to what the columns hold: one odd value must not stop the queue."""
+    """Return the record with values cut to the columns, so that no value blocks the queue."""
     admission = settlement.admission
     return UsageRecord(
-        **_who(admission),
+        **_shared_columns(admission),
         client_request_id=_text("client_request_id", admission.client_request_id),
         ip=_ip(admission.ip),
         asked_model=_text("asked_model", admission.asked_model),
@@ -166,10 +163,10 @@ def _record(settlement: Settlement) -> UsageRecord:
 
 
 def _refusals(settlement: Settlement) -> Iterator[RefusedRequest]:
-    who = _who(settlement.admission)
+    shared = _shared_columns(settlement.admission)
     for bound in settlement.bound_limits:
         yield RefusedRequest(
-            **who,
+            **shared,
             limit_id=bound.limit_id,
             scope=bound.scope[:300],
             metric=bound.metric,
@@ -182,8 +179,8 @@ def _refusals(settlement: Settlement) -> Iterator[RefusedRequest]:
         )
 
 
-def _who(admission: Admission) -> dict[str, Any]:
-    """The columns that both tables have."""
+def _shared_columns(admission: Admission) -> dict[str, Any]:
+    """Return the columns of both usage records and refusals."""
     return {
         "request_id": _text("request_id", admission.request_id),
         "created_at": admission.started_at,
@@ -200,7 +197,7 @@ def _who(admission: Admission) -> dict[str, Any]:
 
 
 def _ip(text: str | None) -> str | None:
-    """An address that the column takes; a socket path, for one, is none."""
+    """Return an address that the column accepts, or None, for example for a socket path."""
     try:
         return None if text is None else str(ip_address(text))
     except ValueError:

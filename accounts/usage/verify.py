@@ -1,4 +1,4 @@
-"""Whether the books balance: the rows that are there, added up once more, against the roll-ups."""
+"""Compares roll-ups with the usage records that exist, and repairs them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One sum of one slice that the rows and the roll-ups tell differently."""
+    """One sum of one slice that differs between records and roll-ups."""
 
     unit: str
     start: datetime
@@ -36,13 +36,13 @@ class Difference:
     def __str__(self) -> str:
         return (
             f"{self.unit} {self.start:%Y-%m-%d %H:%M} {self.slice}: {self.column} is "
-            f"{self.in_rows} in the rows and {self.in_rollups} in the roll-ups"
+            f"{self.in_rows} in the records and {self.in_rollups} in the roll-ups"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One day in UTC."""
+    """The result for one day in UTC."""
 
     day: datetime
     num_rows: int
@@ -50,9 +50,9 @@ class Checked:
 
 
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
-    """Check day after day, as far as there are rows; with `repair`, write what differs anew.
+    """Check each day that has records. With `repair`, rewrite the roll-ups that differ.
 
-    Usage waits to be stored while one day is checked, in its journals.
+    While a day is checked, new usage waits in the journals.
     """
     whole_since = cutoffs.kept_since(UsageRecord)
     first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
@@ -65,11 +65,22 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
+    if _is_empty(day_s):
+        return Checked(_moment(day_s), 0, ())
     is_whole = all(day_s >= _seconds(cutoffs.kept_since(model)) for model in LEVELS.values())
     num_rows = num_verified_rows(day_s) if is_whole else None
     if num_rows is None:
         return _compare_day(day_s, repair=repair)
     return Checked(_moment(day_s), num_rows, ())
+
+
+def _is_empty(day_s: int) -> bool:
+    """Whether a day has neither records nor roll-ups, as most days of a small installation."""
+    day, next_day = _moment(day_s), _moment(day_s + DAY_S)
+    in_day = {"start_s__gte": day_s, "start_s__lt": day_s + DAY_S}
+    tables = [model._default_manager.filter(**in_day) for model in LEVELS.values()]
+    records = UsageRecord.objects.filter(created_at__gte=day, created_at__lt=next_day)
+    return not any(rows.exists() for rows in (records, *tables))
 
 
 def _compare_day(day_s: int, *, repair: bool) -> Checked:
@@ -140,30 +151,31 @@ def _differences(
         for (start_s, each), tally in tallies.items()
     }
     nothing = Tally()
-    for place in sorted(expected.keys() | stored.keys()):
-        told, _ = expected.get(place) or stored[place]
-        _, in_rows = expected.get(place, ("", nothing))
-        _, in_rollups = stored.get(place, ("", nothing))
+    for unit in sorted(expected.keys() | stored.keys()):
+        description, _ = expected.get(unit) or stored[unit]
+        _, in_rows = expected.get(unit, ("", nothing))
+        _, in_rollups = stored.get(unit, ("", nothing))
+        start, name = _moment(unit[0]), _UNIT_NAMES[unit_s]
         for column, mine, theirs in _unequal(in_rows, in_rollups):
-            yield Difference(_UNIT_NAMES[unit_s], _moment(place[0]), told, column, mine, theirs)
+            yield Difference(name, start, description, column, mine, theirs)
 
 
 def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Value]]:
     for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
-        # The weighted tokens are fractions, which add up a little differently in another order.
+        # Sums of fractions depend on the order of addition.
         if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
             yield column, mine, theirs
-    if in_rows.places != in_rollups.places:
-        mine, theirs = (sum(each.places.values()) for each in (in_rows, in_rollups))
+    if in_rows.buckets != in_rollups.buckets:
+        mine, theirs = (sum(each.buckets.values()) for each in (in_rows, in_rollups))
         yield "histograms", f"{mine} measured", f"{theirs} measured"
 
 
 def _describe(dimensions: str, about: object) -> str:
-    """A slice in words, without what its dimensions leaves out."""
+    """Return the names and values of a slice."""
     names = ("organization_name", "project_name", "username", "key_name")
     whats = ("model", "endpoint", "outcome")
     words = (getattr(about, column) for column in (*names, *whats))
-    return f"{dimensions}: {' / '.join(word for word in words if word) or 'nobody'}"
+    return f"{dimensions}: {' / '.join(word for word in words if word) or 'no key'}"
 
 
 def _seconds(moment: datetime) -> int:

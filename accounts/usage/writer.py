@@ -1,4 +1,4 @@
-"""A thread that repeats a piece of database work, and never gives up."""
+"""A thread that repeats database work, with a growing delay after failures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _MAX_DELAY_S = 30.0
 
 
 class Writer(threading.Thread):
-    """Calls `work` every `interval_s`, after a failure later and later, up to 30 s; and
-    `finish`, which must not raise, once at the end."""
+    """Calls `work` every `interval_s`, and `finish`, which must not raise, at the end.
+
+    The delay doubles after each failure, up to 30 s.
+    """
 
     def __init__(
         self, work: Callable[[], None], finish: Callable[[], None], interval_s: float
@@ -27,7 +29,7 @@ class Writer(threading.Thread):
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Wait for the work in hand and for `finish`. It cannot be started again."""
+        """Wait for the running work and for `finish`. The thread cannot start again."""
         self._stopping.set()
         self.join()
 
@@ -36,7 +38,7 @@ class Writer(threading.Thread):
         delay_s = self._interval_s
         while not self._stopping.wait(delay_s):
             delay_s = self._next_delay(delay_s)
-        # A connection of the last pass may have died since, and there is no next pass.
+        # The connection of the last pass may be broken, and `finish` is not repeated.
         connections.close_all()
         self._finish()
         connections.close_all()
@@ -45,7 +47,7 @@ class Writer(threading.Thread):
         try:
             self._work()
         except Exception:
-            # The boundary of the thread: whatever failed, the rows must still get through.
+            # The thread must go on after any failure: the records are stored by a later pass.
             connections.close_all()
             delay_s = min(delay_s * 2, _MAX_DELAY_S)
             logger.exception("usage is not stored; next attempt in %.1f s", delay_s)

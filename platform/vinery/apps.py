@@ -1,13 +1,20 @@
-"""The wiring as a Django app: its system checks and the Celery application."""
+"""The Django apps of the project package: `vinery` itself, and the admin with our site."""
 
 from django.apps import AppConfig
+from django.contrib.admin.apps import AdminConfig
 
 
 class VineryConfig(AppConfig):
-    """No models and no views: only what must happen when Django is ready."""
+    """Registers the system checks and the Celery application. Has no models."""
 
     name = "vinery"
 
     def ready(self) -> None:
-        """Register the checks, and make our Celery app the one that tasks are sent by."""
+        """Register the checks, and make our Celery app the one that sends tasks."""
         from vinery import celery, checks  # noqa: F401
+
+
+class VineryAdminConfig(AdminConfig):
+    """Django's admin with our site."""
+
+    default_site = "vinery.admin_site.VineryAdminSite"

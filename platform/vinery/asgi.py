@@ -1,8 +1,8 @@
-"""The ASGI application: health, generation, and Django for the rest.
+"""The ASGI application: health, the API, and Django for the rest.
 
-The runtime starts with the server's lifespan, or with the first request on servers that
-have none, such as Daphne. While the database is away it cannot start: probes are answered all
-the same, and each request tries anew.
+The runtime starts with the server's lifespan, or with the first request on servers without one,
+such as Daphne. It cannot start while the database is unavailable: then health paths still respond,
+and each other request tries to start it again.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from django.db import Error
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django_application = get_asgi_application()
 
-# These need the apps that the line above has loaded.
-from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
+# These need the apps that the line above loads.
+from accounts.limits.service import show_in_pages  # noqa: E402
 from serving.core.errors import Unavailable  # noqa: E402
 from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.http.routing import api_application  # noqa: E402
 from serving.runtime.runtime import Runtime, runtime  # noqa: E402
-from vinery.health import HealthApplication  # noqa: E402
-from vinery.unavailable import ask_whether_away  # noqa: E402
+from vinery.health.application import HealthApplication  # noqa: E402
+from vinery.web.middleware import ask_whether_unavailable  # noqa: E402
 
 log = logging.getLogger(__name__)
 
-# What browsers show to people. All the rest is for programs, and gets their headers:
-# a base URL without its `/v1` has to be readable in a browser's client too.
-_FOR_PEOPLE = ("/admin", "/accounts", "/console", "/static/", "/api/")
+# Django handles these. The API handles all other paths, with CORS headers: a browser's client must
+# be able to read the 404 of a base URL without `/v1`.
+_DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/")
 
 
 class Application:
-    """Sends each scope where it belongs."""
+    """Routes each request to health, the API or Django."""
 
     def __init__(self, process: Runtime, rest: App) -> None:
         self._runtime = process
         self._rest = rest
         self._health = HealthApplication(process)
         self._api = api_application(process, rest)
-        self._not_started = ApiEdge(_say_that_it_waits)
+        self._not_started = ApiEdge(_respond_unavailable)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
             return
         path: str = scope["path"]
         if self._health.knows(path):
@@ -54,21 +54,21 @@ class Application:
             await self._health(scope, receive, send)
         elif not await self._is_started():
             await self._not_started(scope, receive, send)
-        elif path == "/" or path.startswith(_FOR_PEOPLE):
+        elif path == "/" or path.startswith(_DJANGO_PATHS):
             await self._rest(scope, receive, send)
         else:
             await self._api(scope, receive, send)
 
     async def _is_started(self) -> bool:
-        """Whether the start has gone well, now or before."""
+        """Start the runtime if necessary. Returns False while the database is unavailable."""
         try:
             await self._runtime.start()
         except Error as error:
-            log.warning("the start waits for the database: %s", str(error).partition("\n")[0])
+            log.warning("cannot start without the database: %s", str(error).partition("\n")[0])
             return False
         return True
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
@@ -80,12 +80,11 @@ class Application:
                 return
 
 
-async def _say_that_it_waits(scope: Scope, receive: Receive, send: Send) -> None:
+async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
     raise Unavailable("The database does not answer, so this process cannot start. Try again.")
 
 
-# The console tells what is left of limits, and knows nothing of serving.
-read_levels_with(runtime().limits.limiter.levels)
-read_state_with(lambda: runtime().limits.state)
-ask_whether_away(lambda: runtime().database.is_unavailable)
+# The console shows the state of limits, but may not import serving.
+show_in_pages(runtime().limits)
+ask_whether_unavailable(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, django_application))

@@ -1,13 +1,13 @@
-"""URLs of everything that is ordinary Django."""
+"""The URLs that Django handles: the admin, sign-in, the console and the management API."""
 
 from django.contrib import admin
 from django.urls import include, path
 
-from accounts.signin.home import front_door
-from vinery import errors
+from accounts.signin.views import root
+from vinery.web import errors
 
 urlpatterns = [
-    path("", front_door),
+    path("", root),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.signin.urls")),
     path("console/", include("accounts.console.urls")),

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from serving.core.errors import InvalidRequest, UnsupportedParameter
-from serving.core.logprobs import LogprobsOptions, Steering
-from serving.core.request import GenerationRequest, RawPrompts
+from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Steering
 from serving.flow.directory import Engine
 from serving.prompting.assets import Prompt
 from serving.prompting.tokenizer import Tokenizer

@@ -36,8 +36,8 @@ from serving.flow.preparing import prepare
 from serving.http.callers import address_of, as_errors, authenticate
 from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
 from serving.protocols import parse
-from serving.protocols.base import Encoder, Exchange
-from serving.protocols.sse import KEEP_ALIVE
+from serving.protocols.common.encoding import KEEP_ALIVE
+from serving.protocols.common.exchange import Encoder, Exchange
 from serving.requests.record import RequestRecord
 from serving.runtime.runtime import Runtime
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from serving.core.errors import MethodNotAllowed
 from serving.http.consumers import JSON
 from serving.http.edge import Receive, Scope, Send, send_whole
-from serving.protocols.openapi import Facts, document
+from serving.protocols.openapi.document import Facts, document
 
 
 class Document:

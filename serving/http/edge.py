@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from serving.core.errors import ServingError
 from serving.core.ids import new_id_token
-from serving.protocols.errors import error_body, error_headers
+from serving.protocols.common.encoding import error_body, error_headers
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from serving.core.request import DIALECTS
 from serving.flow.rendering import count_tokens, detokenize, off_loop, tokenize
 from serving.http.consumers import JSON, JsonConsumer
 from serving.http.edge import send_whole
-from serving.protocols.responses.counting import count_body, parse_count
+from serving.protocols.responses.exchange import count_body, parse_count
 from serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 

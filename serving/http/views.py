@@ -14,7 +14,7 @@ from serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, Servi
 from serving.flow.directory import ModelEntry
 from serving.http.callers import as_errors, authenticate
 from serving.prompting.folder import TOKEN_KEYS
-from serving.protocols.errors import error_headers, error_object
+from serving.protocols.common.encoding import error_headers, error_object
 from serving.runtime.runtime import runtime
 
 # Django's types do not know that a view may be a coroutine function.

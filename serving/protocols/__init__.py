@@ -1,15 +1,14 @@
-"""Wire formats and the inner form, both ways. Pure: no I/O, no clock, no randomness."""
+"""The protocols of OpenAI's clients. They use no I/O, no clock and no randomness."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from serving.core.request import Dialect, Endpoint
-from serving.protocols import chat, completions, responses
-from serving.protocols.base import Encoder, Exchange, Parse
-from serving.protocols.errors import error_body, error_headers
-
-__all__ = ["Encoder", "Exchange", "error_body", "error_headers", "parse"]
+from serving.protocols.chat import exchange as chat
+from serving.protocols.common.exchange import Exchange, Parse
+from serving.protocols.completions import exchange as completions
+from serving.protocols.responses import exchange as responses
 
 _PARSERS: Mapping[Endpoint, Parse] = {
     Endpoint.CHAT: chat.parse,
@@ -23,8 +22,7 @@ def parse(
 ) -> Exchange:
     """Read the JSON body of a request to `endpoint`.
 
-    `fingerprint` is the answer's `system_fingerprint`, where the protocol has one: a
-    constant such as `vinery-0.1`. Raises `InvalidRequest` with the field's path in
-    `param`.
+    `fingerprint` is the answer's `system_fingerprint`, if the protocol has one: a constant such
+    as `vinery-0.1`. Raises `InvalidRequest` with the path of the field in `param`.
     """
     return _PARSERS[endpoint](body, dialect, fingerprint=fingerprint)

@@ -1,7 +1,7 @@
-"""`/tokenize` and `/detokenize`: the bodies of vLLM and of OVMS, and their answers.
+"""`/tokenize` and `/detokenize`: the bodies of vLLM and OVMS, and their answers.
 
-vLLM asks with `prompt` or `messages` and gets counts beside the tokens, OVMS asks with
-`text`, one or many, and gets nothing but tokens.
+vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OVMS's body has
+`text`, one or several, and its answer has only tokens.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pydantic import Field, PlainValidator
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.request import Conversation, Encoding
 from serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from serving.protocols.fields import ModelName, TokenId
-from serving.protocols.messages import WireMessage
-from serving.protocols.prompting import PromptFields
-from serving.protocols.reading import Wire, invalid, read_model, read_object
-from serving.protocols.sse import json_bytes
-from serving.protocols.tools import WireTools, clients_tools
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.messages import WireMessage
+from serving.protocols.common.parameters import ModelName, TokenId, parameter
+from serving.protocols.common.prompting import TemplateFields
+from serving.protocols.common.reading import Wire, invalid, read_model, read_object
+from serving.protocols.common.tools import TOOLS, WireTools, clients_tools
 
-# Seconds of work for a tokenizer, and far above any model's context.
+# A tokenizer needs seconds for these. No model has such a context.
 MAX_CHARS = 4_000_000
 MAX_TOKENS = 1_000_000
 _MAX_TEXTS = 2048
@@ -40,36 +40,43 @@ def _read_texts(value: object) -> str | tuple[str, ...]:
 
 _ManyTexts = Annotated[list[str], Field(min_length=1, max_length=_MAX_TEXTS)]
 Texts = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(_read_texts, json_schema_input_type=str | _ManyTexts),
+    str | tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=str | _ManyTexts)
 ]
 
 
-class TokenizeBody(PromptFields):
-    """The union of both systems' bodies."""
+_MODEL = "A served model. It may be absent or `default` if one model is loaded."
 
-    model: ModelName | None = None
-    # vLLM's
-    prompt: str | None = None
-    messages: Annotated[list[WireMessage], Field(min_length=1, fail_fast=True)] | None = None
-    tools: WireTools | None = None
-    return_token_strs: bool | None = None
-    # OVMS's
-    text: Texts | None = None
-    max_length: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    pad_to_max_length: bool | None = None
-    padding_side: Literal["left", "right"] | None = None
-    # Both have this one.
-    add_special_tokens: bool | None = None
+
+class TokenizeBody(TemplateFields):
+    """The parameters of both systems."""
+
+    model: ModelName | None = parameter(_MODEL)
+    prompt: str | None = parameter("A text, as in vLLM.")
+    messages: Annotated[list[WireMessage], Field(min_length=1, fail_fast=True)] | None = parameter(
+        "A conversation, as in vLLM."
+    )
+    tools: WireTools | None = parameter(TOOLS)
+    return_token_strs: bool | None = parameter("Returns the vocabulary strings of the tokens.")
+    text: Texts | None = parameter("One or more texts, as in OpenVINO Model Server.")
+    max_length: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = parameter(
+        "Keeps the first tokens, this many."
+    )
+    pad_to_max_length: bool | None = parameter("Adds pad tokens up to `max_length`.")
+    padding_side: Literal["left", "right"] | None = parameter(
+        "The side of the padding. Default: `right`."
+    )
+    add_special_tokens: bool | None = parameter(
+        "Whether the tokenizer adds tokens such as BOS. Default: only to texts, because chat "
+        "templates write their own."
+    )
 
     def request(self) -> TokenizeRequest:
-        """Raises `InvalidRequest` for a body that asks for nothing, for too much, or for
-        several things."""
-        self._refuse_contradictions_of_sources()
+        """Return the request. Raises `InvalidRequest` for a body without a source, with
+        several, or with one that is too long."""
+        self._require_one_source()
         return TokenizeRequest(
             model=self.model,
             prompt=self._prompt(),
-            # Without anything said, texts get what the model wants around them.
             encoding=Encoding(self.add_special_tokens, self.max_length, keeps_start=True),
             padding=self._padding(),
             wants_token_strings=bool(self.return_token_strs),
@@ -99,7 +106,7 @@ class TokenizeBody(PromptFields):
             )
         return Padding(self.max_length, is_left=self.padding_side == "left")
 
-    def _refuse_contradictions_of_sources(self) -> None:
+    def _require_one_source(self) -> None:
         sources = {"prompt": self.prompt, "messages": self.messages, "text": self.text}
         given = [name for name, value in sources.items() if value is not None]
         if not given:
@@ -119,15 +126,15 @@ def _refuse_length(param: str, texts: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TokenizeExchange:
-    """A question, and how to answer it."""
+    """A request to tokenize, and the form of its answer."""
 
     request: TokenizeRequest
     is_ovms: bool = False
     has_many: bool = False
 
     def body(self, tokenized: Tokenized) -> bytes:
-        """The JSON of the answer, in the shape of the system whose body was sent."""
-        ids, names = tokenized.token_ids, tokenized.token_strings
+        """Return the JSON of the answer, in the form of the body's system."""
+        ids, strings = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
             return json_bytes({"tokens": ids if self.has_many else ids[0]})
         return json_bytes(
@@ -135,38 +142,40 @@ class TokenizeExchange:
                 "count": len(ids[0]),
                 "max_model_len": tokenized.max_context,
                 "tokens": ids[0],
-                "token_strs": None if names is None else names[0],
+                "token_strs": None if strings is None else strings[0],
             }
         )
 
 
 def parse_tokenize(body: bytes) -> TokenizeExchange:
-    """Read a request to tokenize. Raises `InvalidRequest`."""
+    """Read the body of `/tokenize`. Raises `InvalidRequest`."""
     wire = read_model(TokenizeBody, read_object(body))
     is_ovms = wire.text is not None
     return TokenizeExchange(wire.request(), is_ovms, has_many=isinstance(wire.text, tuple))
 
 
 class DetokenizeBody(Wire):
-    """vLLM's."""
+    """The parameters of vLLM."""
 
-    model: ModelName | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)]
+    model: ModelName | None = parameter(_MODEL)
+    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)] = parameter(
+        "Token ids.", is_required=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DetokenizeExchange:
-    """A question, and how to answer it."""
+    """A request to detokenize."""
 
     model: str | None
     token_ids: tuple[int, ...]
 
     def body(self, text: str) -> bytes:
-        """The JSON of the answer."""
+        """Return the JSON of the answer."""
         return json_bytes({"prompt": text})
 
 
 def parse_detokenize(body: bytes) -> DetokenizeExchange:
-    """Read a request to detokenize. Raises `InvalidRequest`."""
+    """Read the body of `/detokenize`. Raises `InvalidRequest`."""
     wire = read_model(DetokenizeBody, read_object(body))
     return DetokenizeExchange(wire.model, tuple(wire.tokens))

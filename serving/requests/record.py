@@ -13,7 +13,7 @@ from accounts.usage.entries import Admission, Outcome, Settlement
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
-from serving.protocols.errors import error_body
+from serving.protocols.common.encoding import error_body
 from serving.requests.capture import CapturedExchange
 from serving.requests.reservation import Reservation
 from serving.runtime.live import LiveRequest

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from accounts.signin.oidc.issuer import Issuer
+from accounts.signin.issuer import Issuer
 
 CLIENT_ID = "vinery"
 CLIENT_SECRET = "the client's secret"

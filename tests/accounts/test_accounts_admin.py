@@ -21,7 +21,7 @@ from accounts.keys.lifecycle import NewKey
 from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, Limit, Project, Role, UsageRecord, User
 from accounts.services import changes
-from accounts.services.people import first_project, home_project, join
+from accounts.services.changes import first_project, home_project, set_role
 from accounts.usage.entries import Outcome
 from accounts.usage.store import store_settlements
 
@@ -44,7 +44,7 @@ def staff(db: None, client: Client) -> User:
     """May do with keys whatever permissions and an admin's role give, logged in."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    join(staff, first_project().organization, Role.ADMIN)
+    set_role(staff, first_project().organization, Role.ADMIN)
     client.force_login(staff)
     return staff
 
@@ -148,9 +148,9 @@ def test_a_key_is_to_be_rotated_and_has_its_end_from_that(
     other = {"expires_at_0": "2999-01-01", "expires_at_1": "00:00:00"}
 
     refused = client.post(page, form | {"rotation_grace_days": "7"} | other)
-    assert "leave out its end, or its days of grace" in text_of(refused)
+    assert "leave out its expiry, or its days of grace" in text_of(refused)
     refused = client.post(page, form | {"rotate_every_days": "", "rotation_grace_days": "7"})
-    assert "Say after how many days it is to be rotated" in text_of(refused)
+    assert "Also set after how many days the key must be rotated" in text_of(refused)
 
     assert client.post(page, form | {"rotation_grace_days": "3"} | end).status_code == 302
     key.refresh_from_db()

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.captures.store import Taken, store_taken
+from accounts.captures.store import CapturedRequest, store_captured
 from accounts.keys.lifecycle import NewKey, find_key
 from accounts.models import (
     ApiKey,
@@ -30,7 +30,7 @@ from accounts.models import (
     User,
 )
 from accounts.services import audit, changes
-from accounts.services.people import first_project, join
+from accounts.services.changes import first_project, set_role
 from accounts.usage.store import store_settlements
 
 KEYS = "admin:accounts_apikey_changelist"
@@ -51,7 +51,7 @@ def staff(db: None, client: Client) -> User:
     """With all permissions, and the role of an admin in the first organisation; logged in."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
-    join(staff, first_project().organization, Role.ADMIN)
+    set_role(staff, first_project().organization, Role.ADMIN)
     client.force_login(staff)
     return staff
 
@@ -182,8 +182,8 @@ def test_filters_name_no_place_that_staff_do_not_see(
 def test_staff_see_roles_of_people_where_they_have_one_themselves(
     client: Client, staff: User, root: User, alice: User
 ) -> None:
-    join(alice, first_project().organization, Role.VIEWER)
-    join(alice, changes.add(Organization(name="acme")), Role.OWNER)
+    set_role(alice, first_project().organization, Role.VIEWER)
+    set_role(alice, changes.add(Organization(name="acme")), Role.OWNER)
 
     def shown(who: User) -> list[str]:
         client.force_login(who)
@@ -220,7 +220,7 @@ def test_staff_make_no_managing_key_of_somebody_greater(
     client: Client, staff: User, alice: User
 ) -> None:
     project = first_project()
-    join(alice, project.organization, Role.OWNER)
+    set_role(alice, project.organization, Role.OWNER)
     body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["manage"]}
     assert "Your role does not allow this" in text_of(client.post(reverse(ADD_KEY), body))
     assert not ApiKey.objects.exists()
@@ -234,7 +234,7 @@ def test_a_key_is_made_for_a_member_alone(
 ) -> None:
     project = first_project()
     if role is not None:
-        join(alice, project.organization, role)
+        set_role(alice, project.organization, role)
     body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
 
     response = client.post(reverse(ADD_KEY), body)
@@ -249,7 +249,7 @@ def test_a_key_is_made_for_a_member_alone(
 
 def test_no_key_is_made_for_who_is_deactivated(client: Client, root: User, alice: User) -> None:
     project = first_project()
-    join(alice, project.organization, Role.MEMBER)
+    set_role(alice, project.organization, Role.MEMBER)
     User.objects.filter(pk=alice.pk).update(is_active=False)
     body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["inference"]}
 
@@ -265,7 +265,7 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
 ) -> None:
     project = changes.change(first_project(), capture_hours=1)
     now = timezone.now()
-    one = Taken(
+    one = CapturedRequest(
         request_id="req_1",
         project_id=project.pk,
         created_at=now,
@@ -277,7 +277,7 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
         num_body_bytes=11,
         num_answer_bytes=0,
     )
-    assert store_taken([one])
+    assert store_captured([one])
     row = Capture.objects.get()
     pages = [page_of("capture", "changelist"), page_of("capture", "change", row.pk)]
 
@@ -418,7 +418,7 @@ def test_the_books_are_read_and_not_changed(
 
 
 def test_only_superusers_change_people(client: Client, staff: User, alice: User) -> None:
-    join(alice, first_project().organization, Role.MEMBER)
+    set_role(alice, first_project().organization, Role.MEMBER)
     page = page_of("user", "change", alice.pk)
 
     assert "alice" in text_of(client.get(page))

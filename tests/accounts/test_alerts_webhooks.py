@@ -16,10 +16,10 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from webhook_receiver import Receiver, receiving
 
-from accounts.alerts import addresses, webhooks
-from accounts.alerts.addresses import Refused
+from accounts.alerts import webhooks
 from accounts.alerts.webhooks import NotDelivered
-from accounts.base.networks import read_networks
+from accounts.base import networks
+from accounts.base.networks import AddressRefused, read_networks
 from accounts.models import AuditEntry, Webhook
 from accounts.services import changes
 
@@ -201,24 +201,24 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     ],
 )
 def test_private_addresses_are_refused(host: str) -> None:
-    with pytest.raises(Refused, match="not public"):
-        addresses.check_url(f"https://{host}/hook")
+    with pytest.raises(AddressRefused, match="not public"):
+        networks.check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]"])
 def test_public_addresses_are_allowed_over_tls_alone(host: str) -> None:
-    assert addresses.check_url(f"https://{host}:8443/hook").port == 8443
-    with pytest.raises(Refused, match="https"):
-        addresses.check_url(f"http://{host}/hook")
+    assert networks.check_url(f"https://{host}:8443/hook").port == 8443
+    with pytest.raises(AddressRefused, match="https"):
+        networks.check_url(f"http://{host}/hook")
 
 
 def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
 
-    assert not addresses.check_url("http://10.1.2.3/hook").is_tls
+    assert not networks.check_url("http://10.1.2.3/hook").is_tls
     for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
-        with pytest.raises(Refused):
-            addresses.check_url(refused)
+        with pytest.raises(AddressRefused):
+            networks.check_url(refused)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[s
         connected.append(address[0])
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(networks.socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(webhooks.socket, "create_connection", connect)
     return connected
 

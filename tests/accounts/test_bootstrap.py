@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from accounts.bootstrap import ensure_first_admin, ensure_first_key
-from accounts.keys.lifecycle import create_key, looks_like_key, revoke_key
+from accounts.keys.lifecycle import create_key, revoke_key
+from accounts.keys.secrets import looks_like_key
 from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, User
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from accounts.keys.lifecycle import create_key, find_key, pause_key
 from accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
 from accounts.services import changes
-from accounts.services.people import first_project, join
+from accounts.services.changes import first_project, set_role
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ KEYS = "/console/keys/"
 
 @pytest.fixture
 def member(alice: User) -> User:
-    join(alice, first_project().organization, Role.MEMBER)
+    set_role(alice, first_project().organization, Role.MEMBER)
     return alice
 
 
@@ -174,7 +174,7 @@ def test_what_no_key_can_have_is_told_at_its_field(
 
 
 def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
-    join(bob, first_project().organization, Role.VIEWER)
+    set_role(bob, first_project().organization, Role.VIEWER)
     client = signed_in(bob)
 
     assert "Make a key</a>" not in client.get(KEYS).content.decode()
@@ -290,7 +290,7 @@ def test_somebody_else_s_key_is_not_there(member: User, bob: User, step: str) ->
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
 def test_a_viewer_sees_keys_and_changes_none(member: User, bob: User, step: str) -> None:
-    join(bob, first_project().organization, Role.VIEWER)
+    set_role(bob, first_project().organization, Role.VIEWER)
     key = create_key(owner=member, name="laptop", project=first_project()).key
     client = signed_in(bob)
 
@@ -306,8 +306,8 @@ def test_an_admin_may_not_hold_a_key_that_manages_in_an_owner_s_name(
     member: User, bob: User
 ) -> None:
     organization = first_project().organization
-    join(member, organization, Role.OWNER)
-    join(bob, organization, Role.ADMIN)
+    set_role(member, organization, Role.OWNER)
+    set_role(bob, organization, Role.ADMIN)
     key = create_key(owner=member, name="deploy", project=first_project(), scopes=["manage"]).key
     client = signed_in(bob)
 
@@ -469,13 +469,13 @@ def test_a_rotation_leads_back_to_where_the_key_was_found(member: User, laptop: 
 
 def test_the_list_asks_as_often_for_many_keys_as_for_few(bob: User) -> None:
     organization = first_project().organization
-    join(bob, organization, Role.ADMIN)
+    set_role(bob, organization, Role.ADMIN)
     client = signed_in(bob)
 
     def num_queries(num_owners: int) -> int:
         for number in range(num_owners):
             owner = User.objects.create_user(f"owner {User.objects.count()} {number}")
-            join(owner, organization, Role.MEMBER)
+            set_role(owner, organization, Role.MEMBER)
             add_many(owner, 2, scopes=["manage"])
         with CaptureQueriesContext(connection) as queries:
             assert listed(page(client))

@@ -179,9 +179,9 @@ def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
         ({"of": "key:999999"}, "There is no key 999999."),
         ({"of": "model"}, "Name the model for a limit of a model"),
         ({"model": "tiny-chat"}, "Name the model for a limit of a model"),
-        ({"metric": "concurrency"}, "counted at any time"),
+        ({"metric": "concurrency"}, "has no window"),
         ({"window": "none"}, "Choose a minute, a day, a week or a month."),
-        ({"week_start": "sunday"}, "Only a limit of a week has a first day"),
+        ({"week_start": "sunday"}, "Only limits per week have a first day"),
         ({"window": "week", "week_start": "someday"}, "Select a valid choice."),
         ({"time_zone": "Mars"}, "There is no time zone Mars."),
         ({"alert_at": "half"}, "Give whole percentages"),
@@ -209,7 +209,7 @@ def test_a_second_limit_of_a_kind_is_refused_and_the_form_keeps_what_was_typed(
 
     text = text_of(client.post(NEW, form("platform", amount=77)))
 
-    assert errors(text) == ["There is such a limit already: change its amount."]
+    assert errors(text) == ["This limit exists already: change its amount."]
     assert 'value="77"' in text
     assert Limit.objects.get().amount == 1000
 

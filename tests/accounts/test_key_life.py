@@ -13,7 +13,7 @@ from accounts.base.errors import NotAllowed
 from accounts.keys.grants import ALL, Grants, read_grants
 from accounts.keys.lifecycle import NewKey, rotate_key
 from accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
-from accounts.services.people import home_project, join
+from accounts.services.changes import home_project, set_role
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
@@ -98,8 +98,8 @@ def test_a_user_makes_keys_for_the_first_project_of_theirs(alice: User) -> None:
     acme = Organization.objects.create(name="acme")
     Project.objects.create(organization=Organization.objects.create(name="other"), name="other")
     search = Project.objects.create(organization=acme, name="search")
-    join(alice, acme, Role.VIEWER)
-    join(alice, acme, Role.ADMIN)
+    set_role(alice, acme, Role.VIEWER)
+    set_role(alice, acme, Role.ADMIN)
     assert home_project(alice) == search
     assert alice.memberships.get().role == Role.ADMIN
 

@@ -13,14 +13,8 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.keys.lifecycle import (
-    NewKey,
-    digest_of,
-    hint_of,
-    looks_like_key,
-    new_secret,
-    revoke_key,
-)
+from accounts.keys.lifecycle import NewKey, revoke_key
+from accounts.keys.secrets import digest_of, hint_of, looks_like_key, new_secret
 from accounts.models import ApiKey, KeyState, User
 
 BASE62 = string.digits + string.ascii_letters

@@ -22,8 +22,8 @@ from accounts.models import (
 )
 from accounts.services import changes
 from accounts.services.access import Access, Action
-from accounts.signin.oidc.issuer import Issuer
-from accounts.signin.oidc.rights import grant
+from accounts.signin.issuer import Issuer
+from accounts.signin.oidc_adapter import grant
 
 pytestmark = pytest.mark.django_db
 

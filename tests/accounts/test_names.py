@@ -101,7 +101,7 @@ def test_a_name_is_told_to_be_wrong_at_every_door(
     name: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = "has a character that nobody sees"
+    told = "has an invisible character"
     key: dict[str, Any] = {"name": name, "project": search.pk, "scopes": ["usage"]}
 
     answer = client.post("/api/keys/", key, content_type="application/json")

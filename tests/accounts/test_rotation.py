@@ -99,7 +99,7 @@ def test_the_key_table_knows_of_nothing_but_its_end(new_key: Keys, table: KeyTab
 
     table.refresh()
 
-    assert not table.is_open(made.key.pk)
+    assert not table.is_valid(made.key.pk)
 
 
 @pytest.mark.django_db
@@ -211,8 +211,8 @@ def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_w
     names = ("rotate_every_days", "rotation_grace_days")
     key = ApiKey(created_at=MADE, **dict(zip(names, before, strict=True)))
     try:
-        key.expires_at = rotation.end_of_new({**vars(key), "expires_at": own}, MADE)
-        values = rotation.with_end(key, dict(zip(names, after, strict=True)), NOW)
+        key.expires_at = rotation.expiry_of_new({**vars(key), "expires_at": own}, MADE)
+        values = rotation.with_expiry(key, dict(zip(names, after, strict=True)), NOW)
     except ValidationError:
         return
 

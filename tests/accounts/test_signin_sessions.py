@@ -20,7 +20,7 @@ from django.urls import reverse
 from signin_helpers import PASSWORD, code_of, enter_code, give_factor, person, sign_in, who
 
 from accounts.models import User
-from accounts.signin.sessions import SealedSerializer
+from accounts.signin.sessions import EncryptedSerializer
 
 pytestmark = pytest.mark.django_db
 COOKIE = django_settings.SESSION_COOKIE_NAME
@@ -245,7 +245,7 @@ async def test_it_is_the_same_in_the_server_s_asynchronous_way() -> None:
 def test_what_is_sealed_is_read_again_whatever_its_letters() -> None:
     session = {"path": "/\N{SNOWMAN}", "steps": [{"method": "password", "at": 1.5}], "n": None}
 
-    assert SealedSerializer().loads(SealedSerializer().dumps(session)) == session
+    assert EncryptedSerializer().loads(EncryptedSerializer().dumps(session)) == session
 
 
 def test_signing_in_by_force_in_tests_signs_too(client: Client) -> None:

@@ -167,7 +167,7 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
     shelf.num_failures_to_come = 1
 
     ledger.stop()
-    assert "left for the next start" in caplog.text
+    assert "until the next start" in caplog.text
     recover_orphans(tmp_path, shelf)
 
     assert shelf.outcomes == {"r1": Outcome.OK}

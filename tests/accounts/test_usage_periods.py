@@ -61,8 +61,8 @@ def test_every_second_is_told_once_by_roll_ups_that_are_kept(
                 assert start_s >= kept.hours_since_s
             if reading.unit_s < HOUR_S:
                 assert start_s >= kept.minutes_since_s
-            piece = (start_s - reading.start_s) // reading.piece_s
-            for point, sign in reading.targets(piece):
+            bin_ = (start_s - reading.start_s) // reading.bin_s
+            for point, sign in reading.targets(bin_):
                 told[point][start_s] += sign
                 told[point][start_s + reading.unit_s] -= sign
     # What is left of all that begins and ends is the point.

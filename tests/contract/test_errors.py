@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from docs.failures import AT_THE_DOOR, WITH_THE_MODEL, Failure
+from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from tests.conftest import Running
 
 pytestmark = pytest.mark.system
 
-ROWS = (*AT_THE_DOOR, *WITH_THE_MODEL)
+ROWS = (*BEFORE_THE_BODY, *WITH_THE_MODEL)
 
 
 @pytest.mark.parametrize("tree", ["v1", "v3"])

@@ -1,4 +1,4 @@
-"""The documents that are made from the code say what the code says."""
+"""The generated documents are up to date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.made import DOCUMENTS
+from docs.__main__ import DOCUMENTS
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 

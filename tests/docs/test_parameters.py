@@ -1,4 +1,4 @@
-"""The table of parameters leaves nothing out, and says nothing that is not so."""
+"""The tables of parameters, content parts and answers agree with the code."""
 
 from __future__ import annotations
 
@@ -8,40 +8,44 @@ import pytest
 from pydantic import BaseModel
 
 from docs.answers import ANSWERS
+from docs.markdown import SYSTEMS
+from docs.parameters import rows_of
 from docs.parts import PARTS, Part
-from docs.systems import PARAMETERS, SYSTEMS
 from serving.core.errors import InvalidRequest
 from serving.core.request import DIALECTS, Endpoint
 from serving.protocols import parse
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.parameters import parameter_of
+from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.document import BODIES
-from serving.protocols.openapi.schema import paths
-from serving.protocols.refused import REFUSED
-from serving.protocols.sse import json_bytes
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
-def test_no_parameter_of_any_system_is_silently_ignored(endpoint: Endpoint) -> None:
-    known = {*paths(BODIES[endpoint]), *REFUSED[endpoint]}
-
-    assert {name for name, systems in PARAMETERS[endpoint].items() if systems} <= known
-
-
-@pytest.mark.parametrize("endpoint", Endpoint)
-def test_everything_that_is_read_or_refused_has_a_row(endpoint: Endpoint) -> None:
-    known = {*paths(BODIES[endpoint]), *REFUSED[endpoint]}
-
-    assert known <= set(PARAMETERS[endpoint])
+def test_every_field_of_a_body_is_described(endpoint: Endpoint) -> None:
+    for name, field in BODIES[endpoint].model_fields.items():
+        assert parameter_of(field) is not None, f"define {name} with parameter(...)"
+        assert field.description
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
-def test_every_row_names_systems_that_there_are(endpoint: Endpoint) -> None:
-    for systems in PARAMETERS[endpoint].values():
-        assert set(systems.upper()) <= set(SYSTEMS)
+def test_every_parameter_has_a_row_unless_no_system_has_the_refused_one(endpoint: Endpoint) -> None:
+    read = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
+    refused = {name for name, each in REFUSED[endpoint].items() if each.systems_of(endpoint)}
+    rows = [row.name for row in rows_of(endpoint)]
+
+    assert len(rows) == len(set(rows))
+    assert {name for name in rows if "." not in name} == read - set(REFUSED[endpoint]) | refused
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_every_row_names_known_systems(endpoint: Endpoint) -> None:
+    for row in rows_of(endpoint):
+        assert set(row.systems.upper()) <= set(SYSTEMS)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 @pytest.mark.parametrize("tree", DIALECTS)
-def test_a_part_is_taken_or_refused_as_its_row_says(part: Part, tree: str) -> None:
+def test_a_part_is_accepted_or_refused_as_documented(part: Part, tree: str) -> None:
     body = json_bytes(dict(part.fields))
     if part.meaning is not None:
         assert parse(part.endpoint, body, DIALECTS[tree]).request.endpoint is part.endpoint
@@ -51,19 +55,21 @@ def test_a_part_is_taken_or_refused_as_its_row_says(part: Part, tree: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "is_told"),
+    ("kind", "path", "is_present"),
     [
-        (kind, member.path, member.is_told)
+        (kind, member.path, member.is_present)
         for kind, members in ANSWERS.items()
         for member in members
     ],
 )
-def test_an_answer_has_what_its_row_says(kind: type[BaseModel], path: str, is_told: bool) -> None:
-    assert has(kind, path.split(".")) == is_told
+def test_an_answer_has_the_documented_members(
+    kind: type[BaseModel], path: str, is_present: bool
+) -> None:
+    assert has(kind, path.split(".")) == is_present
 
 
 def has(kind: Any, path: list[str]) -> bool:
-    """Whether values of this type have a member of this path; lists are looked into."""
+    """Return whether values of this type, or of its items, have a member of this path."""
     if not path:
         return True
     if isinstance(kind, type) and issubclass(kind, BaseModel):

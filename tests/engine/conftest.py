@@ -1,10 +1,18 @@
-"""A real engine process, and a client that talks to it."""
+"""Real engine processes, and a client for them.
+
+`shared_engine` is for tests that leave an engine as they found it: the process lives as long as
+the test session. `start_engine` starts a process for one test, which may kill it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from array import array
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +22,15 @@ from tokenizers import Tokenizer
 
 from serving.engine.config import EngineConfig, EngineOptions
 from serving.node.engine_process import EngineProcess
-from serving.transport.client import EngineClient, OutputStream
-from serving.transport.messages import Accepted, Rejected, SamplingParams, Submit, TokenOutput
+from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
+from serving.transport.messages import (
+    Accepted,
+    EngineStats,
+    Rejected,
+    SamplingParams,
+    Submit,
+    TokenOutput,
+)
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TIMEOUT_S = 60.0
@@ -23,7 +38,7 @@ TIMEOUT_S = 60.0
 
 @dataclass
 class Answer:
-    """All that the engine said of one generation."""
+    """All updates of one generation."""
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
@@ -35,25 +50,24 @@ class Answer:
     def is_over(self) -> bool:
         return self.finish is not None or self.rejection is not None
 
-    def take(self, message: Accepted | TokenOutput | Rejected) -> None:
-        match message:
+    def take(self, update: GenerationUpdate) -> None:
+        match update:
             case Accepted():
                 self.is_accepted = True
             case Rejected():
-                self.rejection = message
+                self.rejection = update
             case TokenOutput():
-                self.tokens += message.token_ids
-                self.finish = message.finish
-                if message.num_cached_tokens is not None:
-                    self.num_cached_tokens = message.num_cached_tokens
+                self.tokens += update.token_ids
+                self.finish = update.finish
+                if update.num_cached_tokens is not None:
+                    self.num_cached_tokens = update.num_cached_tokens
 
 
 class Gateway:
-    """A client with the words that these tests need."""
+    """A client with helpers for these tests."""
 
-    def __init__(self, client: EngineClient, process: EngineProcess) -> None:
+    def __init__(self, client: EngineClient) -> None:
         self.client = client
-        self.process = process
         self.tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 
     def ids(self, text: str) -> list[int]:
@@ -76,56 +90,120 @@ class Gateway:
     def start(self, *submits: Submit) -> OutputStream:
         return self.client.submit(submits)
 
-    async def finish(self, run: OutputStream, *submits: Submit) -> list[Answer]:
+    async def finish(self, stream: OutputStream, *submits: Submit) -> list[Answer]:
         answers = {submit.id: Answer() for submit in submits}
         while not all(answer.is_over for answer in answers.values()):
-            said = await run.next(TIMEOUT_S)
-            assert said, "the engine fell silent"
-            for each in said:
-                answers[each.id].take(each)
+            for update in await self.updates(stream):
+                answers[update.id].take(update)
         return list(answers.values())
 
-    async def hear(self, run: OutputStream, answer: Answer, num_tokens: int) -> None:
-        """Read until there are so many tokens, or no more."""
+    async def read_until(self, stream: OutputStream, answer: Answer, num_tokens: int) -> None:
+        """Read until the answer has `num_tokens` tokens, or is over."""
         while len(answer.tokens) < num_tokens and not answer.is_over:
-            said = await run.next(TIMEOUT_S)
-            assert said, "the engine fell silent"
-            for each in said:
-                answer.take(each)
+            for update in await self.updates(stream):
+                answer.take(update)
+
+    async def updates(self, stream: OutputStream) -> list[GenerationUpdate]:
+        updates = await stream.next(TIMEOUT_S)
+        assert updates, "the engine is silent"
+        return updates
 
     async def ask(self, *submits: Submit) -> list[Answer]:
         return await self.finish(self.start(*submits), *submits)
+
+    async def stats(self) -> EngineStats:
+        return await self.client.ping(TIMEOUT_S)
+
+    async def stats_when_idle(self) -> EngineStats:
+        while True:
+            stats = await self.stats()
+            if stats.num_running == stats.num_waiting == 0:
+                return stats
 
     def text(self, answer: Answer) -> str:
         return str(self.tokenizer.decode(answer.tokens))
 
 
-StartEngine = Callable[..., Any]
+class OwnGateway(Gateway):
+    """The gateway of an engine that one test alone uses."""
+
+    def __init__(self, client: EngineClient, process: EngineProcess) -> None:
+        super().__init__(client)
+        self.process = process
+
+
+StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]
+SharedEngine = Callable[..., AbstractAsyncContextManager[Gateway]]
+
+
+def engine_config(home: Path, name: str, options: dict[str, Any]) -> EngineConfig:
+    return EngineConfig(
+        name="tiny-chat",
+        folder=TINY_CHAT,
+        device="CPU",
+        socket_path=home / f"{name}.sock",
+        sysfs=home / "sys",
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(**options),
+    )
 
 
 @pytest.fixture
 def start_engine(tmp_path: Path) -> StartEngine:
     @asynccontextmanager
-    async def start(name: str = "e", **options: Any) -> AsyncIterator[Gateway]:
-        config = EngineConfig(
-            name="tiny-chat",
-            folder=TINY_CHAT,
-            device="CPU",
-            socket_path=tmp_path / f"{name}.sock",
-            sysfs=tmp_path / "sys",
-            cache_dir=tmp_path / "cache",
-            max_context=2048,
-            options=EngineOptions(**options),
-        )
+    async def start(name: str = "e", **options: Any) -> AsyncIterator[OwnGateway]:
+        config = engine_config(tmp_path, name, options)
         process = EngineProcess(config)
         client = EngineClient(config.socket_path)
         try:
             await process.start()
             client.open()
             await client.wait_connected(TIMEOUT_S)
-            yield Gateway(client, process)
+            yield OwnGateway(client, process)
         finally:
             await client.close()
             await process.end()
 
     return start
+
+
+@pytest.fixture(scope="session")
+def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
+    """Starts one process for each set of options, and returns its socket."""
+    processes: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+
+    def socket_of(**options: Any) -> Path:
+        key = json.dumps(options, sort_keys=True)
+        if key not in processes:
+            config = engine_config(tmp_path_factory.mktemp("engine"), "e", options)
+            command = [sys.executable, "-m", "serving.engine", config.to_json()]
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
+            )
+            processes[key] = process, config.socket_path
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline()) == {"event": "ready"}
+        return processes[key][1]
+
+    yield socket_of
+    for process, _ in processes.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
+    @asynccontextmanager
+    async def connect(**options: Any) -> AsyncIterator[Gateway]:
+        client = EngineClient(engine_sockets(**options))
+        client.open()
+        try:
+            await client.wait_connected(TIMEOUT_S)
+            gateway = Gateway(client)
+            await gateway.stats_when_idle()
+            yield gateway
+        finally:
+            await client.close()
+
+    return connect

@@ -25,7 +25,7 @@ from serving.transport.messages import (
     LogprobsSpec,
     SamplingParams,
 )
-from tests.engine.conftest import TINY_CHAT, StartEngine
+from tests.engine.conftest import TINY_CHAT, SharedEngine
 from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
 
@@ -236,9 +236,9 @@ def test_a_search_by_beams_may_have_a_key(batch: Batch) -> None:
 
 @pytest.mark.live
 async def test_no_repeat_ngram_size_is_refused_with_a_cache_key(
-    start_engine: StartEngine,
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine() as gateway:
+    async with shared_engine() as gateway:
         beams = BeamSpec(2, no_repeat_ngram_size=1)
         (refused,) = await gateway.ask(gateway.submit([77], beams=beams, cache_key=ALICE))
 
@@ -248,9 +248,9 @@ async def test_no_repeat_ngram_size_is_refused_with_a_cache_key(
 
 @pytest.mark.live
 async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key(
-    start_engine: StartEngine,
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine() as gateway:
+    async with shared_engine() as gateway:
         sampling = SamplingParams(repetition_penalty=3.0)
         plain, keyed, unlike = await gateway.ask(
             gateway.submit("Count to 15.", sampling=sampling),

@@ -1,4 +1,4 @@
-"""The engine process as a gateway sees it: real process, real socket, real model."""
+"""The engine process as a gateway sees it: a real process, socket and model."""
 
 from __future__ import annotations
 
@@ -11,25 +11,16 @@ import pytest
 from serving.node.engine_process import EngineDied
 from serving.transport.client import EngineClient, EngineDisconnected
 from serving.transport.messages import (
-    EngineStats,
     GrammarSpec,
     Rejected,
     SamplingParams,
     TokenOutput,
 )
-from tests.engine.conftest import TIMEOUT_S, StartEngine
+from tests.engine.conftest import TIMEOUT_S, SharedEngine, StartEngine
 
 pytestmark = pytest.mark.live
 
 PARIS = "The capital of France is Paris."
-
-
-async def until_idle(client: EngineClient) -> EngineStats:
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            stats = await client.ping(TIMEOUT_S)
-            if stats.num_running == 0 and stats.num_waiting == 0:
-                return stats
 
 
 async def test_it_answers_from_the_model(start_engine: StartEngine) -> None:
@@ -41,19 +32,20 @@ async def test_it_answers_from_the_model(start_engine: StartEngine) -> None:
         assert answer.num_cached_tokens == 0
 
 
-async def test_64_streams_at_once_get_the_same_greedy_text(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_64_streams_at_once_get_the_same_greedy_text(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
         (alone,) = await gateway.ask(gateway.submit("Count to 20."))
         together = await gateway.ask(*[gateway.submit("Count to 20.") for _ in range(64)])
 
         assert {gateway.text(answer) for answer in together} == {gateway.text(alone)}
 
 
-async def test_poisonous_requests_fail_alone_beside_32_streams(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_invalid_requests_fail_alone_beside_32_streams(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
+        num_recoveries = (await gateway.stats()).num_recoveries
         good = [gateway.submit("Count to 40.") for _ in range(32)]
-        run = gateway.start(*good)
-        poison = {
+        stream = gateway.start(*good)
+        invalid = {
             "a grammar that cannot be compiled": gateway.submit(
                 "hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
             ),
@@ -68,26 +60,26 @@ async def test_poisonous_requests_fail_alone_beside_32_streams(start_engine: Sta
             "an oversized prompt": gateway.submit([5] * 5000),
             "an empty prompt": gateway.submit([]),
         }
-        for what, submit in poison.items():
+        for name, submit in invalid.items():
             (answer,) = await gateway.ask(submit)
-            assert answer.rejection is not None, what
-            assert answer.rejection.code in ("invalid_value", "invalid_grammar"), what
-        answers = await gateway.finish(run, *good)
+            assert answer.rejection is not None, name
+            assert answer.rejection.code in ("invalid_value", "invalid_grammar"), name
+        answers = await gateway.finish(stream, *good)
 
         assert {answer.finish for answer in answers} == {"stop"}
         assert len({gateway.text(answer) for answer in answers}) == 1
-        assert (await gateway.client.ping(TIMEOUT_S)).num_recoveries == 0
+        assert (await gateway.stats()).num_recoveries == num_recoveries
 
 
 async def test_a_grammar_too_costly_to_compile_is_stopped_and_its_neighbours_go_on(
-    start_engine: StartEngine,
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine() as gateway:
+    async with shared_engine() as gateway:
         costly = GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8)
         neighbour = gateway.submit("Count to 40.")
-        run = gateway.start(neighbour)
+        stream = gateway.start(neighbour)
         (refused,) = await gateway.ask(gateway.submit("hello", grammar=costly))
-        (answer,) = await gateway.finish(run, neighbour)
+        (answer,) = await gateway.finish(stream, neighbour)
         (again,) = await gateway.ask(
             gateway.submit("hello", grammar=GrammarSpec("regex", "yes|no"), max_new_tokens=9)
         )
@@ -98,8 +90,10 @@ async def test_a_grammar_too_costly_to_compile_is_stopped_and_its_neighbours_go_
         assert gateway.text(again) in ("yes", "no")
 
 
-async def test_it_takes_only_as_many_as_may_run_and_wait(start_engine: StartEngine) -> None:
-    async with start_engine(max_running=2, max_waiting=3) as gateway:
+async def test_requests_beyond_the_running_and_waiting_slots_are_refused(
+    shared_engine: SharedEngine,
+) -> None:
+    async with shared_engine(max_running=2, max_waiting=3) as gateway:
         submits = [gateway.submit("Count to 60.") for _ in range(9)]
         answers = await gateway.ask(*submits)
 
@@ -110,78 +104,82 @@ async def test_it_takes_only_as_many_as_may_run_and_wait(start_engine: StartEngi
         assert len({gateway.text(answer) for answer in served}) == 1
 
 
-async def test_no_more_run_at_once_than_may(start_engine: StartEngine) -> None:
-    async with start_engine(max_running=3) as gateway:
+async def test_at_most_max_running_generations_run_at_once(shared_engine: SharedEngine) -> None:
+    async with shared_engine(max_running=3) as gateway:
         submits = [gateway.submit("Count to 60.") for _ in range(12)]
-        run = gateway.start(*submits)
-        await run.next(TIMEOUT_S)
-        stats = await gateway.client.ping(TIMEOUT_S)
-        await gateway.finish(run, *submits)
+        stream = gateway.start(*submits)
+        await stream.next(TIMEOUT_S)
+        stats = await gateway.stats()
+        await gateway.finish(stream, *submits)
 
         assert stats.num_running <= 3
 
 
-async def test_of_those_that_wait_the_lowest_priority_number_is_admitted_first(
-    start_engine: StartEngine,
+async def test_the_lowest_priority_number_is_admitted_first(
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine(max_running=1) as gateway:
+    async with shared_engine(max_running=1) as gateway:
         running = gateway.submit("Count to 60.")
         priorities = (7, 0, 7, 3, 0)
         waiting = [
             gateway.submit("What is the capital of France?", priority=priority)
             for priority in priorities
         ]
-        run = gateway.start(running, *waiting)
+        stream = gateway.start(running, *waiting)
         finished: list[int] = []
         while len(finished) <= len(waiting):
-            said = await run.next(TIMEOUT_S)
-            finished += [each.id for each in said if isinstance(each, TokenOutput) and each.finish]
+            updates = await stream.next(TIMEOUT_S)
+            finished += [
+                each.id for each in updates if isinstance(each, TokenOutput) and each.finish
+            ]
 
         assert finished == [running.id, *(waiting[at].id for at in (1, 4, 3, 0, 2))]
 
 
-async def test_a_cancelled_generation_frees_its_slot(start_engine: StartEngine) -> None:
-    async with start_engine(max_running=1) as gateway:
+async def test_a_cancelled_generation_frees_its_slot(shared_engine: SharedEngine) -> None:
+    async with shared_engine(max_running=1) as gateway:
         endless = gateway.submit("Count to 60.", max_new_tokens=2000)
-        run = gateway.start(endless)
-        await run.next(TIMEOUT_S)
-        run.cancel({endless.id: 0})
+        stream = gateway.start(endless)
+        await stream.next(TIMEOUT_S)
+        stream.cancel({endless.id: 0})
 
         (answer,) = await gateway.ask(gateway.submit("What is the capital of France?"))
 
         assert gateway.text(answer) == PARIS
-        await until_idle(gateway.client)
+        await gateway.stats_when_idle()
 
 
-async def test_a_gateway_that_dies_frees_all_its_slots(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_a_dead_gateway_frees_all_its_slots(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
         other = EngineClient(gateway.client.path)
         other.open()
         await other.wait_connected(TIMEOUT_S)
-        run = other.submit([gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)])
-        await run.next(TIMEOUT_S)
+        stream = other.submit(
+            [gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)]
+        )
+        await stream.next(TIMEOUT_S)
         await other.close()
 
-        stats = await until_idle(gateway.client)
+        stats = await gateway.stats_when_idle()
 
         assert stats.num_running == 0
         with pytest.raises(EngineDisconnected):
             while True:
-                await run.next(TIMEOUT_S)
+                await stream.next(TIMEOUT_S)
 
 
-async def test_a_generation_past_its_deadline_is_told_so(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_a_generation_past_its_deadline_is_rejected(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
         late = gateway.submit("Hi", max_new_tokens=2000, ignore_eos=True, deadline_s=0.01)
         (answer,) = await gateway.ask(late)
 
         assert answer.rejection is not None
         assert answer.rejection.code == "deadline_exceeded"
-        await until_idle(gateway.client)
+        await gateway.stats_when_idle()
 
 
-async def test_one_seed_gives_one_text_and_two_seeds_two(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_one_seed_gives_one_text_and_two_seeds_two(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
 
         async def poem(seed: int) -> list[int]:
             sampling = SamplingParams(temperature=1.8, seed=seed)
@@ -189,54 +187,56 @@ async def test_one_seed_gives_one_text_and_two_seeds_two(start_engine: StartEngi
             (answer,) = await gateway.ask(submit)
             return answer.tokens
 
-        # One after the other: in one batch, rounding may differ between its rows.
+        # One after the other: in one batch, rounding may differ between rows.
         first, same, other = await poem(7), await poem(7), await poem(8)
 
         assert first == same
         assert first != other
 
 
-async def test_an_unloaded_engine_tells_its_running_generations(start_engine: StartEngine) -> None:
+async def test_an_unloaded_engine_rejects_its_running_generations(
+    start_engine: StartEngine,
+) -> None:
     async with start_engine() as gateway:
         submit = gateway.submit("Count to 60.", max_new_tokens=2000)
-        run = gateway.start(submit)
-        await run.next(TIMEOUT_S)
+        stream = gateway.start(submit)
+        await stream.next(TIMEOUT_S)
         assert gateway.process.pid is not None
         os.kill(gateway.process.pid, signal.SIGTERM)
 
-        (answer,) = await gateway.finish(run, submit)
+        (answer,) = await gateway.finish(stream, submit)
 
         assert answer.rejection is not None
         assert answer.rejection.code == "model_not_ready"
 
 
-async def test_an_engine_that_loses_its_node_loses_its_generations_and_refuses_none(
+async def test_an_engine_that_loses_its_node_disconnects_and_rejects_nothing(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine() as gateway:
-        run = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
-        await run.next(TIMEOUT_S)
+        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True))
+        await stream.next(TIMEOUT_S)
         node_end = gateway.process._process
         assert node_end is not None and node_end.stdin is not None
         node_end.stdin.close()
 
         with pytest.raises(EngineDisconnected):
             while True:
-                said = await run.next(TIMEOUT_S)
-                assert said
-                assert not any(isinstance(each, Rejected) for each in said)
+                updates = await stream.next(TIMEOUT_S)
+                assert updates
+                assert not any(isinstance(each, Rejected) for each in updates)
 
 
-async def test_a_killed_engine_is_told_to_whoever_waits(start_engine: StartEngine) -> None:
+async def test_a_killed_engine_ends_its_streams_and_its_watch(start_engine: StartEngine) -> None:
     async with start_engine() as gateway:
-        run = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000))
-        await run.next(TIMEOUT_S)
+        stream = gateway.start(gateway.submit("Count to 60.", max_new_tokens=2000))
+        await stream.next(TIMEOUT_S)
         assert gateway.process.pid is not None
         os.kill(gateway.process.pid, signal.SIGKILL)
 
         with pytest.raises(EngineDisconnected):
             while True:
-                await run.next(TIMEOUT_S)
+                await stream.next(TIMEOUT_S)
         with pytest.raises(EngineDied, match="status -9"):
             await gateway.process.watch()
 
@@ -250,12 +250,12 @@ async def test_an_engine_that_hangs_in_a_step_is_killed(start_engine: StartEngin
             await gateway.process.watch()
 
 
-async def test_an_engine_that_dies_while_it_is_looked_for_is_not_waited_for(
+async def test_an_engine_that_dies_during_a_ping_is_noticed_at_once(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine(step_timeout_s=600.0) as gateway:
         watching = asyncio.create_task(gateway.process.watch())
-        # As when its socket is closed already, and its end not told yet.
+        # As if its socket were closed already and its end not yet reported.
         await gateway.process._client.close()
         await asyncio.sleep(1.5)
         assert not watching.done()
@@ -266,7 +266,7 @@ async def test_an_engine_that_dies_while_it_is_looked_for_is_not_waited_for(
             await asyncio.wait_for(watching, TIMEOUT_S)
 
 
-async def test_an_engine_that_is_gone_when_it_is_to_be_killed_has_died(
+async def test_an_engine_that_died_before_it_could_be_killed_has_died(
     start_engine: StartEngine,
 ) -> None:
     async with start_engine(step_timeout_s=0.1) as gateway:
@@ -280,8 +280,8 @@ async def test_an_engine_that_is_gone_when_it_is_to_be_killed_has_died(
             await gateway.process._ping()
 
 
-async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_invalid_frames_end_only_their_own_connection(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
         reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
         writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
         await writer.drain()
@@ -295,10 +295,10 @@ async def test_nonsense_on_the_socket_hurts_only_who_sends_it(start_engine: Star
 EOS = 2
 
 
-async def test_no_end_token_is_drawn_before_the_least_number_of_tokens(
-    start_engine: StartEngine,
+async def test_no_end_token_is_sampled_before_min_new_tokens(
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine() as gateway:
+    async with shared_engine() as gateway:
         usual, longer = await gateway.ask(
             gateway.submit("Count to 5."), gateway.submit("Count to 5.", min_new_tokens=40)
         )
@@ -315,10 +315,10 @@ async def test_no_end_token_is_drawn_before_the_least_number_of_tokens(
     assert len(later.tokens) > 20
 
 
-async def test_a_generation_that_ignores_end_tokens_goes_on_to_its_limit(
-    start_engine: StartEngine,
+async def test_a_generation_that_ignores_end_tokens_continues_to_its_limit(
+    shared_engine: SharedEngine,
 ) -> None:
-    async with start_engine() as gateway:
+    async with shared_engine() as gateway:
         (answer,) = await gateway.ask(
             gateway.submit("Count to 5.", ignore_eos=True, stop_token_ids=(EOS,), max_new_tokens=50)
         )

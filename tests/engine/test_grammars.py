@@ -16,7 +16,7 @@ from serving.engine.grammars import GrammarChecks, SharedCompiler
 from serving.transport.messages import GrammarSpec, Pong
 from serving.transport.server import SocketServer
 
-from .conftest import TIMEOUT_S, TINY_CHAT, StartEngine
+from .conftest import TIMEOUT_S, TINY_CHAT, SharedEngine
 
 pytestmark = pytest.mark.live
 
@@ -146,8 +146,8 @@ def test_a_checker_that_has_grown_large_is_replaced_and_nobody_notices(
     assert max(grown) <= limit + 2**20
 
 
-async def test_many_new_grammars_at_once_are_all_held_to(start_engine: StartEngine) -> None:
-    async with start_engine() as gateway:
+async def test_many_new_grammars_at_once_are_all_held_to(shared_engine: SharedEngine) -> None:
+    async with shared_engine() as gateway:
         words = [f"word{number}" for number in range(12)]
         submits = [
             gateway.submit("hello", grammar=GrammarSpec("ebnf", f'root ::= "{word}"'))

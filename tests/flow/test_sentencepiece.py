@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from serving.constraints.families.registry import select_family
 from serving.core.events import Event, TextDelta
-from serving.core.logprobs import LogprobsOptions, Token
+from serving.core.logprobs import Token
 from serving.core.request import (
     Conversation,
     Endpoint,
     GenerationRequest,
+    LogprobsOptions,
     Message,
     RawPrompts,
     Rendering,
@@ -34,7 +35,7 @@ from serving.flow.directory import Engine, ModelEntry
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
 from serving.prompting.assets import ModelAssets, Prompt
-from serving.protocols.logprobs import TextLogprobs
+from serving.protocols.common.logprobs import TextLogprobs
 from serving.transport.client import EngineClient
 from serving.transport.messages import TokenLogprobs
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from vinery.cli.banner import curl_line, ready
-from vinery.credentials import Credentials
+from vinery.config.credentials import Credentials
 
 URL = "http://127.0.0.1:8000"
 KNOWN = Credentials(URL, "vny_live_k", "admin", "pa55word")

@@ -11,8 +11,8 @@ from django.core.checks import CheckMessage, run_checks
 from pytest_django import Settings
 
 from vinery import checks
-from vinery.home import Home
-from vinery.listening import Address
+from vinery.config.home import Home
+from vinery.process.listening import Address
 from vinery.settings.database import database
 
 

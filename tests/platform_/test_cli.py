@@ -16,7 +16,7 @@ from vinery.cli import commands
 from vinery.cli.key import period
 from vinery.cli.model import option
 from vinery.cli.shape import table
-from vinery.home import Home
+from vinery.config.home import Home
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -29,7 +29,9 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return found
 
 
-@pytest.mark.parametrize("parser", parsers(commands.parser()), ids=lambda parser: parser.prog)
+@pytest.mark.parametrize(
+    "parser", parsers(commands.parser(*commands.COMMANDS)), ids=lambda parser: parser.prog
+)
 def test_every_command_and_every_argument_has_a_help_text(
     parser: argparse.ArgumentParser,
 ) -> None:

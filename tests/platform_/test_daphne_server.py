@@ -6,7 +6,7 @@ from tests.platform_ import scripts
 
 _END = """
 import asyncio
-from vinery.daphne_server import end_lifespan
+from vinery.process.daphne_server import end_lifespan
 
 async def application(scope, receive, send):
     assert scope["type"] == "lifespan"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vinery import env
-from vinery.env import SettingError
+from vinery.config import env
+from vinery.config.env import SettingError
 
 NAME = "VINERY_EXAMPLE"
 SetTo = Callable[..., None]

@@ -11,23 +11,23 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from accounts.limits.leases import Floor
-from accounts.limits.limiter import Limiter, LimitsAway
+from accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
 from accounts.limits.rulebook import Snapshot
 from accounts.limits.rules import Metric, Rule, Window
-from serving.runtime.limits import Limits, LimitSettings
+from accounts.limits.service import LimitService, LimitSettings
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
-from vinery.health import _Levels, _levels, _of_keys, _Traffic
+from vinery.health.application import _of_keys
+from vinery.health.metrics import _Levels, _Traffic, read_levels
 
 
 def keys_read(read_at_s: float) -> tuple[bool, str]:
     check = _of_keys(cast(Runtime, SimpleNamespace(accounts_read_at_s=read_at_s)))
-    return check.is_well, check.told
+    return check.is_healthy, check.text
 
 
 def test_keys_that_are_followed_are_well() -> None:
-    assert keys_read(time.time()) == (True, "followed")
+    assert keys_read(time.time()) == (True, "up to date")
     assert keys_read(0.0) == (True, "not read yet")  # of which a start says more
 
 
@@ -75,8 +75,8 @@ def test_buckets_hold_all_that_is_shorter() -> None:
     assert told[f"{name}_sum", "small"] == 90.06
 
 
-def limits_of(*scopes: str) -> Limits:
-    limits = Limits(LimitSettings())
+def limits_of(*scopes: str) -> LimitService:
+    limits = LimitService(LimitSettings())
     rules = {
         scope: (Rule(number, scope, Metric.TOKENS, Window.NONE, 100),)
         for number, scope in enumerate(scopes, start=1)
@@ -87,8 +87,8 @@ def limits_of(*scopes: str) -> Limits:
 
 async def test_limits_are_told_with_what_is_used_of_them() -> None:
     limits = limits_of("platform", "organization:7")
-    await limits.limiter.restore([Floor(rule, rule.id * 10) for rule in limits.book.rules])
-    told = told_by(_Levels(await _levels(limits)))
+    await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
+    told = told_by(_Levels(await read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
     assert told == {
         ("vinery_limit_used", *whole, "false", "none"): 10,
@@ -99,7 +99,7 @@ async def test_limits_are_told_with_what_is_used_of_them() -> None:
 
 
 async def test_limits_of_keys_and_users_are_not_told() -> None:
-    levels = await _levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
+    levels = await read_levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
     assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in told_by(
         _Levels(levels)
@@ -109,8 +109,8 @@ async def test_limits_of_keys_and_users_are_not_told() -> None:
 async def test_limits_whose_store_is_away_are_left_out() -> None:
     class Away:
         async def levels(self, rules: object) -> object:
-            raise LimitsAway("away")
+            raise LimitsUnavailable("away")
 
     limits = limits_of("platform")
     limits._limiter = cast(Limiter, Away())
-    assert await _levels(limits) == ()
+    assert await read_levels(limits) == ()

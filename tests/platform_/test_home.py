@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vinery.env import SettingError
-from vinery.home import REPOSITORY, Home, write_private
+from vinery.config.env import SettingError
+from vinery.config.home import REPOSITORY, Home, write_private
 
 
 def test_all_folders_are_closed_to_other_users(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from vinery.env import SettingError
-from vinery.listening import Address, listen, server_for, server_from_env
+from vinery.config.env import SettingError
+from vinery.process.listening import Address, listen, server_for, server_from_env
 
 
 def test_it_listens_on_a_free_port() -> None:

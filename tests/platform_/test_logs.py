@@ -8,7 +8,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery.logs import LineFormatter, logging_config
+from vinery.process.logs import LineFormatter, logging_config
 
 FORMATTER = LineFormatter("web-1")
 

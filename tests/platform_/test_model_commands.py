@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.platform_ import scripts
-from vinery.home import REPOSITORY
+from vinery.config.home import REPOSITORY
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 Vinery = Callable[..., subprocess.CompletedProcess[str]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vinery.proxies import behind
+from vinery.cli.web import behind
 
 PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
 

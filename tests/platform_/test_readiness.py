@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.platform_ import scripts
-from vinery.listening import Address, listen
-from vinery.readiness import Readiness, first_model, readiness
+from vinery.health.client import Readiness, first_model, readiness
+from vinery.process.listening import Address, listen
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import pytest
 
 from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
-from vinery import lock
-from vinery.home import Home
-from vinery.listening import Address, listen
+from vinery.config.home import Home
+from vinery.process import lock
+from vinery.process.listening import Address, listen
 
 
 def assert_one_line(told: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -60,7 +60,7 @@ def test_open_access_to_the_network(tmp_path: Path) -> None:
     )
 
     assert told.returncode == 2
-    assert told.stderr.startswith("vinery: VINERY_AUTH=off would serve anybody")
+    assert told.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
     assert told.stderr.count("\n") == 1
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accounts.signin.oidc.issuer import Issuer
-from vinery.env import SettingError
+from accounts.signin.issuer import Issuer
+from vinery.config.env import SettingError
 from vinery.settings.signin import MailServer, issuer_from_env, mail_server_from_env
 
 URL = "https://id.example/realms/main"

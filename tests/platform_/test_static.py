@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
 
-from vinery.static import StaticFilesMiddleware
+from vinery.web.middleware import StaticFilesMiddleware
 
 BODY = b"body { color: green }"
 URL = "/static/site.css"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery.supervisor import Service, Supervisor, delay_before_restart_s, describe
+from vinery.process.supervisor import Service, Supervisor, delay_before_restart_s, describe
 
 # Scripts write lines such as "start 4711 one" into a journal that they share.
 _OBEDIENT = """
@@ -109,6 +109,21 @@ async def test_a_service_that_is_killed_starts_again(script: MakeScript) -> None
         assert is_alive(one.pids()[1])
 
 
+async def test_a_restart_waits_for_no_delay_however_often(
+    script: MakeScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = script("one"), script("other")
+    async with supervised(one, other) as (supervisor, _):
+        for number in range(1, 7):  # the delay after six early ends is 5 s
+            await until(lambda number=number: len(one.pids()) == number and other.pids())
+            supervisor.restart([one.service])
+
+        await until(lambda: len(one.pids()) == 7)
+        assert len(one.pids("end")) == 6
+        assert len(other.pids()) == 1
+    assert caplog.messages == []
+
+
 async def test_the_others_live_on_when_one_dies(script: MakeScript) -> None:
     one, other = script("one"), script("other")
     async with supervised(one, other):
@@ -134,7 +149,7 @@ async def test_it_says_what_ended_and_how(
         await until(lambda: len(short_lived.pids()) == 2)
 
     assert "short ended after" in caplog.messages[0]
-    assert "(exit status 3); it starts again in 0 s" in caplog.messages[0]
+    assert "(exit status 3); restart in 0 s" in caplog.messages[0]
 
 
 async def test_a_program_that_is_not_there_is_tried_again(
@@ -175,7 +190,7 @@ async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path
 async def test_a_service_that_ignores_the_end_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 3.0)
+    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 3.0)
     stubborn = script("stubborn", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
         await until(stubborn.pids)
@@ -190,8 +205,8 @@ async def test_a_service_that_ignores_the_end_is_killed(
 async def test_a_stubborn_front_leaves_the_back_its_time(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery.supervisor._FRONT_GRACE_S", 0.2)
-    monkeypatch.setattr("vinery.supervisor._TOTAL_GRACE_S", 2.0)
+    monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 0.2)
+    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 2.0)
     back, front = script("back"), script("front", _STUBBORN, is_front=True)
     async with supervised(back, front) as (supervisor, running):
         await until(lambda: back.pids() and front.pids())

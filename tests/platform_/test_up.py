@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from vinery.cli import commands, up
-from vinery.home import REPOSITORY, Home
-from vinery.listening import Address
-from vinery.supervisor import Supervisor
+from vinery.config.home import REPOSITORY, Home
+from vinery.process.listening import Address
+from vinery.process.supervisor import Supervisor
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from serving.core.errors import InvalidRequest, ServingError
 from serving.core.request import DIALECTS, V1, Conversation, Endpoint
 from serving.protocols import parse
-from serving.protocols.chat import ChatBody
-from serving.protocols.completions import CompletionsBody
-from serving.protocols.generation import GenerationBody
-from serving.protocols.reading import MAX_DEPTH
+from serving.protocols.chat.body import ChatBody
+from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.reading import MAX_DEPTH
+from serving.protocols.completions.body import CompletionsBody
 from serving.protocols.responses.body import ResponsesBody
 
 from .clients import payloads

@@ -16,7 +16,7 @@ from serving.core.errors import (
     ModelNotReady,
     ServingError,
 )
-from serving.protocols import error_body, error_headers
+from serving.protocols.common.encoding import error_body, error_headers
 
 
 def test_all_four_keys_are_always_there() -> None:

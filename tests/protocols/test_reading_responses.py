@@ -25,7 +25,7 @@ from serving.core.request import (
     ToolMode,
 )
 from serving.core.result import build_result
-from serving.protocols.responses.counting import parse_count
+from serving.protocols.responses.exchange import parse_count
 
 from .exchanges import PLAIN, THOUGHTFUL, TWO_CALLS, answered, exchange, response
 from .items import conversation, said, turns

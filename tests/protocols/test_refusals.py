@@ -1,5 +1,5 @@
-"""Every row of the table of errors, on both trees: it names its field, and says what to
-change. What else is refused, and what is not.
+"""Every documented wrong value and wrong body is refused on both URL trees, with the name of its
+field and its documented message. Other bodies are refused or accepted as documented.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ from typing import Any
 
 import pytest
 
-from docs.refusals import ACCEPTED, EVERYWHERE, INVALID, ONE_BY_ONE, UNSUPPORTED, Row
+from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
+from docs.wrong_values import wrong_values
 from serving.core.errors import InvalidRequest
 from serving.core.request import DIALECTS, V1, V3, Dialect, Endpoint
-from serving.protocols.refused import REFUSED, refusal
+from serving.protocols.common.refused import REFUSED
+from serving.protocols.openapi.document import BODIES
 
 from .exchanges import exchange
 
 CHAT, RESPONSES = Endpoint.CHAT, Endpoint.RESPONSES
-MISTAKES = [(endpoint, row) for endpoint, rows in ONE_BY_ONE.items() for row in rows]
+ROWS = [(endpoint, row) for endpoint, rows in MISTAKES.items() for row in rows]
+WRONG_VALUES = [
+    (endpoint, *row)
+    for endpoint, body in BODIES.items()
+    for row in wrong_values(body)
+    if row[0] not in REFUSED[endpoint]
+]
 
 
 def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
@@ -28,9 +36,8 @@ def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Inva
     return error
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize(("field", "value", "sentence"), EVERYWHERE)
-def test_a_bad_value_is_refused_everywhere(
+@pytest.mark.parametrize(("endpoint", "field", "value", "sentence"), WRONG_VALUES)
+def test_a_wrong_value_is_refused(
     endpoint: Endpoint, field: str, value: Any, sentence: str
 ) -> None:
     for dialect in DIALECTS.values():
@@ -40,8 +47,8 @@ def test_a_bad_value_is_refused_everywhere(
         assert error.message == f"`{field}` {sentence}."
 
 
-@pytest.mark.parametrize(("endpoint", "row"), MISTAKES)
-def test_it_says_what_to_change(endpoint: Endpoint, row: Row) -> None:
+@pytest.mark.parametrize(("endpoint", "row"), ROWS)
+def test_a_wrong_body_is_refused(endpoint: Endpoint, row: Mistake) -> None:
     for tree in row.trees:
         error = refused(endpoint, DIALECTS[tree], **row.fields)
 
@@ -51,9 +58,9 @@ def test_it_says_what_to_change(endpoint: Endpoint, row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "row"), [(endpoint, row) for endpoint, row in MISTAKES if row.trees == ("v1",)]
+    ("endpoint", "row"), [(endpoint, row) for endpoint, row in ROWS if row.trees == ("v1",)]
 )
-def test_what_only_v1_refuses_v3_accepts(endpoint: Endpoint, row: Row) -> None:
+def test_v3_accepts_a_body_that_only_v1_refuses(endpoint: Endpoint, row: Mistake) -> None:
     assert exchange(endpoint, V3, **row.fields).request.dialect == V3
 
 
@@ -61,7 +68,9 @@ def test_what_only_v1_refuses_v3_accepts(endpoint: Endpoint, row: Row) -> None:
     ("endpoint", "fields"),
     [(endpoint, fields) for endpoints, fields, _ in ACCEPTED for endpoint in endpoints],
 )
-def test_what_others_refuse_is_accepted(endpoint: Endpoint, fields: Mapping[str, Any]) -> None:
+def test_a_body_that_other_servers_refuse_is_accepted(
+    endpoint: Endpoint, fields: Mapping[str, Any]
+) -> None:
     for dialect in DIALECTS.values():
         assert exchange(endpoint, dialect, **fields).request.dialect == dialect
 
@@ -82,12 +91,11 @@ def test_media_is_refused_because_the_model_serves_text_only(endpoint: Endpoint,
     ("endpoint", "name"),
     [(endpoint, name) for endpoint, names in REFUSED.items() for name in names],
 )
-def test_what_cannot_be_honoured_is_refused_with_the_reason(endpoint: Endpoint, name: str) -> None:
+def test_an_unsupported_parameter_is_refused_with_the_reason(endpoint: Endpoint, name: str) -> None:
     error = refused(endpoint, **{name: "asked for"})
 
     assert (error.code, error.param) == (UNSUPPORTED, name)
-    assert error.message == refusal(endpoint, name)
-    # A reason stands between the two, and says more than that.
+    assert error.message == REFUSED[endpoint][name].message(name)
     assert f"`{name}` is not supported by this server: " in error.message
     assert len(error.message.partition(": ")[2].partition(". Leave it out")[0].split()) > 3
 
@@ -97,11 +105,11 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(endpoint: Endpoint, 
     [
         (endpoint, name, default)
         for endpoint, names in REFUSED.items()
-        for name, defaults in names.items()
-        for default in (None, *defaults)
+        for name, refused in names.items()
+        for default in (None, *refused.harmless)
     ],
 )
-def test_asking_for_nothing_special_is_not_refused(
+def test_the_default_of_an_unsupported_parameter_is_accepted(
     endpoint: Endpoint, name: str, default: Any
 ) -> None:
     assert exchange(endpoint, **{name: default}).request == exchange(endpoint).request

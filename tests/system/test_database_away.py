@@ -60,7 +60,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "status": "ready",
         "models": {"tiny-chat": "ready"},
         "database": "answers",
-        "keys": "followed",
+        "keys": "up to date",
         "limits": "counted",
         "disk": "enough",
     }
@@ -79,7 +79,7 @@ def test_it_serves_on_and_says_what_is_away(platform: Running, relay: Relay, how
     with without_database(platform, relay, how):
         told = probe(platform, "readyz")
         assert told["status"] == "degraded"
-        assert told["database"].startswith("away: what was read ")
+        assert told["database"].startswith("unavailable: data of ")
         assert metric(platform, "vinery_database_away") == 1
         assert ask(platform).status_code == 200
         assert probe(platform, "livez") == {"status": "alive"}
@@ -125,7 +125,7 @@ def test_a_web_process_that_starts_meanwhile_says_so_and_is_there_when_the_datab
         waiting = until(lambda: said(platform, "startupz"))
         assert waiting.status_code == 503
         assert waiting.json()["status"] == "starting"
-        until(lambda: said(platform, "startupz").json()["database"] == "away")
+        until(lambda: said(platform, "startupz").json()["database"] == "unavailable")
         assert probe(platform, "livez") == {"status": "alive"}
         assert said(platform, "readyz").status_code == 503
 

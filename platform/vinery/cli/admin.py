@@ -1,4 +1,4 @@
-"""`vinery admin`: what an administrator needs who cannot log in, or has a new secret key."""
+"""`vinery admin`: a new password for an administrator, and reencryption for a new secret key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vinery.cli.shape import Commands, Failure, start_django
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery admin` and what is under it."""
+    """Add `vinery admin` and its subcommands."""
     admin = commands.add_parser("admin", help="a new password, or a new secret key")
     actions = admin.add_subparsers(title="commands", metavar="COMMAND", required=True)
     reset = actions.add_parser(
@@ -22,16 +22,17 @@ def add_to(commands: Commands) -> None:
     )
     reset.set_defaults(run=reset_password)
     again = actions.add_parser(
-        "reseal",
-        help="encrypt secrets anew with the newest VINERY_SECRET_KEY",
-        description="Encrypt the secrets of webhooks and second factors anew with "
-        "VINERY_SECRET_KEY, so that those in VINERY_SECRET_KEY_FALLBACKS can be taken away.",
+        "reencrypt",
+        aliases=["reseal"],  # its name in release 0.1
+        help="encrypt stored secrets with the newest VINERY_SECRET_KEY",
+        description="Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, "
+        "so that the keys in VINERY_SECRET_KEY_FALLBACKS can be removed.",
     )
-    again.set_defaults(run=reseal)
+    again.set_defaults(run=reencrypt)
 
 
 def reset_password(arguments: argparse.Namespace) -> int:
-    """Set and print a new password, which also ends the person's sessions."""
+    """Set and print a new password, which also ends the user's sessions."""
     start_django()
     from accounts.models import User
     from accounts.signin.recovery import set_password
@@ -45,17 +46,17 @@ def reset_password(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def reseal(_: argparse.Namespace) -> int:
-    """Say how many were. Raises `Failure` where some cannot be opened."""
+def reencrypt(_: argparse.Namespace) -> int:
+    """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
     start_django()
-    from accounts import reencryption as resealing
+    from accounts import reencryption
 
-    resealed = resealing.reseal()
-    print(f"{resealed.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
-    if resealed.num_closed:
+    result = reencryption.reencrypt()
+    print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
+    if result.num_unreadable:
         raise Failure(
-            f"{resealed.num_closed} more are encrypted with a key that is not named here. Add it "
-            "to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without a time of "
-            "grace and turn the second factors off."
+            f"{result.num_unreadable} more are encrypted with a key that is not configured. Add "
+            "it to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without grace "
+            "and turn the second factors off."
         )
     return 0

@@ -1,4 +1,4 @@
-"""`vinery replay`: a kept request once more, perhaps with edits, beside what it was answered."""
+"""`vinery replay`: send a kept request again, with edits, and compare the responses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vinery.answers import texts_of
 from vinery.cli.capture import capture_of, notices, read_texts
 from vinery.cli.model import option
 from vinery.cli.shape import Commands, Failure, json_of, start_django, table
-from vinery.listening import Address
-from vinery.replaying import Answered, CannotReplay, complaint, edited, send
+from vinery.process.listening import Address
+from vinery.replay import CannotReplay, Response, edited, error_message, send, texts_of
 
 _DESCRIPTION: Final = """\
 Send a kept request to the same endpoint again, streamed if it was, and compare the answers.
-It is charged to the project of the key that you give, and not to the one that kept it.
+It is charged to the project of the key that you give, not to the project that kept it.
 """
 _EPILOG: Final = """\
-The same body gives the same text only where the model has no choice: with temperature 0, or with
-the seed that the body has. Values are JSON, and text where they are not; paths have dots:
+The same body gives the same text only with temperature 0 or with a seed. Values are JSON, or else
+text; paths have dots:
 
   vinery replay req_0123 --set temperature=0
   vinery replay req_0123 --set model=other --set messages.0.content='Be brief.'
@@ -47,7 +46,7 @@ def add_to(commands: Commands) -> None:
     replay.add_argument("request", metavar="REQUEST_ID", help="of: vinery capture list")
     replay.add_argument(
         "--key",
-        help="whose project pays; better in VINERY_API_KEY, which process lists do not show",
+        help="the key to send; safer in VINERY_API_KEY, which process lists do not show",
     )
     replay.add_argument("--url", help="the server (default: that of VINERY_HOST and VINERY_PORT)")
     replay.add_argument(
@@ -69,47 +68,49 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a diff. Raises `Failure`."""
     key = arguments.key or os.environ.get("VINERY_API_KEY")
     if not key:
-        raise Failure("Whose key? Give it in VINERY_API_KEY, or with --key.")
+        raise Failure("Give a key in VINERY_API_KEY, or with --key.")
     start_django()
     row = capture_of(arguments.request)
     if row.is_body_cut:
-        raise Failure("The body of this request is not kept whole, so it cannot be sent again.")
+        raise Failure("Only a part of this request's body is kept, so it cannot be sent again.")
     texts = read_texts(row)
     base_url = (arguments.url or Address.from_env().base_url).rstrip("/")
     try:
         body = edited(texts.body, arguments.set)
-        answered = send(f"{base_url}/{row.dialect}/{row.endpoint}", body, key, arguments.timeout)
+        response = send(f"{base_url}/{row.dialect}/{row.endpoint}", body, key, arguments.timeout)
     except CannotReplay as error:
         raise Failure(str(error)) from None
-    was = texts_of(texts.answer)
-    if answered.status != 200 and "error" not in was:
-        raise Failure(complaint(answered))
+    old = texts_of(texts.answer)
+    if response.status != 200 and "error" not in old:
+        raise Failure(error_message(response))
     for notice in notices(row):
         print(f"vinery: {notice}", file=sys.stderr)
-    _tell(row.request_id, was, answered, as_json=arguments.json)
+    _print_comparison(row.request_id, old, response, as_json=arguments.json)
     return 0
 
 
-def _tell(request_id: str, was: Mapping[str, str], answered: Answered, *, as_json: bool) -> None:
-    now = texts_of(answered.content)
+def _print_comparison(
+    request_id: str, old: Mapping[str, str], response: Response, *, as_json: bool
+) -> None:
+    new = texts_of(response.content)
     figures = {
         "kept": _figures(request_id, timeout_s=0.0),
-        "now": _figures(answered.request_id, timeout_s=_ROW_TIMEOUT_S),
+        "now": _figures(response.request_id, timeout_s=_ROW_TIMEOUT_S),
     }
     if as_json:
-        told = {
+        document = {
             "request_id": request_id,
-            "replay_request_id": answered.request_id,
-            "is_equal": was == now,
-            "kept": {"texts": was, "figures": figures["kept"]},
-            "now": {"texts": now, "figures": figures["now"]},
+            "replay_request_id": response.request_id,
+            "is_equal": old == new,
+            "kept": {"texts": old, "figures": figures["kept"]},
+            "now": {"texts": new, "figures": figures["now"]},
         }
-        print(json_of(told))
+        print(json_of(document))
         return
-    print(_diff(request_id, was, answered.request_id, now))
+    print(_diff(request_id, old, response.request_id, new))
     print()
     heads = ["", *(name.removeprefix("num_").replace("_", " ").upper() for name in _FIGURES)]
-    rows = [[name, *map(_cell, of.values())] for name, of in figures.items()]
+    rows = [[name, *map(_cell, values.values())] for name, values in figures.items()]
     print(table(heads, rows))
 
 
@@ -121,7 +122,7 @@ def _diff(old_id: str, old: Mapping[str, str], new_id: str, new: Mapping[str, st
 
 
 def _lines(texts: Mapping[str, str]) -> list[str]:
-    """With the names of the texts where there are several."""
+    """The lines of the texts, with the names of the texts if there are several."""
     return [
         line
         for name, text in texts.items()
@@ -130,7 +131,7 @@ def _lines(texts: Mapping[str, str]) -> list[str]:
 
 
 def _figures(request_id: str, timeout_s: float) -> dict[str, Any]:
-    """Tokens and times from the books, which are written a moment after the answer."""
+    """Tokens and times of the usage record, which is written a moment after the response."""
     from accounts.models import UsageRecord
 
     deadline = time.monotonic() + timeout_s

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import socket
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from vinery.cli.shape import Commands, start_django
-from vinery.env import SettingError
-from vinery.listening import BACKLOG, DAPHNE, Address, listen, server_for
+from vinery.config.env import SettingError
+from vinery.process.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
-# Streams that are open at SIGTERM may go on for so long.
+# How long open streams may continue after SIGTERM.
 _GRACE_S = 5
-# Longer than clients keep idle connections (5 s in httpx, 60 s in most proxies): otherwise
-# one of them sends a request on a connection that is just being closed.
+# Longer than clients keep idle connections (5 s in httpx, 60 s in most proxies). Otherwise a client
+# may send a request on a connection that the server is closing.
 _KEEP_ALIVE_S = 75
 
 
@@ -69,16 +71,27 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
 
 
 def _serve_by_daphne(sock: socket.socket) -> None:
-    from vinery import daphne_server  # before anything else that imports Twisted
+    from vinery.process import daphne_server  # before anything else that imports Twisted
 
     daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
 
 
 def _application() -> Any:
+    from channels.routing import get_default_application
     from django.conf import settings
 
-    from vinery.asgi import application
-    from vinery.proxies import behind
-
+    application = get_default_application()  # what ASGI_APPLICATION names
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
+
+
+def behind(application: Any, proxies: Iterable[IPv4Network | IPv6Network]) -> Any:
+    """The application with the client's address as these proxies report it.
+
+    Each proxy appends the address that it sees to `X-Forwarded-For`, and clients can send any
+    value. So the last address that is not one of these proxies counts, and only for requests that
+    come from such a proxy. uvicorn's middleware does this, on every server.
+    """
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+    return ProxyHeadersMiddleware(application, [str(network) for network in proxies])

@@ -1,4 +1,4 @@
-"""The document around the paths: what it says first, and all the schemas."""
+"""The OpenAPI 3.1 document of the inference API, from the types that parse requests."""
 
 from __future__ import annotations
 
@@ -8,23 +8,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from serving.core.request import Endpoint
-from serving.protocols.chat import ChatBody
-from serving.protocols.completions import CompletionsBody
+from serving.core.request import DIALECTS, Endpoint
+from serving.protocols.chat.body import ChatBody
+from serving.protocols.completions.body import CompletionsBody
 from serving.protocols.openapi import answers
-from serving.protocols.openapi.meanings import MEANINGS, TOKENIZER_MEANINGS
-from serving.protocols.openapi.paths import all_paths
-from serving.protocols.openapi.schema import (
-    PREFIX,
-    Schema,
-    add_refused,
-    component_schemas,
-    describe,
-)
+from serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
-# The document of one version never changes, so its type may be loose.
 Document = dict[str, Any]
 
 BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
@@ -51,37 +42,37 @@ _ANSWERS: Final = (
 
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
-defaults, `/v3` those of OpenVINO Model Server. Where they differ, the field says so. Every \
-field may be null, which is the same as absent, and unknown fields are accepted. A field is \
-honoured, or refused by name with the reason (`x-refused`).
+defaults, `/v3` those of OpenVINO Model Server. The description of a field states where they \
+differ. Every field may be null, which is the same as absent, and unknown fields are accepted. The \
+server refuses the fields that it does not implement (`x-refused`).
 
 Limits: a body of {max_body_mb} MB, 100 levels of JSON, 128 answers to one prompt and 2048 to \
-one request. A model has its own: its context, and what its administrator sets.
+one request. A model has further limits: its context, and those that its administrator sets.
 
 This document needs no key."""
 
 _WHY: Final[Mapping[str, str]] = {
     "400": "The request must be changed. `param` names the field.",
     "401": "The key is missing, malformed, unknown, revoked or expired.",
-    "404": "There is no such model.",
-    "405": "There is nothing for this method here.",
+    "404": "The model does not exist.",
+    "405": "The URL does not accept this method.",
     "413": "The body is too large.",
     "415": "The body is not JSON.",
-    "500": "The engine failed under this request.",
-    "503": "Try again later: the model is starting, or all its places are taken.",
+    "500": "The engine failed while it ran the request.",
+    "503": "Try again later: the model is starting, or all its slots are in use.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the document says of the server that serves it."""
+    """The facts of the document that depend on the server."""
 
     version: str
     max_body_mb: int
 
 
 def document(facts: Facts) -> Document:
-    """The whole document, as JSON values."""
+    """Return the whole document, as JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,7 +83,7 @@ def document(facts: Facts) -> Document:
         },
         "servers": [{"url": "/"}],
         "security": [{"key": []}],
-        "paths": all_paths(),
+        "paths": _paths(),
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "headers": _headers(),
@@ -106,22 +97,19 @@ def _schemas() -> Mapping[str, Schema]:
     models: Iterable[type[BaseModel]] = (*BODIES.values(), *_TOKENIZER_BODIES, *_ANSWERS)
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
-        describe(schemas, body.__name__, MEANINGS)
         add_refused(schemas[body.__name__], endpoint)
-    for tokenizer_body in _TOKENIZER_BODIES:
-        describe(schemas, tokenizer_body.__name__, TOKENIZER_MEANINGS)
     return _reachable(schemas, [model.__name__ for model in models])
 
 
 def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:
-    """These schemas and all that they refer to, by name."""
+    """Return the schemas `names` and all that they refer to, by name."""
     found: dict[str, Schema] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
         if name not in found:
             found[name] = schemas[name]
-            waiting += _references(schemas[name])
+            pending += _references(schemas[name])
     return dict(sorted(found.items()))
 
 
@@ -148,13 +136,187 @@ def _error(status: str) -> Document:
 
 
 def _headers() -> Document:
-    said = {
-        "x-request-id": "Names the request in the server's log.",
+    descriptions = {
+        "x-request-id": "The id of the request in the server's log.",
         "Retry-After": "Seconds to wait before the next try.",
-        "Allow": "The methods that there are.",
+        "Allow": "The accepted methods.",
         "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
     }
     return {
         name: {"description": text, "required": True, "schema": {"type": "string"}}
-        for name, text in said.items()
+        for name, text in descriptions.items()
     }
+
+
+_BODY_ERRORS: Final = ("400", "401", "404", "405", "413", "415", "500", "503")
+_READ_ERRORS: Final = ("401", "405")
+_INFO_ERRORS: Final = ("400", "401", "404", "405", "503")
+
+
+def _paths() -> Document:
+    trees: Document = {}
+    for tree in DIALECTS:
+        trees |= _generation(tree) | _models(tree) | _tokenizers(tree)
+    return {**trees, **_tokenizers(""), **_documents()}
+
+
+def _generation(tree: str) -> Document:
+    chat = _body(ChatBody, "messages", "prompt_token_ids")
+    completions = _body(CompletionsBody, "prompt", "prompt_token_ids")
+    responses = _body(ResponsesBody, "input")
+    chunked = _streamed(answers.ChatCompletion, answers.ChatCompletionChunk)
+    texts = _streamed(answers.Completion, answers.Completion)
+    events = _streamed(answers.Response, answers.ResponseEvent)
+    return {
+        f"/{tree}/chat/completions": _post(
+            tree, "createChatCompletion", "Answer a conversation", chat, chunked
+        ),
+        f"/{tree}/completions": _post(
+            tree, "createCompletion", "Complete texts", completions, texts
+        ),
+        f"/{tree}/responses": _post(tree, "createResponse", "Answer items", responses, events),
+        f"/{tree}/responses/input_tokens": _post(
+            tree,
+            "countInputTokens",
+            "Count the tokens of a response's prompt",
+            _body(ResponsesBody, "input", "instructions"),
+            _json("The count.", answers.InputTokens),
+        ),
+    }
+
+
+def _models(tree: str) -> Document:
+    first = _link(tree, "retrieveModel", id="$response.body#/data/0/id")
+    models = _json("All served models.", answers.ModelList) | {"links": {"first": first}}
+    model = _json("The model.", answers.Model)
+    name = {
+        "name": "id",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+        "description": "May contain slashes, percent-encoded.",
+    }
+    errors = (*_READ_ERRORS, "404")
+    return {
+        f"/{tree}/models": _get(tree, "listModels", "List the served models", models),
+        f"/{tree}/models/{{id}}": {
+            **_get(tree, "retrieveModel", "Return one model", model, errors),
+            "parameters": [name],
+        },
+    }
+
+
+def _tokenizers(tree: str) -> Document:
+    """vLLM has these paths at the root, OVMS under `/v1`."""
+    root = f"/{tree}" if tree else ""
+    back = _link(tree, "detokenize") | {"requestBody": {"tokens": "$response.body#/tokens"}}
+    forth = _link(tree, "tokenize") | {"requestBody": {"prompt": "$response.body#/prompt"}}
+    tokens = _json("Their tokens.", answers.Tokenized) | {"links": {"back": back}}
+    text = _json("Their text.", answers.Detokenized) | {"links": {"forth": forth}}
+    sources = _body(TokenizeBody, "prompt", "messages", "text")
+    info = _json("The tokenizer.", answers.TokenizerInfo)
+    model = {
+        "name": "model",
+        "in": "query",
+        "schema": {"type": "string"},
+        "description": "It may be absent if one model is loaded.",
+    }
+    return {
+        f"{root}/tokenize": _post(
+            tree, "tokenize", "Return the tokens of texts, or of a conversation", sources, tokens
+        ),
+        f"{root}/detokenize": _post(
+            tree, "detokenize", "Return the text of tokens", _body(DetokenizeBody), text
+        ),
+        f"{root}/tokenizer_info": {
+            **_get(tree, "tokenizerInfo", "Describe the tokenizer", info, _INFO_ERRORS),
+            "parameters": [model],
+        },
+    }
+
+
+def _documents() -> Document:
+    """The paths without a key."""
+    openapi = {
+        "description": "This document.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+    version = _json("The version.", answers.Version)
+    paths = {
+        "/version": _get("", "version", "Return the server's version", version, ("405",)),
+        "/openapi.json": _get("", "openapi", "Describe this API", openapi, ("405",)),
+    }
+    for path in paths.values():
+        path["get"]["security"] = []
+    return paths
+
+
+def _streamed(whole: type[BaseModel], event: type[BaseModel]) -> Document:
+    answer = _json("The whole answer, or events if `stream` is true.", whole)
+    schema = {"anyOf": [{"$ref": PREFIX + each.__name__} for each in (event, answers.Error)]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
+    # The schema of one event. OpenAPI has no keyword for streams before 3.2.
+    answer["content"]["text/event-stream"] = {
+        "schema": {
+            "type": "object",
+            "description": "A server-sent event. The data of the last one is `[DONE]`.",
+            "properties": {
+                "event": {"type": "string"},
+                "data": {"anyOf": [data, {"const": "[DONE]"}]},
+            },
+            "required": ["data"],
+        }
+    }
+    return answer
+
+
+def _body(model: type[BaseModel], *sources: str) -> Document:
+    """Return the schema of a body that needs one of the fields `sources`."""
+    reference = {"$ref": PREFIX + model.__name__}
+    if not sources:
+        return reference
+    empty: Document = {"not": {"enum": [None, []]}}
+    return {
+        "allOf": [reference],
+        "anyOf": [{"required": [name], "properties": {name: empty}} for name in sources],
+    }
+
+
+def _post(tree: str, name: str, summary: str, body: Document, answer: Document) -> Document:
+    content = {"application/json": {"schema": body}}
+    operation = _operation(tree, name, summary, answer, _BODY_ERRORS)
+    return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
+
+
+def _get(
+    tree: str, name: str, summary: str, answer: Document, errors: Iterable[str] = _READ_ERRORS
+) -> Document:
+    return {"get": _operation(tree, name, summary, answer, errors)}
+
+
+def _operation(
+    tree: str, name: str, summary: str, answer: Document, errors: Iterable[str]
+) -> Document:
+    header = {"$ref": "#/components/headers/x-request-id"}
+    return {
+        "operationId": _id(tree, name),
+        "summary": summary,
+        "tags": [tree or "server"],
+        "responses": {
+            "200": {**answer, "headers": {"x-request-id": header}},
+            **{status: {"$ref": f"#/components/responses/Error{status}"} for status in errors},
+        },
+    }
+
+
+def _id(tree: str, name: str) -> str:
+    return f"{tree}_{name}" if tree else name
+
+
+def _link(tree: str, name: str, **parameters: str) -> Document:
+    return {"operationId": _id(tree, name), "parameters": parameters}
+
+
+def _json(description: str, model: type[BaseModel]) -> Document:
+    content = {"application/json": {"schema": {"$ref": PREFIX + model.__name__}}}
+    return {"description": description, "content": content}

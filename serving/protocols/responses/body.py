@@ -1,4 +1,4 @@
-"""The body of a Responses request."""
+"""The body of a Responses request, and the members of the answer that repeat it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,48 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from serving.core.errors import MissingParameter, UnsupportedParameter
-from serving.core.request import V1, Conversation, Dialect, Grammar, Message, Role, TextPart
-from serving.protocols.constraints import ResponseFormat, TextFormat
-from serving.protocols.fields import Effort
-from serving.protocols.generation import GenerationBody
-from serving.protocols.labels import Metadata
-from serving.protocols.prompting import PromptFields
-from serving.protocols.reading import Wire, unsupported
-from serving.protocols.responses.input import Input, turns, without_old_thoughts
-from serving.protocols.steering import TopLogprobs
-from serving.protocols.tools import (
+from serving.core.request import (
+    V1,
+    Conversation,
+    Dialect,
+    Grammar,
+    Message,
+    Role,
+    TextGrammar,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
+from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.metadata import Metadata, PromptCacheOptions
+from serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
+from serving.protocols.common.prompting import TemplateFields
+from serving.protocols.common.reading import Wire, unsupported
+from serving.protocols.common.tools import (
+    PARALLEL_CALLS,
+    TOOL_CHOICE,
+    TOOLS,
+    WRONG_TOOL_CHOICES,
+    CallableTool,
+    HostedTool,
+    NamespaceTool,
     WireToolChoice,
     WireTools,
     clients_tools,
-    settled_choice,
+    echoed_choice,
+    resolve_choice,
 )
+from serving.protocols.responses.input import Input, messages_of, without_old_reasoning
 
 Summary = Literal["auto", "concise", "detailed"]
-_PACKED_THOUGHTS = "reasoning.encrypted_content"
+_PACKED_REASONING = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 
 
 def _refuse_pro(value: object) -> object:
     if value == "pro":
-        raise unsupported("must be standard: a model has one way to think here")
+        raise unsupported("must be standard: the served models have one reasoning mode")
     return value
 
 
@@ -39,7 +57,7 @@ Mode = Annotated[
     Literal["standard"], BeforeValidator(_refuse_pro, json_schema_input_type=Literal["standard"])
 ]
 
-# What adds to the items of hosted tools, or to images, adds nothing here: there are none.
+# The values about hosted tools and images have no effect: this server has neither.
 Includable = Literal[
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
@@ -53,48 +71,85 @@ Includable = Literal[
 
 
 class ReasoningOptions(Wire):
-    """`reasoning`. The summary is the thinking itself, however it was asked for."""
+    """`reasoning`."""
 
-    effort: Effort | None = None
-    summary: Summary | None = None
-    # The deprecated name of `summary`.
-    generate_summary: Summary | None = None
-    # Which replayed thoughts the template is given; it decides which of them it shows.
-    context: Literal["auto", "current_turn", "all_turns"] | None = None
-    mode: Mode | None = None
+    effort: Effort | None = parameter(EFFORT, "oAV")
+    summary: Summary | None = parameter(
+        "The answer has the whole reasoning, whichever summary is asked for.", "oAV"
+    )
+    generate_summary: Summary | None = parameter("The deprecated name of `summary`.", "A")
+    context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
+        "Which earlier reasoning the template gets. The template selects what it shows.", "A"
+    )
+    mode: Mode | None = parameter(
+        "Only `standard`; `pro` is refused, because the served models have one reasoning mode.", "A"
+    )
 
 
 class TextOptions(Wire):
-    """`text`. Verbosity is repeated, and left to the prompt."""
+    """`text`."""
 
-    format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    format: TextFormat | None = parameter(
+        "The format of the answer: the `response_format` of chats without the inner object.", "oAV"
+    )
+    verbosity: Literal["low", "medium", "high"] | None = parameter(
+        "Repeated. The served models have no such setting.", "Av", changes_nothing=True
+    )
 
 
-class ResponsesBody(PromptFields, GenerationBody):
-    """The body of a Responses request."""
+class ResponsesBody(TemplateFields, GenerationBody):
+    """The parameters of Responses."""
 
-    input: Input | None = None
-    instructions: str | None = None
-    tools: WireTools | None = None
-    tool_choice: WireToolChoice = None
-    parallel_tool_calls: bool | None = None
-    reasoning: ReasoningOptions | None = None
-    text: TextOptions | None = None
-    response_format: ResponseFormat | None = None
-    include: Annotated[list[Includable], Field(fail_fast=True)] | None = None
-    # A limit for the calls of hosted tools, which are never called here.
-    max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    # OVMS's way to ask for what `include` asks for.
-    logprobs: bool | None = None
-    top_logprobs: TopLogprobs | None = None
-    truncation: Literal["auto", "disabled"] | None = None
-    metadata: Metadata | None = None
+    input: Input | None = parameter(
+        "A text, or items: messages, reasoning, tool calls and their outputs.",
+        "OAV",
+        wrong=[
+            ("", "must not be empty"),
+            ([], "must not be empty"),
+            (5, "must be a string or an array of items"),
+        ],
+    )
+    instructions: str | None = parameter("A system message before all others.", "AV")
+    tools: WireTools | None = parameter(TOOLS, "oAV")
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, "oAV")
+    reasoning: ReasoningOptions | None = parameter(
+        "How to reason, and what to return of it.", "oAV"
+    )
+    text: TextOptions | None = parameter("The format of the answer.", "oAV")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "O")
+    include: Annotated[list[Includable], Field(fail_fast=True)] | None = parameter(
+        "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
+        "answer. The values about hosted tools have no effect.",
+        "AV",
+    )
+    max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "Repeated. A limit for hosted tools, which this server does not have.",
+        "AV",
+        changes_nothing=True,
+    )
+    logprobs: bool | None = parameter(
+        "Returns the log-probability of each token of the answer, as OVMS and `include` do.", "o"
+    )
+    top_logprobs: TopLogprobs | None = parameter(
+        "The number of alternatives for each token, from 0 to 20.", "AV"
+    )
+    truncation: Literal["auto", "disabled"] | None = parameter(
+        "`auto` leaves out the oldest messages until the prompt fits into the context; "
+        "`disabled` refuses a longer prompt.",
+        "oAV",
+    )
+    metadata: Metadata | None = parameter(
+        "The answer repeats it; at most 16 pairs.",
+        "oAV",
+        wrong=[({str(at): "" for at in range(17)}, "must have at most 16 entries")],
+        changes_nothing=True,
+    )
 
     @property
-    def packs_thoughts(self) -> bool:
-        """Whether thoughts are also told as one opaque string."""
-        return _PACKED_THOUGHTS in (self.include or ())
+    def packs_reasoning(self) -> bool:
+        """Whether reasoning items have `encrypted_content`."""
+        return _PACKED_REASONING in (self.include or ())
 
     def require_input(self) -> None:
         """Raises `MissingParameter`."""
@@ -103,18 +158,18 @@ class ResponsesBody(PromptFields, GenerationBody):
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """Asking for the likeliest others is asking for the token's own too."""
-        is_asked = self.logprobs or self.top_logprobs or _LOGPROBS in (self.include or ())
-        return self.top_logprobs or 0 if is_asked else None
+        """`top_logprobs` also asks for the log-probability of the token itself."""
+        is_wanted = self.logprobs or self.top_logprobs or _LOGPROBS in (self.include or ())
+        return self.top_logprobs or 0 if is_wanted else None
 
     def conversation(self) -> Conversation:
-        """The prompt. Raises `InvalidRequest` for a tool choice that no tool fits."""
+        """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
         effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
-            messages=(*self._instruction(), *self._turns()),
+            messages=(*self._instructions(), *self._messages()),
             tools=tools,
-            tool_choice=settled_choice(self.tool_choice, tools),
+            tool_choice=resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             template_kwargs=self.template_kwargs,
             rendering=self.rendering(effort),
@@ -122,27 +177,144 @@ class ResponsesBody(PromptFields, GenerationBody):
         )
 
     def grammar(self, dialect: Dialect) -> Grammar | None:
-        """The constraint on the output. Raises `InvalidRequest` for one in a field that
-        only OVMS reads here."""
-        own = self.response_format
-        if own is not None and own.type != "text" and dialect == V1:
+        """Return the constraint on the answer. Raises `UnsupportedParameter` for a
+        `response_format` on /v1, which only OVMS has in Responses."""
+        chat_format = self.response_format
+        if chat_format is not None and chat_format.type != "text" and dialect == V1:
             raise UnsupportedParameter(
                 "`response_format` belongs to chat completions. Use `text.format` instead.",
                 param="response_format",
             )
-        return self.constraint(self._text.format, own)
+        return self.constraint(self._text.format, chat_format)
 
     @property
     def _text(self) -> TextOptions:
         return self.text or TextOptions()
 
-    def _turns(self) -> Sequence[Message]:
-        messages = turns(self.input or ())
+    def _messages(self) -> Sequence[Message]:
+        messages = messages_of(self.input or ())
         if self.reasoning is not None and self.reasoning.context == "current_turn":
-            return without_old_thoughts(messages)
+            return without_old_reasoning(messages)
         return messages
 
-    def _instruction(self) -> Sequence[Message]:
+    def _instructions(self) -> Sequence[Message]:
         if not self.instructions:
             return ()
         return (Message(Role.SYSTEM, (TextPart(self.instructions),)),)
+
+
+Members = dict[str, object]
+
+
+def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
+    """Return the members of the answer that repeat the request, with OpenAI's defaults. `tools`
+    are the tools that the client runs."""
+    return {
+        "instructions": wire.instructions,
+        "max_output_tokens": wire.output_limit,
+        "max_tool_calls": wire.max_tool_calls,
+        "previous_response_id": None,
+        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
+        "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
+        "parallel_tool_calls": wire.parallel_tool_calls is not False,
+        "reasoning": _reasoning(wire.reasoning or ReasoningOptions()),
+        "text": _text(wire.text or TextOptions(), wire.response_format),
+        "temperature": _or(wire.temperature, 1.0),
+        "top_p": _or(wire.top_p, 1.0),
+        "presence_penalty": _or(wire.presence_penalty, 0.0),
+        "frequency_penalty": _or(wire.frequency_penalty, 0.0),
+        "top_logprobs": wire.top_logprobs or 0,
+        "truncation": wire.truncation or "disabled",
+        # Only one tier exists.
+        "service_tier": "default",
+        # This server stores nothing, even if the request asks for it.
+        "store": False,
+        "background": False,
+        "metadata": wire.metadata or {},
+        "user": wire.user,
+        "safety_identifier": wire.safety_identifier,
+        "prompt_cache_key": wire.prompt_cache_key,
+        "prompt_cache_retention": _retention(wire.prompt_cache_retention),
+        **_cache_options(wire.prompt_cache_options),
+    }
+
+
+def _or(number: float | None, default: float) -> float:
+    return default if number is None else number
+
+
+def _retention(asked: str | None) -> str | None:
+    return "in_memory" if asked == "in-memory" else asked
+
+
+def _cache_options(asked: PromptCacheOptions | None) -> Members:
+    """Strict clients need both members or none of the object."""
+    if asked is None:
+        return {}
+    options = {"mode": asked.mode or "implicit", "ttl": asked.ttl or "30m"}
+    return {"prompt_cache_options": options}
+
+
+def _reasoning(asked: ReasoningOptions) -> Members:
+    echoed: Members = {"effort": asked.effort, "summary": asked.summary or asked.generate_summary}
+    others = {"context": asked.context, "mode": asked.mode}
+    return echoed | {name: value for name, value in others.items() if value is not None}
+
+
+def _text(asked: TextOptions, chat_format: ResponseFormat | None) -> Members:
+    text_format = asked.format or _flattened(chat_format)
+    return {"format": _format(text_format), "verbosity": asked.verbosity or "medium"}
+
+
+def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
+    if chat_format is None:
+        return None
+    schema = chat_format.json_schema
+    members = {} if schema is None else schema.model_dump(by_alias=True)
+    return TextFormat.model_validate({"type": chat_format.type, **members})
+
+
+def _format(asked: TextFormat | None) -> Members:
+    if asked is None or asked.tag is not None:
+        return {"type": "text"}  # strict clients refuse tags
+    if asked.type != "json_schema":
+        return {"type": asked.type}
+    return {
+        "type": "json_schema",
+        # Strict clients need a name, but some clients send none.
+        "name": asked.name or "response",
+        "description": asked.description,
+        "schema": asked.schema_,
+        "strict": asked.strict,
+    }
+
+
+def _tool(tool: NamespaceTool | CallableTool) -> Members:
+    if not isinstance(tool, NamespaceTool):
+        return _member(tool.to_core(""))
+    return {
+        "type": "namespace",
+        "name": tool.name,
+        "description": tool.description or "",
+        "tools": [_member(each) for each in tool.members("")],
+    }
+
+
+def _member(tool: Tool) -> Members:
+    if tool.is_custom:
+        named = {"type": "custom", "name": tool.name, "description": tool.description}
+        return {**named, "format": _input_format(tool.input_grammar)}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+
+
+def _input_format(grammar: TextGrammar | None) -> Members:
+    if grammar is None:
+        return {"type": "text"}
+    syntax, definition = grammar.syntax.value, grammar.definition
+    return {"type": "grammar", "syntax": syntax, "definition": definition}

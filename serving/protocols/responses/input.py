@@ -1,50 +1,81 @@
-"""The items of `input`, and how they become turns of a conversation."""
+"""The items of `input`, and the messages that they become.
+
+Templates know only one kind of call: a name and a JSON object of arguments. So a call of any
+other tool becomes such a call, and a call of a hosted tool becomes a call and a tool message.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
-
-from serving.core.request import Message, Role, ToolCall
-from serving.core.tools import qualified_name
-from serving.protocols.messages import WireFunctionCall, WireMessage
-from serving.protocols.reading import Wire, invalid, missing, unsupported
-from serving.protocols.responses.thoughts import unpacked
-from serving.protocols.responses.tool_items import (
-    ApplyPatchCall,
-    ApplyPatchOutput,
-    CallOutput,
-    CodeInterpreterCall,
-    CustomCall,
-    FileSearchCall,
-    HostedCall,
-    LocalShellCall,
-    LocalShellOutput,
-    McpCall,
-    ReplayedCall,
-    ShellCall,
-    ShellOutput,
-    WebSearchCall,
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
 )
 
-# What cannot be put into words, or only by the server that made it.
-_UNSPEAKABLE: Mapping[str, str] = {
+from serving.core.request import Message, Role, TextPart, ToolCall
+from serving.core.tools import qualified_name
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.messages import (
+    Content,
+    WireCustomCall,
+    WireFunctionCall,
+    WireMessage,
+    content_parts,
+    unpack_reasoning,
+)
+from serving.protocols.common.reading import Wire, invalid, missing, unsupported
+
+# Items that cannot become text, and why.
+_NO_TEXT: Mapping[str, str] = {
     "image_generation_call": "holds an image, but this model takes text only",
     "computer_call": "acts on a screen, but this model takes text only",
     "computer_call_output": "holds an image of a screen, but this model takes text only",
-    "compaction": "can be read only by the server that made it: send the items themselves",
+    "compaction": "only the server that created it can read: send the items themselves",
 }
+_NO_REFERENCES = "is an item_reference, but this server stores no items: send the item itself"
 _NOT_SUPPORTED = (
     "is not supported: send messages, reasoning, and calls of functions and tools with their "
     "outputs"
 )
 
 
+class ReplayedCall(Wire):
+    """An earlier call. Its output is an item of its own."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["call_id"]}, {"required": ["id"]}]}
+    )
+
+    call_id: str | None = None
+    id: str | None = None
+
+    @model_validator(mode="after")
+    def _has_an_id(self) -> ReplayedCall:
+        if self.call_id is None and self.id is None:
+            raise missing("must have a `call_id`")
+        return self
+
+    @abstractmethod
+    def to_call(self) -> ToolCall:
+        """Return the call as that of a function."""
+
+    @property
+    def known_id(self) -> str:
+        """The id in the output of the call."""
+        return self.call_id or self.id or ""
+
+
 class FunctionCall(WireFunctionCall, ReplayedCall):
-    """A replayed call of a function."""
+    """`function_call`."""
 
     namespace: str | None = None
 
@@ -52,23 +83,190 @@ class FunctionCall(WireFunctionCall, ReplayedCall):
         return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
 
 
+class CustomCall(WireCustomCall, ReplayedCall):
+    """`custom_tool_call`: a call of a custom tool."""
+
+    namespace: str | None = None
+
+    def to_call(self) -> ToolCall:
+        return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
+
+
+class LocalShellCall(ReplayedCall):
+    """`local_shell_call`."""
+
+    tool: ClassVar[str] = "local_shell"
+    action: dict[str, Any]
+
+    def to_call(self) -> ToolCall:
+        return ToolCall(self.known_id, self.tool, _json(self.action))
+
+
+class ShellCall(LocalShellCall):
+    """`shell_call`."""
+
+    tool = "shell"
+
+
+class ApplyPatchCall(ReplayedCall):
+    """`apply_patch_call`."""
+
+    operation: dict[str, Any]
+
+    def to_call(self) -> ToolCall:
+        return ToolCall(self.known_id, "apply_patch", _json(self.operation))
+
+
+class CallOutput(Wire):
+    """`function_call_output` and `custom_tool_call_output`."""
+
+    call_id: str
+    output: Content
+
+    def to_core(self) -> Message:
+        return Message(Role.TOOL, content_parts(self.output), tool_call_id=self.call_id)
+
+
+class LocalShellOutput(Wire):
+    """`local_shell_call_output`. Its `id` is the id of the call."""
+
+    id: str
+    output: str
+
+    def to_core(self) -> Message:
+        return _tool_message(self.id, self.output)
+
+
+class ShellOutput(Wire):
+    """`shell_call_output`: the streams and the outcome of each command."""
+
+    call_id: str
+    output: list[dict[str, Any]]
+
+    def to_core(self) -> Message:
+        return _tool_message(self.call_id, _json(self.output))
+
+
+class ApplyPatchOutput(Wire):
+    """`apply_patch_call_output`."""
+
+    call_id: str
+    status: str
+    output: str | None = None
+
+    def to_core(self) -> Message:
+        return _tool_message(self.call_id, self.output or self.status)
+
+
+class HostedCall(Wire):
+    """A call of a hosted tool, with its output in the same item."""
+
+    tool: ClassVar[str]
+    id: str | None = None
+    status: str | None = None
+
+    def to_call(self) -> ToolCall:
+        return ToolCall(self._known_id, self._name, self._arguments())
+
+    def to_core(self) -> Message:
+        """Return the output of the call as a message."""
+        return _tool_message(self._known_id, self._result() or self.status or "completed")
+
+    @property
+    def _known_id(self) -> str:
+        """Some clients leave out the ids of hosted calls."""
+        return self.id or self.tool
+
+    @property
+    def _name(self) -> str:
+        return self.tool
+
+    @abstractmethod
+    def _arguments(self) -> str:
+        """Return the JSON text of an object."""
+
+    def _result(self) -> str | None:
+        """Return the tool's output. None: the item does not have it."""
+        return None
+
+
+class WebSearchCall(HostedCall):
+    """`web_search_call`. It does not contain its results."""
+
+    tool = "web_search"
+    action: dict[str, Any] | None = None
+
+    def _arguments(self) -> str:
+        return _json(self.action or {})
+
+
+class FileSearchCall(HostedCall):
+    """`file_search_call`."""
+
+    tool = "file_search"
+    queries: list[str]
+    results: list[Any] | None = None
+
+    def _arguments(self) -> str:
+        return _json({"queries": self.queries})
+
+    def _result(self) -> str | None:
+        return None if self.results is None else _json(self.results)
+
+
+class CodeInterpreterCall(HostedCall):
+    """`code_interpreter_call`."""
+
+    tool = "code_interpreter"
+    code: str | None = None
+    outputs: list[Any] | None = None
+
+    def _arguments(self) -> str:
+        return _json({"code": self.code or ""})
+
+    def _result(self) -> str | None:
+        return None if self.outputs is None else _json(self.outputs)
+
+
+class McpCall(HostedCall):
+    """`mcp_call`. With an `error` it failed, whatever its output."""
+
+    tool = "mcp"
+    name: str
+    arguments: str
+    output: str | None = None
+    error: Any = None
+
+    @property
+    def _name(self) -> str:
+        return self.name
+
+    def _arguments(self) -> str:
+        return self.arguments or "{}"
+
+    def _result(self) -> str | None:
+        if self.error is not None:
+            return self.error if isinstance(self.error, str) else _json({"error": self.error})
+        return self.output
+
+
 class ReasoningText(Wire):
-    """A part of a replayed thought."""
+    """A part of a reasoning item."""
 
     text: str
 
 
 class Reasoning(Wire):
-    """A replayed thought. Without readable text, it is as if it were not there."""
+    """Earlier reasoning. An item without readable text is left out."""
 
     summary: list[ReasoningText] | None = None
     content: list[ReasoningText] | None = None
-    # Of this server's thoughts the text, of those of others nothing.
-    encrypted_content: Annotated[str, AfterValidator(unpacked)] | None = None
+    # Only this server's own is readable.
+    encrypted_content: Annotated[str, AfterValidator(unpack_reasoning)] | None = None
 
     @property
     def text(self) -> str:
-        """This server's items hold the same in all three places."""
+        """In this server's items all three fields have the same text."""
         parts = self.content or self.summary
         if parts:
             return "\n".join(part.text for part in parts)
@@ -76,17 +274,19 @@ class Reasoning(Wire):
 
 
 class OtherItem(Wire):
-    """Never valid: it exists to say which types there are."""
+    """Never valid. Its error explains which items are supported."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, value: dict[str, Any]) -> None:
         kind = value.get("type")
         if kind == "item_reference" or (kind is None and "id" in value):
-            raise unsupported("is an item_reference, but no items are stored: send the item itself")
+            raise unsupported(
+                "is an item_reference, but this server stores no items: send the item itself"
+            )
         if not isinstance(kind, str):
-            raise missing("must have a `role`, or a `type` that says what it is")
-        raise unsupported(f"is of type {kind[:64]}, which {_UNSPEAKABLE.get(kind, _NOT_SUPPORTED)}")
+            raise missing("must have a `role` or a known `type`")
+        raise unsupported(f"is of type {kind[:64]}, which {_NO_TEXT.get(kind, _NOT_SUPPORTED)}")
 
 
 def _tag(value: Any) -> str:
@@ -145,73 +345,84 @@ Input = Annotated[
 ]
 
 
-def turns(items: Sequence[InputItem]) -> tuple[Message, ...]:
-    """The conversation that `items` tell.
+def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
+    """Return `items` as the messages of a conversation.
 
-    Calls join the assistant's turn before them, and thoughts the one after them.
+    A call becomes a part of the assistant message before it, reasoning of the one after it.
     """
-    told = _Turns()
+    builder = _ConversationBuilder()
     for item in items:
-        told.add(item)
-    return told.all()
+        builder.add(item)
+    return builder.messages()
 
 
-def without_old_thoughts(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation with the thoughts of the current turn only: of what came after the
-    last question."""
+def without_old_reasoning(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the conversation without reasoning before the last message of the user."""
     questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
     begin = questions[-1] if questions else 0
-    old = [replace(message, reasoning=None) for message in messages[:begin] if not _thinks(message)]
+    old = [
+        replace(message, reasoning=None)
+        for message in messages[:begin]
+        if not _is_reasoning(message)
+    ]
     return (*old, *messages[begin:])
 
 
-def _thinks(message: Message) -> bool:
-    """Whether the turn is a thought and nothing else."""
+def _is_reasoning(message: Message) -> bool:
+    """Whether the message has only reasoning."""
     return message.reasoning is not None and not message.content and not message.tool_calls
 
 
-class _Turns:
+class _ConversationBuilder:
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._thoughts: list[str] = []
+        self._reasoning: list[str] = []
 
     def add(self, item: InputItem) -> None:
         match item:
             case Reasoning():
-                self._thoughts += [item.text] if item.text else []
+                self._reasoning += [item.text] if item.text else []
             case ReplayedCall():
-                self._call(item.to_call())
+                self._add_call(item.to_call())
             case HostedCall():
-                self._call(item.to_call())
-                self._say(item.to_core())
+                self._add_call(item.to_call())
+                self._add_message(item.to_core())
             case OtherItem():
-                raise AssertionError("no other item passes its validator")
+                raise AssertionError("the validator refuses all other items")
             case _:
-                self._say(item.to_core())
+                self._add_message(item.to_core())
 
-    def all(self) -> tuple[Message, ...]:
-        self._settle_thoughts()
+    def messages(self) -> tuple[Message, ...]:
+        self._add_open_reasoning()
         return tuple(self._messages)
 
-    def _say(self, message: Message) -> None:
+    def _add_message(self, message: Message) -> None:
         if message.role is Role.ASSISTANT and message.reasoning is None:
-            message = replace(message, reasoning=self._take_thoughts())
-        self._settle_thoughts()
+            message = replace(message, reasoning=self._take_reasoning())
+        self._add_open_reasoning()
         self._messages.append(message)
 
-    def _call(self, call: ToolCall) -> None:
+    def _add_call(self, call: ToolCall) -> None:
         last = self._messages[-1] if self._messages else None
-        if last is None or last.role is not Role.ASSISTANT or self._thoughts:
-            last = Message(Role.ASSISTANT, reasoning=self._take_thoughts())
+        if last is None or last.role is not Role.ASSISTANT or self._reasoning:
+            last = Message(Role.ASSISTANT, reasoning=self._take_reasoning())
             self._messages.append(last)
         self._messages[-1] = replace(last, tool_calls=(*last.tool_calls, call))
 
-    def _settle_thoughts(self) -> None:
-        """Thoughts that no turn of the assistant follows are a turn of their own."""
-        if self._thoughts:
-            self._messages.append(Message(Role.ASSISTANT, reasoning=self._take_thoughts()))
+    def _add_open_reasoning(self) -> None:
+        """Reasoning without an assistant message after it becomes a message of its own."""
+        if self._reasoning:
+            self._messages.append(Message(Role.ASSISTANT, reasoning=self._take_reasoning()))
 
-    def _take_thoughts(self) -> str | None:
-        thoughts = "\n".join(self._thoughts) or None
-        self._thoughts = []
-        return thoughts
+    def _take_reasoning(self) -> str | None:
+        text = "\n".join(self._reasoning) or None
+        self._reasoning = []
+        return text
+
+
+def _tool_message(call_id: str, text: str) -> Message:
+    return Message(Role.TOOL, (TextPart(text),), tool_call_id=call_id)
+
+
+def _json(value: object) -> str:
+    return json_bytes(value).decode()

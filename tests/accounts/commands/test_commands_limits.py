@@ -102,10 +102,10 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
     ("words", "message"),
     [
         (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day, a week or a month."),
-        (("--metric", "concurrency", "--window", "day", "--amount", "9"), "at any time"),
+        (("--metric", "concurrency", "--window", "day", "--amount", "9"), "has no window"),
         (
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--week-start", "sunday"),
-            "Only a limit of a week has a first day",
+            "Only limits per week have a first day",
         ),
         (("--metric", "tokens", "--window", "day", "--amount", "0"), "amount: Ensure this value"),
         (
@@ -128,7 +128,7 @@ def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
     vinery_("weight", "set", "tiny-chat", "--output", "4")
 
     (row,) = vinery_("weight", "list", "--json").rows
-    assert row == {
+    assert {name: row[name] for name in ("model", "uncached", "cached", "output", "image")} == {
         "model": "tiny-chat",
         "uncached": 1.0,
         "cached": 0.1,

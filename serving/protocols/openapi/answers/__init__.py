@@ -1,14 +1,13 @@
-"""What the endpoints answer, as types.
+"""The answers of the endpoints, as types.
 
-Answers are written as bytes, token by token, so these types take no part in it: they tell
-clients what to expect, and a test holds every answer against them.
+The encoders write answers as bytes and do not use these types. The OpenAPI document shows
+them, and tests validate every answer with them.
 """
 
 from __future__ import annotations
 
-from serving.protocols.openapi.answers.chat import ChatCompletion, ChatCompletionChunk
-from serving.protocols.openapi.answers.completions import Completion
-from serving.protocols.openapi.answers.errors import Error
+from serving.protocols.openapi.answers.base import Error
+from serving.protocols.openapi.answers.chat import ChatCompletion, ChatCompletionChunk, Completion
 from serving.protocols.openapi.answers.models import (
     Detokenized,
     InputTokens,

@@ -1,15 +1,18 @@
-"""The answers of chats."""
+"""The answers of chats and completions."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from serving.protocols.openapi.answers.base import ABSENT, Answer, StopReason
-from serving.protocols.openapi.answers.tokens import (
+from serving.protocols.openapi.answers.base import (
+    ABSENT,
     COMPLETION_TOKENS,
     PROMPT_TOKENS,
+    Answer,
     ChatLogprobs,
     PromptLogprobs,
+    StopReason,
+    TextLogprobs,
     Usage,
 )
 
@@ -50,7 +53,7 @@ ToolCall = FunctionToolCall | CustomToolCall
 
 
 class ChatMessage(Answer):
-    """What the model said. Thoughts are told under two names: clients read one or the other."""
+    """The model's answer. Reasoning has two names, because clients read one or the other."""
 
     role: Literal["assistant"]
     content: str | None
@@ -94,21 +97,21 @@ class ChatCompletion(Answer):
 
 
 class CalledFunctionDelta(Answer):
-    """More of a call: its name first, then its arguments piece by piece."""
+    """More of a call: its name first, then parts of its arguments."""
 
     name: str = ABSENT
     arguments: str
 
 
 class CalledCustomToolDelta(Answer):
-    """More of a call: its name first, then its input piece by piece."""
+    """More of a call: its name first, then parts of its input."""
 
     name: str = ABSENT
     input: str
 
 
 class ToolCallDelta(Answer):
-    """More of a call. Its id and type come once."""
+    """More of a call. Its id and type come in its first chunk."""
 
     index: int
     id: str = ABSENT
@@ -118,7 +121,7 @@ class ToolCallDelta(Answer):
 
 
 class ChatDelta(Answer):
-    """More of an answer. The role comes once."""
+    """More of an answer. The role comes in the first chunk."""
 
     role: Literal["assistant"] = ABSENT
     content: str = ABSENT
@@ -144,7 +147,7 @@ class ChatChunkChoice(Answer):
 
 
 class ChatCompletionChunk(Answer):
-    """An event of a streamed chat. The one with the totals has no choices."""
+    """An event of a streamed chat. The event with the total usage has no choices."""
 
     id: str
     object: Literal["chat.completion.chunk"]
@@ -156,4 +159,34 @@ class ChatCompletionChunk(Answer):
     usage: Usage | None = ABSENT
     prompt_token_ids: list[int] = ABSENT
     prompt_text: str = ABSENT
+    obfuscation: str = ABSENT
+
+
+class CompletionChoice(Answer):
+    """One answer, or more of one."""
+
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+    stop_reason: StopReason = ABSENT
+    prompt_text: str = ABSENT
+    token_ids: list[int] = ABSENT
+    prompt_token_ids: list[int] = ABSENT
+    prompt_tokens: str = PROMPT_TOKENS
+    completion_token_ids: list[int] = ABSENT
+    completion_tokens: str = COMPLETION_TOKENS
+    prompt_logprobs: PromptLogprobs = ABSENT
+
+
+class Completion(Answer):
+    """The whole answer to a completion, and each event of a streamed one."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    choices: list[CompletionChoice]
+    usage: Usage | None = ABSENT
     obfuscation: str = ABSENT

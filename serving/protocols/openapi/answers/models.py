@@ -1,4 +1,4 @@
-"""What models there are, and what their tokenizers say."""
+"""The answers about models, tokenizers and the server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tokens(Answer):
 
 
 class Tokenized(RootModel[CountedTokens | Tokens]):
-    """Tokens, in the shape of the system whose body was sent."""
+    """Tokens, in the form of the system whose body the client sent."""
 
 
 class Detokenized(Answer):
@@ -66,8 +66,8 @@ class AddedToken(Answer):
 
 
 class TokenizerInfo(Answer):
-    """A tokenizer, in the words of Hugging Face's files. Null: the model's folder does not
-    say."""
+    """A tokenizer, with the names of Hugging Face's files. Null: the model's files do not
+    have the value."""
 
     tokenizer_class: str | None
     bos_token: str | None
@@ -82,7 +82,7 @@ class TokenizerInfo(Answer):
 
 
 class InputTokens(Answer):
-    """How long the prompt of a request would be."""
+    """The number of tokens in the prompt of a request."""
 
     object: Literal["response.input_tokens"]
     input_tokens: Count

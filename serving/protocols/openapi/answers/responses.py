@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from serving.protocols.openapi.answers.base import ABSENT, Answer, Count
-from serving.protocols.openapi.answers.tokens import TokenLogprob
+from serving.protocols.openapi.answers.base import ABSENT, Answer, Count, TokenLogprob
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -22,7 +21,7 @@ class OutputText(Answer):
 
 
 class OutputMessage(Answer):
-    """What the model said."""
+    """Answer text of the model."""
 
     id: str
     type: Literal["message"]
@@ -32,21 +31,21 @@ class OutputMessage(Answer):
 
 
 class SummaryText(Answer):
-    """A thought, whole."""
+    """The whole reasoning."""
 
     type: Literal["summary_text"]
     text: str
 
 
 class ThoughtText(Answer):
-    """A thought, whole."""
+    """The whole reasoning."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
 class OutputReasoning(Answer):
-    """What the model thought. Both places hold all of it."""
+    """Reasoning of the model. `summary` and `content` have the same text."""
 
     id: str
     type: Literal["reasoning"]
@@ -120,7 +119,7 @@ class IncompleteDetails(Answer):
 
     reason: Literal["max_output_tokens", "max_tokens"]
     stop_reason: Literal["quota_exceeded"] = Field(
-        default=ABSENT, description="A quota of the caller was used up before that limit."
+        default=ABSENT, description="A quota of the client was used up before that limit."
     )
 
 
@@ -197,7 +196,7 @@ class EchoedCacheOptions(Answer):
 
 
 class Response(Answer):
-    """A response, in any state of its life. What was not asked for has OpenAI's defaults."""
+    """A response in any state. Members that repeat the request have OpenAI's defaults."""
 
     id: str
     object: Literal["response"]
@@ -236,7 +235,7 @@ class Response(Answer):
 
 
 class ResponseEvent(Answer):
-    """An event of a streamed response. Its type says which of the members it has."""
+    """An event of a streamed response. Its members depend on its type."""
 
     type: Literal[
         "response.created",

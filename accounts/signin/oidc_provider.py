@@ -1,0 +1,194 @@
+"""Allauth's provider for OpenID Connect, and its two URLs.
+
+It adds what allauth lacks: a nonce, an ID token that is required and always verified, and a check
+that the discovery document names the issuer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.helpers import render_authentication_error
+from allauth.socialaccount.models import SocialApp, SocialLogin, SocialToken
+from allauth.socialaccount.providers.oauth2.client import OAuth2Client, OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from requests import RequestException
+
+from accounts.signin.issuer import PROVIDER_ID, Issuer
+from accounts.signin.oidc_token import TokenRefused, verified_claims
+from accounts.signin.people import public_url
+
+# Claims that are useless after the sign-in.
+_PASSING_CLAIMS = frozenset({"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"})
+
+
+def nonce_for(code_verifier: str) -> str:
+    """The nonce of a sign-in: a hash of its PKCE secret (OpenID Connect Core 1.0, 15.5.2)."""
+    digest = hashlib.sha256(b"nonce " + code_verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class IssuerFailed(OAuth2Error):  # type: ignore[misc]
+    """The issuer's response cannot be used. The message is safe to log: allauth's own messages may
+    contain whole responses with tokens."""
+
+
+class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """The connection to the issuer for one request; allauth calls it an OAuth 2 adapter."""
+
+    def __init__(self, request: HttpRequest, issuer: Issuer) -> None:
+        self._issuer = issuer
+        self._nonce = ""
+        super().__init__(request, PROVIDER_ID)
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        """The discovery document. Raises `IssuerFailed`."""
+        if not hasattr(self, "_document"):
+            base_url = self._issuer.url.rstrip("/")
+            document = self._get_json(f"{base_url}/.well-known/openid-configuration")
+            if document.get("issuer") != self._issuer.url:
+                raise IssuerFailed("The discovery document names another issuer.")
+            self._document = document
+        return self._document
+
+    @property
+    def basic_auth(self) -> bool:
+        """Whether the client's secret is sent in a header: the default of Discovery 1.0."""
+        methods = self.openid_config.get("token_endpoint_auth_methods_supported", [])
+        return "client_secret_post" not in methods
+
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        """The URL to register at the issuer."""
+        return public_url(request.build_absolute_uri(reverse("openid_connect_callback")))
+
+    def get_access_token_data(
+        self,
+        request: HttpRequest,
+        app: SocialApp,
+        client: OAuth2Client,
+        pkce_code_verifier: str | None = None,
+    ) -> dict[str, Any]:
+        """Exchange the code for tokens. Raises `OAuth2Error`."""
+        self._nonce = nonce_for(pkce_code_verifier or "")
+        tokens: dict[str, Any] = super().get_access_token_data(
+            request, app, client, pkce_code_verifier=pkce_code_verifier
+        )
+        return tokens
+
+    def complete_login(
+        self, request: HttpRequest, app: SocialApp, token: SocialToken, **kwargs: Any
+    ) -> SocialLogin:
+        """The user of the ID token, with claims of userinfo. Raises `IssuerFailed`."""
+        claims = self._claims(str(kwargs["response"].get("id_token", "")))
+        if not claims["sub"]:
+            raise IssuerFailed("The ID token has no subject.")
+        userinfo = self._userinfo(token.token)
+        if userinfo and userinfo.get("sub") != claims["sub"]:
+            raise IssuerFailed("Userinfo has another subject than the ID token.")
+        kept = {name: claims[name] for name in claims.keys() - _PASSING_CLAIMS} | userinfo
+        return self.get_provider().sociallogin_from_response(request, kept)
+
+    def _claims(self, id_token: str) -> dict[str, Any]:
+        try:
+            return verified_claims(
+                id_token,
+                self._get_json(self.openid_config["jwks_uri"]),
+                issuer=self._issuer.url,
+                client_id=self._issuer.client_id,
+                nonce=self._nonce,
+            )
+        except TokenRefused as error:
+            raise IssuerFailed(str(error)) from error
+
+    def _userinfo(self, access_token: str) -> dict[str, Any]:
+        url = self.openid_config.get("userinfo_endpoint")
+        if not url:
+            return {}
+        return self._get_json(url, {"Authorization": f"Bearer {access_token}"})
+
+    def _get_json(self, url: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        try:
+            with get_adapter().get_requests_session() as session:
+                response = session.request("GET", url, headers=headers)
+                response.raise_for_status()
+                found = response.json()
+        except (RequestException, ValueError) as error:
+            raise IssuerFailed(f"The issuer did not answer: {type(error).__name__}.") from error
+        if not isinstance(found, dict):
+            raise IssuerFailed("The issuer's response is not a JSON object.")
+        return found
+
+
+class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
+    """The issuer as a provider of allauth."""
+
+    def __init__(self, request: HttpRequest | None, issuer: Issuer) -> None:
+        self._issuer = issuer
+        app = SocialApp(
+            provider=PROVIDER_ID,
+            provider_id=PROVIDER_ID,
+            name=issuer.name,
+            client_id=issuer.client_id,
+            secret=issuer.client_secret,
+            settings={"oauth_pkce_enabled": True},
+        )
+        super().__init__(request, app=app)
+
+    def get_oauth2_adapter(self, request: HttpRequest) -> OidcClient:
+        """The connection to the issuer."""
+        return OidcClient(request, self._issuer)
+
+    def get_pkce_params(self) -> dict[str, str]:
+        """The PKCE parameters of this sign-in, and the nonce derived from its secret."""
+        params: dict[str, str] = super().get_pkce_params()
+        return params | {"nonce": nonce_for(params["code_verifier"])}
+
+    def get_scope_from_request(self, request: HttpRequest) -> list[str]:
+        """The scopes of the settings: allauth would let a link ask for more."""
+        return list(self._issuer.scopes)
+
+    def get_auth_params_from_request(self, request: HttpRequest, action: str) -> dict[str, str]:
+        """No parameters: allauth would take them from the link."""
+        return {}
+
+    def get_login_url(self, request: HttpRequest, **kwargs: Any) -> str:
+        """The path that the button links to."""
+        return reverse("openid_connect_login")
+
+    def get_callback_url(self) -> str:
+        """The path of the callback."""
+        return reverse("openid_connect_callback")
+
+
+def login(request: HttpRequest) -> HttpResponse:
+    """Redirect to the issuer, with a state, a nonce and a PKCE challenge of this session."""
+    return _respond(OAuth2LoginView, request)
+
+
+def callback(request: HttpRequest) -> HttpResponse:
+    """Back from the issuer, with a code."""
+    return _respond(OAuth2CallbackView, request)
+
+
+def _respond(view: Any, request: HttpRequest) -> HttpResponse:
+    if settings.VINERY_OIDC is None:
+        raise Http404
+    client = OidcClient(request, settings.VINERY_OIDC)
+    try:
+        response: HttpResponse = view.adapter_view(client)(request)
+    except OAuth2Error as error:  # the issuer does not answer
+        provider = get_adapter().get_provider(request, PROVIDER_ID)
+        response = render_authentication_error(request, provider, exception=error)
+    except ImmediateHttpResponse as answer:
+        response = answer.response
+    return response

@@ -1,0 +1,72 @@
+"""Our own pages of sign-in; allauth has the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account import views as account
+from allauth.socialaccount import views as social
+from django.conf import settings
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.generic import TemplateView
+
+from accounts.models import User
+from accounts.signin.factors import has_second_factor
+from accounts.signin.people import home_of
+
+
+def root(request: HttpRequest) -> HttpResponseRedirect:
+    """`/`: redirect to the user's first page, or to sign-in."""
+    user = request.user
+    return HttpResponseRedirect(
+        home_of(user) if user.is_authenticated else reverse("account_login")
+    )
+
+
+class Overview(LoginRequiredMixin, TemplateView):
+    """`/accounts/`: the user's own account, and what protects it."""
+
+    template_name = "account/overview.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The template's context, with `has_second_factor` and `issuer`."""
+        user = self.request.user
+        assert isinstance(user, User)
+        context = super().get_context_data(**kwargs)
+        return context | {
+            "has_second_factor": has_second_factor(user),
+            "issuer": settings.VINERY_OIDC,
+        }
+
+
+def password_reset(request: HttpRequest) -> HttpResponse:
+    """Reset by e-mail, if e-mail is configured; else a page that refers to an administrator."""
+    if settings.VINERY_PASSWORD_RESET:
+        response: HttpResponse = account.password_reset(request)
+        return response
+    return TemplateView.as_view(template_name="account/password_reset_by_hand.html")(request)
+
+
+def connections(request: HttpRequest) -> HttpResponse:
+    """The user's connection to the issuer. Raises `Http404` if no issuer is configured."""
+    if settings.VINERY_OIDC is None:
+        raise Http404
+    response: HttpResponse = social.connections(request)
+    return response
+
+
+def oidc_login(request: HttpRequest) -> HttpResponse:
+    """Redirect to the issuer."""
+    # Imported here: it brings an HTTP client, which few processes need.
+    from accounts.signin.oidc_provider import login
+
+    return login(request)
+
+
+def oidc_callback(request: HttpRequest) -> HttpResponse:
+    """Back from the issuer."""
+    from accounts.signin.oidc_provider import callback
+
+    return callback(request)

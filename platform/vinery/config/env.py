@@ -1,0 +1,135 @@
+"""Typed readers of environment variables. An unset or empty variable gives the default.
+
+Standard library only, because the supervisor reads its settings without Django.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+
+_YES = frozenset({"1", "on", "true", "yes"})
+_NO = frozenset({"0", "off", "false", "no"})
+
+
+class SettingError(Exception):
+    """A setting cannot be used. The message names the variable and says what to do."""
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable's value without leading and trailing space."""
+    return os.environ.get(name, "").strip() or default
+
+
+def on_off(name: str, *, default: bool) -> bool:
+    """A switch. Raises `SettingError` for any other word."""
+    word = text(name).lower()
+    if not word:
+        return default
+    if word in _YES:
+        return True
+    if word in _NO:
+        return False
+    raise SettingError(f"{name}={word!r} is not a switch. Set it to on or off.")
+
+
+def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
+    """A whole number in a closed range. Raises `SettingError` outside of it."""
+    word = text(name)
+    if not word:
+        return default
+    wanted = f"a whole number from {at_least} to {at_most}"
+    try:
+        number = int(word)
+    except ValueError:
+        raise SettingError(f"{name}={word!r} is not a number. Set it to {wanted}.") from None
+    if not at_least <= number <= at_most:
+        raise SettingError(f"{name}={word} is out of range. Set it to {wanted}.")
+    return number
+
+
+def choice(name: str, default: str, *, among: Collection[str]) -> str:
+    """One of a few words, in lower case. Raises `SettingError` for any other."""
+    word = text(name, default).lower()
+    if word not in among:
+        raise SettingError(f"{name}={word!r} is unknown. Set it to {' or '.join(sorted(among))}.")
+    return word
+
+
+def url(name: str, *, schemes: Collection[str]) -> str:
+    """A URL without a trailing slash, or "". Raises `SettingError` for another scheme."""
+    return _checked_url(name, text(name).rstrip("/"), schemes)
+
+
+def secret_url(name: str, *, schemes: Collection[str]) -> str:
+    """A URL that may hold a password, from NAME or NAME_FILE, or "". Raises as `url` does."""
+    return _checked_url(name, secret(name), schemes)
+
+
+def words(name: str) -> list[str]:
+    """A comma-separated list; empty when the variable is."""
+    return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def percentages(name: str, default: Sequence[int]) -> list[int]:
+    """As `numbers`, from 1 to 100."""
+    return numbers(name, default, at_most=100, like="percentages such as 50,80,100")
+
+
+def numbers(
+    name: str, default: Sequence[int], *, at_most: int, like: str = "numbers such as 1,7"
+) -> list[int]:
+    """Comma-separated whole numbers from 1 to `at_most`, sorted; "off" gives none.
+
+    Raises `SettingError` for other values. `like` describes good values in its message.
+    """
+    found = words(name)
+    if not found:
+        return list(default)
+    if found == ["off"]:
+        return []
+    if not all(word.isdecimal() and 1 <= int(word) <= at_most for word in found):
+        raise SettingError(
+            f"{name}={text(name)!r} cannot be used. Set it to {like}, at most {at_most}, or to off."
+        )
+    return sorted(set(map(int, found)))
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Comma-separated networks such as 10.0.0.0/8. Raises `SettingError` for another value."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}. Set it to networks such as 10.0.0.0/8.") from error
+
+
+def folder(name: str, default: Path) -> Path:
+    """An absolute path. A relative value is resolved from the working directory."""
+    return Path(text(name, str(default))).expanduser().resolve()
+
+
+def secret(name: str) -> str:
+    """The value of NAME, or the content of the file that NAME_FILE names; "" for neither.
+
+    Raises `SettingError` if both are set, or if the file cannot be read.
+    """
+    value, file = text(name), text(f"{name}_FILE")
+    if not file:
+        return value
+    if value:
+        raise SettingError(f"{name} and {name}_FILE are both set. Unset one of them.")
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingError(f"{name}_FILE={file} cannot be read: {error.strerror}.") from error
+
+
+def _checked_url(name: str, value: str, schemes: Collection[str]) -> str:
+    scheme, _, rest = value.partition("://")
+    if value and (scheme not in schemes or not rest):
+        starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
+        # The message omits the value, which may contain a password.
+        raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
+    return value

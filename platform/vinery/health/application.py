@@ -1,0 +1,135 @@
+"""Liveness, readiness and metrics, for probes and Prometheus.
+
+Django does not handle these paths, so a probe by IP address passes without a known host name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from accounts.limits.service import StoreState
+from serving.http.edge import Receive, Scope, Send, send_whole
+from serving.runtime.runtime import Runtime
+from vinery.health import metrics
+
+_JSON: Final = b"application/json"
+_PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+# Keys and limits are read twice a second. Data that is older is reported.
+_FRESH_S: Final = 30.0
+
+Answer = tuple[int, bytes, bytes]  # status, content type, body
+
+
+class HealthApplication:
+    """The ASGI application of the health paths."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/livez": self._live,
+            "/v2/health/live": self._live,
+            "/readyz": self._ready,
+            "/v2/health/ready": self._ready,
+            "/startupz": self._startup,
+            "/metrics": self._metrics,
+        }
+
+    def knows(self, path: str) -> bool:
+        """Whether the path is a health path."""
+        return path in self._routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["method"] not in ("GET", "HEAD"):
+            await send_whole(send, 405, [(b"allow", b"GET, HEAD")], b"")
+            return
+        status, content_type, body = await self._routes[scope["path"]]()
+        headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
+        await send_whole(send, status, headers, b"" if scope["method"] == "HEAD" else body)
+
+    async def _live(self) -> Answer:
+        """200: this process responds."""
+        return 200, _JSON, b'{"status": "alive"}'
+
+    async def _ready(self) -> Answer:
+        """200 if at least one model has generated a token lately.
+
+        An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
+        requests are still served, and other processes use the same database and Redis.
+        """
+        runtime = self._runtime
+        health = await runtime.health()
+        checks = [
+            _of_database(runtime),
+            _of_keys(runtime),
+            _of_limits(runtime.limits.state),
+            _of_disk(runtime),
+        ]
+        is_ready = runtime.is_started and any(each.is_ready for each in health)
+        is_healthy = all(check.is_healthy for check in checks)
+        report = {
+            "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
+            "models": {each.model: "ready" if each.is_ready else "not ready" for each in health},
+            **{check.name: check.text for check in checks},
+        }
+        return _response(report, is_good=is_ready)
+
+    async def _startup(self) -> Answer:
+        """200 once keys and models have been read."""
+        runtime = self._runtime
+        report = {
+            "status": "started" if runtime.is_started else "starting",
+            "keys": "read" if runtime.accounts_read_at_s else "not read",
+            "models": "read" if runtime.models_read_at_s else "not read",
+            "database": _of_database(runtime).text,
+        }
+        return _response(report, is_good=runtime.is_started)
+
+    async def _metrics(self) -> Answer:
+        return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One part of the readiness report."""
+
+    name: str
+    is_healthy: bool
+    text: str
+
+
+def _of_database(runtime: Runtime) -> _Check:
+    """Whether the database answers; if not, with the age of keys, limits and models in memory."""
+    if not runtime.database.is_unavailable:
+        return _Check("database", True, "answers")
+    read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
+    age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
+    return _Check("database", False, f"unavailable{age}")
+
+
+def _of_keys(runtime: Runtime) -> _Check:
+    """Whether changes of keys are followed, so that revoked keys are refused."""
+    age_s = time.time() - runtime.accounts_read_at_s
+    if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
+        return _Check("keys", True, "up to date" if runtime.accounts_read_at_s else "not read yet")
+    return _Check("keys", False, f"changes of the last {age_s:.0f} s are unknown")
+
+
+def _of_limits(state: StoreState | None) -> _Check:
+    """Whether limits are counted. Without Redis the process counts them itself."""
+    if state is None or not state.is_degraded:
+        return _Check("limits", True, "counted")
+    return _Check("limits", False, f"Redis is unavailable: {state.policy}")
+
+
+def _of_disk(runtime: Runtime) -> _Check:
+    return _Check("disk", runtime.disk.is_healthy, runtime.disk.report)
+
+
+def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:
+    return (200 if is_good else 503), _JSON, json.dumps(report).encode()

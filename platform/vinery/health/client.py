@@ -1,0 +1,58 @@
+"""An HTTP client for a running server: is it ready, and which model can a key use?
+
+Standard library only, for the supervisor. It ignores the environment's proxies, because it only
+connects to this machine.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from http import HTTPStatus
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+_TIMEOUT_S = 2.0
+
+
+class Readiness(Enum):
+    """The progress of a start. The values name what the start waits for."""
+
+    SILENT = "the web process to answer"
+    LOADING = "a model's first token"
+    READY = "nothing"
+
+
+def readiness(base_url: str) -> Readiness:
+    """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
+    match _get(f"{base_url}/readyz"):
+        case (HTTPStatus.OK, _):
+            return Readiness.READY
+        case None:
+            return Readiness.SILENT
+        case _:
+            return Readiness.LOADING
+
+
+def first_model(base_url: str, api_key: str) -> str | None:
+    """The name of a model that this key may use; None without one or without a response."""
+    match _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"}):
+        case (HTTPStatus.OK, body):
+            models = json.loads(body)["data"]
+            return str(models[0]["id"]) if models else None
+        case _:
+            return None
+
+
+def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
+    """Status and body; None without a response."""
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(Request(url, headers=headers or {}), timeout=_TIMEOUT_S) as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except (OSError, HTTPException):
+        return None

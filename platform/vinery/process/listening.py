@@ -1,0 +1,125 @@
+"""The listening socket of the server.
+
+The supervisor binds it once, and every web worker inherits it. So a port that is in use is an error
+before any process starts, and connections wait in the socket's queue while a worker restarts.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from vinery.config import env
+from vinery.config.env import SettingError
+
+# How many connections may wait while all workers are busy or restarting.
+BACKLOG = 2048
+
+UVICORN = "uvicorn"
+DAPHNE = "daphne"
+
+_IPV4 = socket.AF_INET
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address on which the server listens. Port 0 lets the system choose a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_env(cls) -> Address:
+        """VINERY_HOST and VINERY_PORT. Raises `SettingError` for a port out of range."""
+        port = env.integer("VINERY_PORT", 8000, at_least=0, at_most=65535)
+        return cls(env.text("VINERY_HOST", "127.0.0.1").strip("[]"), port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        ip = self._ip
+        return ip is not None and ip.is_loopback
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it listens on every interface."""
+        ip = self._ip
+        return ip is not None and ip.is_unspecified
+
+    @property
+    def reachable_host(self) -> str:
+        """The host to which a client on this machine connects."""
+        if not self.is_wildcard:
+            return self.host
+        return "::1" if ":" in self.host else "127.0.0.1"
+
+    @property
+    def base_url(self) -> str:
+        """The root URL for clients on this machine, without a last slash."""
+        host = self.reachable_host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        try:
+            return ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+
+
+def server_from_env() -> str:
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` for an unknown one."""
+    return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
+
+
+def server_for(sock: socket.socket) -> str:
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` if it cannot serve this socket."""
+    server = server_from_env()
+    if server == DAPHNE and sock.family != _IPV4:
+        raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
+    return server
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket. Raises `SettingError` if the address cannot be used."""
+    try:
+        family, sockaddr = _resolve(address)
+        server = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise _refusal(address, error) from error
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(sockaddr)
+        server.listen(BACKLOG)
+        server.setblocking(False)
+    except OSError as error:
+        server.close()
+        raise _refusal(address, error) from error
+    return server
+
+
+def _resolve(address: Address) -> tuple[socket.AddressFamily, Any]:
+    """The family and the socket address. Prefers IPv4 if a name has both."""
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _type, _protocol, _name, sockaddr = min(found, key=lambda entry: entry[0] != _IPV4)
+    return family, sockaddr
+
+
+def _refusal(address: Address, error: OSError) -> SettingError:
+    host, port = address.host, address.port
+    if isinstance(error, socket.gaierror):
+        return SettingError(f"VINERY_HOST={host} is unknown. Set it to an address of this machine.")
+    if error.errno == errno.EADDRINUSE:
+        return SettingError(f"Port {port} on {host} is in use. Set VINERY_PORT to a free one.")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return SettingError(f"VINERY_HOST={host} is not an address of this machine.")
+    if error.errno == errno.EACCES:
+        return SettingError(f"Port {port} needs more rights. Set VINERY_PORT to 1024 or more.")
+    return SettingError(f"Cannot listen on {host} port {port}: {error.strerror or error}.")

@@ -1,0 +1,77 @@
+"""Logging: one line for each event, on standard error, with the name of the process.
+
+    2026-01-31T12:00:00.000Z INFO web-1 accounts.keys.lifecycle: key revoked
+
+Our code logs no prompts, answers or keys. As a last line of defence, this module masks keys in the
+messages of libraries.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+import traceback
+from types import TracebackType
+from typing import Any
+
+PROCESS_VARIABLE = "VINERY_PROCESS"
+LEVELS = ("debug", "info", "warning", "error")
+
+_KEY = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]+")
+_VERBOSE = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
+_MAX_CHARACTERS = 4000
+_MAX_FRAMES = 12
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as one line; a traceback becomes `Error: message (at a.py:1 f < ...)`."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without a line end."""
+        message = record.getMessage()
+        if record.exc_info and record.exc_info[1]:
+            message = f"{message} | {_error(record.exc_info[1], record.exc_info[2])}"
+        line = _KEY.sub("vny_***", " ".join(message.split()))
+        if len(line) > _MAX_CHARACTERS:
+            line = f"{line[:_MAX_CHARACTERS]}..."
+        return f"{_stamp(record)} {record.levelname} {self._process} {record.name}: {line}"
+
+
+def logging_config(level: str) -> dict[str, Any]:
+    """The configuration for `logging.config.dictConfig` and Django's LOGGING."""
+    process = os.environ.get(PROCESS_VARIABLE, "vinery")
+    quiet = max(level, "WARNING", key=logging.getLevelNamesMapping().__getitem__)
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": LineFormatter, "process": process}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            # These libraries log every step of a start, a stop or a schedule.
+            **{name: {"level": quiet} for name in _VERBOSE},
+            # Django's default configuration gives these their own handlers.
+            "django": {"handlers": [], "level": level},
+            "django.server": {"handlers": [], "level": quiet, "propagate": True},
+            # It logs every 404 as a warning; metrics count requests.
+            "django.request": {"level": "ERROR"},
+        },
+    }
+
+
+def _stamp(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _error(error: BaseException, trace: TracebackType | None) -> str:
+    """The error and its stack, the innermost frame first."""
+    frames = traceback.extract_tb(trace)[-_MAX_FRAMES:]
+    stack = (f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} (at {' < '.join(stack)})"

@@ -1,0 +1,53 @@
+"""Ends a process when its parent dies, so that no child outlives a supervisor that was killed.
+
+On Linux the kernel sends SIGTERM when the parent dies. A thread also polls the parent's id: for
+other systems, for a parent that died before the kernel was asked, and for a child that ignores
+SIGTERM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+# The supervisor passes its process id to its children in this variable.
+PARENT_VARIABLE = "VINERY_PARENT_PID"
+
+# The time that the supervisor gives a child to end.
+GRACE_S = 7.0
+_POLL_S = 1.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_named_parent() -> None:
+    """Watch the parent that the environment names, if it names one.
+
+    Removes the variable, so that grandchildren do not watch their grandparent.
+    """
+    parent_pid = os.environ.pop(PARENT_VARIABLE, "")
+    if parent_pid:
+        end_with(int(parent_pid))
+
+
+def end_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
+    """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    watch = threading.Thread(
+        target=_watch, args=(parent_pid, grace_s), name="parent-watch", daemon=True
+    )
+    watch.start()
+
+
+def _watch(parent_pid: int, grace_s: float) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(_POLL_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace_s)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with the children of this process
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,115 @@
+"""Django's error handlers: JSON for API clients, HTML for the console, the admin and sign-in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.views import csrf, defaults
+
+from accounts.base.errors import DATABASE_UNAVAILABLE
+from accounts.console.errors import error_page, is_console, old_form_page
+from accounts.signin.middleware import guarded
+from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
+from serving.http.views import error_response
+
+_PAGES = ("/admin/", "/accounts/", "/console/")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """400, or 413 for an API client whose body is too large."""
+    if is_console(request) and not isinstance(exception, DisallowedHost):
+        return error_page(request, 400)
+    if _is_page(request):
+        return defaults.bad_request(request, exception)
+    if isinstance(exception, DisallowedHost):
+        return error_response(
+            InvalidRequest(
+                "This server does not accept the host name of this request. Add the name to "
+                "VINERY_ALLOWED_HOSTS."
+            )
+        )
+    if isinstance(exception, RequestDataTooBig):
+        limit_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
+        return error_response(BodyTooLarge(f"The request body is larger than {limit_mb} MB."))
+    return error_response(InvalidRequest("The request cannot be understood."))
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """403."""
+    if is_console(request):
+        return error_page(request, 403)
+    if _is_page(request):
+        return defaults.permission_denied(request, exception)
+    return error_response(_Forbidden("You may not do this."))
+
+
+def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
+    """404. The usual cause is a base URL without `/v1`."""
+    if is_console(request):
+        return error_page(request, 404)
+    if _is_page(request):
+        return defaults.page_not_found(request, exception)
+    if request.path.startswith("/api/"):
+        return error_response(
+            NotFound(
+                f"There is nothing at {request.path}. The endpoints of the management API are "
+                "described at /api/schema/."
+            )
+        )
+    return error_response(
+        NotFound(
+            f"There is nothing at {request.path}. The OpenAI-compatible API is under /v1 "
+            "and /v3: set your client's base_url to end in /v1."
+        )
+    )
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500, or 503 while the database is unavailable."""
+    if isinstance(sys.exception(), DATABASE_UNAVAILABLE):
+        return database_unavailable(request)
+    if is_console(request):
+        return error_page(request, 500)
+    if _is_page(request):
+        return defaults.server_error(request)
+    return error_response(ServingError("The server failed. Try again."))
+
+
+def database_unavailable(request: HttpRequest) -> HttpResponse:
+    """503."""
+    if is_console(request):
+        return error_page(request, 503)
+    if _is_page(request) or request.path == "/":
+        # Without the request, because the template would read the user from the database.
+        return guarded(HttpResponse(render_to_string("503.html"), status=503))
+    return error_response(DatabaseUnavailable("The database does not answer. Try again soon."))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403, for a form without a valid CSRF token."""
+    if is_console(request):
+        return old_form_page(request)
+    return csrf.csrf_failure(request, reason)
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer."""
+
+    retry_after_s = 5
+
+
+class _Forbidden(ServingError):
+    """The caller is authenticated, but lacks the permission."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "forbidden"
+
+
+def _is_page(request: HttpRequest) -> bool:
+    return request.path.startswith(_PAGES)

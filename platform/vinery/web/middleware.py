@@ -1,0 +1,104 @@
+"""Middleware of the whole site: static files, the host check, and an unavailable database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
+from django.utils.decorators import sync_and_async_middleware
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.responders import StaticFile
+
+from vinery.web.errors import DatabaseUnavailable, database_unavailable
+
+_API_TREES: Final = ("/v1", "/v3")
+_NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
+    """WhiteNoise, with files read into memory.
+
+    WhiteNoise responds with a file object, which Django under ASGI reads in one go with a warning.
+    Our files are small.
+    """
+
+    @staticmethod
+    def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
+        """The response for one file: 200, 206, 304, 405 or 416."""
+        found = static_file.get_response(request.method, request.META)
+        body = b""
+        if found.file is not None:
+            with found.file as file:
+                body = file.read()
+        response = HttpResponse(body, status=int(found.status))
+        del response["content-type"]
+        for name, value in found.headers:
+            response[name] = value
+        return response
+
+
+class HostCheckMiddleware(CommonMiddleware):
+    """Django's check of the Host header, except for the API under /v1 and /v3.
+
+    The check keeps web pages of other hosts from using the admin's cookies. API clients send a key
+    and no cookies, and may use any name that a proxy or a container network gives this server.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """None, or a redirect. Raises `DisallowedHost`."""
+        if _is_api(request.path):
+            return None
+        return super().process_request(request)
+
+
+def _is_api(path: str) -> bool:
+    return path.startswith(_API_TREES) and path[3:4] in ("", "/")
+
+
+# -- An unavailable database
+
+# Set by the process that watches the database. In other processes pages raise the error themselves.
+_is_unavailable: list[Callable[[], bool]] = []
+
+
+def ask_whether_unavailable(ask: Callable[[], bool] | None) -> None:
+    """Use this function to find out whether the database is unavailable; None uses none."""
+    _is_unavailable[:] = [] if ask is None else [ask]
+
+
+@sync_and_async_middleware
+def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    """Respond 503 at once to pages that need the database while it is unavailable.
+
+    Otherwise such a page would hold a thread until its connection times out. Models, static files
+    and health do not need the database. Belongs before the middleware of sessions.
+    """
+    if iscoroutinefunction(get_response):
+
+        async def respond_async(request: HttpRequest) -> HttpResponse:
+            if _must_fail(request):
+                return _with_retry_after(database_unavailable(request))
+            return _with_retry_after(await get_response(request))
+
+        return respond_async
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        if _must_fail(request):
+            return _with_retry_after(database_unavailable(request))
+        return _with_retry_after(get_response(request))
+
+    return respond
+
+
+def _must_fail(request: HttpRequest) -> bool:
+    needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
+    return needs_database and bool(_is_unavailable) and _is_unavailable[0]()
+
+
+def _with_retry_after(response: HttpResponse) -> HttpResponse:
+    if response.status_code == 503:
+        response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
+    return response

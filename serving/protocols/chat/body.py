@@ -1,0 +1,149 @@
+"""The body of a chat completion request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.request import Conversation, Message
+from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.messages import Content, WireMessage
+from serving.protocols.common.parameters import (
+    EFFORT,
+    EFFORTS,
+    Effort,
+    TokenIds,
+    TopLogprobs,
+    parameter,
+)
+from serving.protocols.common.prompting import TemplateFields
+from serving.protocols.common.reading import Wire
+from serving.protocols.common.tools import (
+    PARALLEL_CALLS,
+    TOOL_CHOICE,
+    TOOLS,
+    WRONG_TOOL_CHOICES,
+    WireFunction,
+    WireToolChoice,
+    WireTools,
+    clients_tools,
+    refuse_hosted,
+    resolve_choice,
+)
+
+
+class Prediction(Wire):
+    """`prediction`: an expected answer. It never changes the answer."""
+
+    type: Literal["content"] = parameter("`content`.", "A", is_required=True, changes_nothing=True)
+    content: Content = parameter(
+        "A text, or text parts.", "A", is_required=True, changes_nothing=True
+    )
+
+
+def _kind(value: Any) -> str:
+    """FastDeploy accepts token ids as messages."""
+    is_ids = isinstance(value, list) and bool(value) and type(value[0]) is int
+    return "<ids>" if is_ids else "<messages>"
+
+
+Messages = Annotated[list[WireMessage], Field(fail_fast=True)]
+MessagesOrIds = Annotated[
+    Annotated[Messages, Tag("<messages>")] | Annotated[TokenIds, Tag("<ids>")], Discriminator(_kind)
+]
+
+
+class ChatBody(TemplateFields, GenerationBody):
+    """The parameters of chat completions."""
+
+    messages: MessagesOrIds | None = parameter(
+        "The conversation, or as in FastDeploy a list of token ids.",
+        "OAVF",
+        wrong=[([], "must not be empty"), ("Hi", "must be an array")],
+    )
+    prompt_token_ids: TokenIds | None = parameter(
+        "Token ids that replace the rendered `messages`.", "F"
+    )
+    echo: bool | None = parameter(
+        "The answer begins with the last message, if the assistant wrote it.", "V"
+    )
+    tools: WireTools | None = parameter(TOOLS, "OAVF")
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
+    functions: Annotated[list[WireFunction], Field(fail_fast=True)] | None = parameter(
+        "The deprecated form of `tools`; the answer has `function_call`.", "A"
+    )
+    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", "A")
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, "AV")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "OAVF")
+    reasoning_effort: Effort | None = parameter(EFFORT, "AV", wrong=[("extreme", EFFORTS)])
+    prediction: Prediction | None = parameter(
+        "A hint for speed. It never changes the answer.", "Av", changes_nothing=True
+    )
+    verbosity: Literal["low", "medium", "high"] | None = parameter(
+        "A hint. The served models have no such setting.", "Av", changes_nothing=True
+    )
+    logprobs: bool | None = parameter(
+        "Returns the log-probability of each token of the answer, from the model's own "
+        "distribution; also in streams.",
+        "oAVF",
+    )
+    top_logprobs: TopLogprobs | None = parameter(
+        "The number of alternatives for each token, from 0 to 20.",
+        "AVF",
+        wrong=[(5, "needs `logprobs` to be true")],
+    )
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
+
+    def refuse_contradictions(self) -> None:
+        super().refuse_contradictions()
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest(
+                "`top_logprobs` needs `logprobs` to be true.", param="top_logprobs"
+            )
+
+    def conversation(self) -> Conversation:
+        """Return the prompt. Raises `InvalidRequest` for a missing prompt, and for tools and a
+        tool choice that contradict each other."""
+        tools = self.tools or self.functions or ()
+        self._refuse_mixture()
+        refuse_hosted(tools)
+        functions = clients_tools(tools)
+        messages, token_ids = self._messages_and_ids()
+        return Conversation(
+            messages=messages,
+            tools=functions,
+            tool_choice=resolve_choice(self.tool_choice or self.function_call, functions),
+            # An answer in the deprecated form has one call.
+            parallel_tool_calls=self.parallel_tool_calls is not False and not self.functions,
+            template_kwargs=self.template_kwargs,
+            rendering=self.rendering(self.reasoning_effort),
+            token_ids=token_ids,
+            echo=bool(self.echo),
+        )
+
+    def _messages_and_ids(self) -> tuple[tuple[Message, ...], tuple[int, ...] | None]:
+        messages: list[Message] = []
+        ids: list[int] = []
+        for each in self.messages or ():
+            if isinstance(each, int):
+                ids.append(each)
+            else:
+                messages.append(each.to_core())
+        given = tuple(self.prompt_token_ids or ids) or None
+        if given is None and self.messages == []:
+            raise InvalidRequest("`messages` must not be empty.", param="messages")
+        if given is None and not messages:
+            raise MissingParameter("`messages` is required.", param="messages")
+        return tuple(messages), given
+
+    def _refuse_mixture(self) -> None:
+        """The server would ignore one of two parameters with the same meaning."""
+        for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
+            if getattr(self, old) and getattr(self, new):
+                raise InvalidRequest(f"`{old}` cannot be used with `{new}`.", param=old)

@@ -1,0 +1,341 @@
+"""The parameters that choose the next token: sampling, beam search, speculative decoding,
+changes of logits, and log-probabilities.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import (
+    BeamSearch,
+    Dialect,
+    LogprobsOptions,
+    Sampling,
+    SpeculativeDecoding,
+    Steering,
+)
+from serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
+from serving.protocols.common.reading import Wire, invalid
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+NumSamples = Annotated[int, Field(ge=1, le=128)]
+
+# More candidates than the batch of one step could never run.
+_MAX_WIDTH = 64
+# The model rejects most tokens beyond it, and the batch of one step must hold them.
+_MAX_DRAFT_TOKENS = 64
+DraftTokens = Annotated[int, Field(ge=1, le=_MAX_DRAFT_TOKENS)]
+
+
+class SamplingFields(Wire):
+    """The fields of `Sampling`. The ranges are those of OpenAI's description, or of OVMS for
+    the fields that only OVMS has."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = parameter(
+        "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
+        "else 1.",
+        "OAVF OAVF OAV",
+    )
+    top_p: Probability | None = parameter(
+        "0 keeps only the most likely token. Default: the model's, else 1.", "OAVF OAVF OAV"
+    )
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
+        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3.",
+        "OVF OVF OV",
+    )
+    min_p: Probability | None = parameter(
+        "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
+        "keeps only the most likely. Default: the model's.",
+        "OVF OVF OV",
+    )
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
+        "Equal seeds give equal answers. Negative seeds are mapped to the engine's range. "
+        "Default: random.",
+        "OAVF OAVF OV",
+    )
+    frequency_penalty: Penalty | None = parameter(
+        "Grows with the number of times that a token was generated. Default: the model's.",
+        "OAVF OAVF OV",
+    )
+    presence_penalty: Penalty | None = parameter(
+        "Applies to tokens that were generated before. Default: the model's.", "OAVF OAVF OV"
+    )
+    # The engine computes with float16, and refuses 0: smaller values would become 0.
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
+        "Applies to tokens of the prompt, too; 1 is none. Default: the model's.",
+        "OVF OVF OV",
+        wrong=[(5e-324, "must be at least 0.01")],
+    )
+    n: NumSamples | None = parameter(
+        "The number of answers. Each is sampled with its own seed and streamed while it is "
+        "generated; `best_of` is not needed.",
+        "OAVF OAVF O",
+    )
+
+    def sampling(self) -> Sampling:
+        """Return the sampling options. `top_p` 0 becomes `top_k` 1, because engines refuse an
+        empty nucleus."""
+        is_greedy = self.top_p == 0
+        return Sampling(
+            temperature=self.temperature,
+            top_p=1.0 if is_greedy else self.top_p,
+            top_k=1 if is_greedy else self.top_k,
+            min_p=self.min_p,
+            # Engines take no negative seeds. The modulus keeps equal seeds equal.
+            seed=None if self.seed is None else self.seed % 2**63,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            repetition_penalty=self.repetition_penalty,
+        )
+
+
+class SearchFields(Wire):
+    """The fields of `BeamSearch`, and the number of sampled candidates.
+
+    `best_of` differs by system. For OpenAI it is the number of sampled answers, of which the
+    most likely are returned; for OVMS it is the beam width. Each URL tree follows its system.
+    """
+
+    best_of: NumSamples | None = parameter(
+        "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
+        "best mean log-probability are returned; not in streams.",
+        "O OAF O",
+    )
+    use_beam_search: bool | None = parameter(
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", "V V -"
+    )
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
+        "Beam search: the exponent of the answer's length. A score is divided by that power.",
+        "OV OV O",
+    )
+    early_stopping: bool | Literal["never"] | None = parameter(
+        "Beam search: when the search ends; true, false or `never`.", "v v -"
+    )
+    no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "Beam search: no sequence of this many tokens occurs twice."
+    )
+
+    def beams(self, n: int, dialect: Dialect) -> BeamSearch | None:
+        """Return the beam search, or None. Raises `InvalidRequest` for a wrong width, and for
+        options of beam search without beam search."""
+        width = self._width(n, dialect)
+        if width is None:
+            self._refuse_without_search()
+            return None
+        _require_at_least("best_of", width, n)
+        if width > _MAX_WIDTH:
+            param = "n" if self.best_of is None else "best_of"
+            raise InvalidRequest(
+                f"`{param}` must be at most {_MAX_WIDTH} for beam search.", param=param
+            )
+        return BeamSearch(
+            width=width,
+            length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
+            stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),
+            no_repeat_ngram_size=self.no_repeat_ngram_size or 0,
+        )
+
+    def num_candidates(self, n: int, dialect: Dialect, *, is_streamed: bool) -> int | None:
+        """Return the number of answers to sample for each prompt, or None for `n`. Raises
+        `InvalidRequest`."""
+        if self.best_of is None or self._width(n, dialect) is not None:
+            return None
+        _require_at_least("best_of", self.best_of, n)
+        if self.best_of == n:
+            return None
+        if is_streamed:
+            raise InvalidRequest(
+                "`best_of` above `n` cannot be streamed, because the best answers are known "
+                "only at the end. Set `stream` to false.",
+                param="best_of",
+            )
+        return self.best_of
+
+    def _width(self, n: int, dialect: Dialect) -> int | None:
+        if self.use_beam_search:
+            return self.best_of or n
+        if self.best_of is not None and self.best_of > 1 and dialect.best_of_is_beams:
+            return self.best_of
+        return None
+
+    def _refuse_without_search(self) -> None:
+        for name, harmless in (
+            ("length_penalty", 1.0),
+            ("early_stopping", False),
+            ("no_repeat_ngram_size", None),
+        ):
+            value = getattr(self, name)
+            if value is not None and value != harmless:
+                raise InvalidRequest(
+                    f"`{name}` is an option of beam search. Set `use_beam_search` to true, or "
+                    "leave it out.",
+                    param=name,
+                )
+
+
+class SpeculationFields(Wire):
+    """OVMS's fields for models that are served with speculative decoding."""
+
+    num_assistant_tokens: DraftTokens | None = parameter(
+        "The number of tokens that a draft model or a prompt lookup proposes in a step, for "
+        "models served with one. Default: generation_config.json, else 5.",
+        "O O O",
+    )
+    assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
+        "A draft model stops its proposal below this confidence; not with `num_assistant_tokens`.",
+        "O O O",
+    )
+    max_ngram_size: DraftTokens | None = parameter(
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", "O O O"
+    )
+
+    def speculation(self) -> SpeculativeDecoding:
+        """Return the options of speculative decoding. Raises `InvalidRequest` for two
+        options that exclude each other."""
+        if self.num_assistant_tokens is not None and (
+            self.assistant_confidence_threshold is not None
+        ):
+            raise InvalidRequest(
+                "`num_assistant_tokens` and `assistant_confidence_threshold` exclude each other. "
+                "Send one of them.",
+                param="assistant_confidence_threshold",
+            )
+        return SpeculativeDecoding(
+            self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
+        )
+
+
+_Bias = Annotated[float, Field(ge=-100, le=100)]
+_IdAsKey = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
+_BiasByKey = Annotated[
+    dict[_IdAsKey, _Bias], Field(json_schema_extra={"additionalProperties": False})
+]
+_WordOfIds = Annotated[list[TokenId], Field(min_length=1)]
+
+
+def _bias_by_id(value: object) -> object:
+    """The keys of JSON objects are strings."""
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if not (key.isascii() and key.isdigit() and len(key) < 11):
+            raise invalid(f"must have token ids as keys; {key[:40]!r} is no token id")
+    return {int(key): bias for key, bias in value.items()}
+
+
+def _words_of_ids(value: object) -> object:
+    """FastDeploy takes a list of token ids, each of them a word. A word may also be a list."""
+    if not isinstance(value, list):
+        return value
+    return [[word] if isinstance(word, int) else word for word in value]
+
+
+LogitBias = Annotated[
+    dict[int, _Bias], BeforeValidator(_bias_by_id, json_schema_input_type=_BiasByKey)
+]
+WordsOfIds = Annotated[
+    list[_WordOfIds],
+    BeforeValidator(_words_of_ids, json_schema_input_type=list[TokenId | _WordOfIds]),
+]
+
+
+class TokenFields(Wire):
+    """The fields of `Steering` and `LogprobsOptions`."""
+
+    logit_bias: LogitBias | None = parameter(
+        "Added to the logits of these token ids; from -100 to 100.",
+        "AV AV V",
+        wrong=[({"cat": 1}, "must have token ids as keys; 'cat' is no token id")],
+    )
+    bad_words: list[Annotated[str, Field(min_length=1)]] | None = parameter(
+        "Words that the model does not generate at the start of a text or after a space.", "VF VF -"
+    )
+    bad_words_token_ids: WordsOfIds | None = parameter(
+        "Token ids, or sequences of token ids, that the model does not generate.", "F F -"
+    )
+    allowed_token_ids: TokenIds | None = parameter(
+        "The model generates only these tokens.", "V V -"
+    )
+    logits_processors_args: dict[str, Any] | None = parameter(
+        "Arguments for the administrator's logits processors; refused if the model has none.",
+        "F F -",
+    )
+    vllm_xargs: dict[str, Any] | None = parameter(
+        "vLLM's name of `logits_processors_args`; not with that.", "V V V"
+    )
+    # vLLM's limit too. For completions OpenAI has 5.
+    prompt_logprobs: TopLogprobs | None = parameter(
+        "The number of alternatives for each token of the prompt; not in streams.", "V V -"
+    )
+    logprob_token_ids: TokenIds | None = parameter(
+        "Tokens whose log-probabilities are always returned.", "V V -"
+    )
+    temp_scaled_logprobs: bool | None = parameter(
+        "Log-probabilities after division of the logits by the temperature.", "F F -"
+    )
+    top_p_normalized_logprobs: bool | None = parameter(
+        "Log-probabilities among the tokens that `top_p` keeps.", "F F -"
+    )
+    return_token_ids: bool | None = parameter(
+        "Returns the ids of all tokens of the prompt and the answer, and their text.", "VF VF -"
+    )
+    return_tokens_as_token_ids: bool | None = parameter(
+        "Writes the tokens of log-probabilities as `token_id:5`.", "V V -"
+    )
+
+    @property
+    @abstractmethod
+    def num_top_logprobs(self) -> int | None:
+        """The number of alternatives for each token of the answer. None: the answer has no
+        log-probabilities. The endpoints have different fields for it."""
+
+    def steering(self) -> Steering:
+        """Return the changes to the logits. Raises `InvalidRequest` for both names of the
+        processors' arguments."""
+        if self.logits_processors_args and self.vllm_xargs:
+            raise InvalidRequest(
+                "`vllm_xargs` and `logits_processors_args` are two names of one parameter. Send "
+                "one of them.",
+                param="vllm_xargs",
+            )
+        return Steering(
+            bias=tuple((self.logit_bias or {}).items()),
+            bad_words=tuple(self.bad_words or ()),
+            bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
+            allowed_ids=tuple(self.allowed_token_ids or ()),
+            processor_args=self.logits_processors_args or self.vllm_xargs or None,
+            processor_param="vllm_xargs" if self.vllm_xargs else "logits_processors_args",
+        )
+
+    def logprobs_options(self) -> LogprobsOptions:
+        """Return the log-probabilities that the client wants. Raises `InvalidRequest` for
+        options without log-probabilities."""
+        if self.num_top_logprobs is None and self.prompt_logprobs is None:
+            self._refuse_without_logprobs()
+        return LogprobsOptions(
+            num_top=self.num_top_logprobs,
+            num_top_of_prompt=self.prompt_logprobs,
+            token_ids=tuple(self.logprob_token_ids or ()),
+            is_temperature_scaled=bool(self.temp_scaled_logprobs),
+            is_top_p_normalized=bool(self.top_p_normalized_logprobs),
+            tokens_as_ids=bool(self.return_tokens_as_token_ids),
+        )
+
+    def _refuse_without_logprobs(self) -> None:
+        for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
+            if getattr(self, name):
+                raise InvalidRequest(
+                    f"`{name}` selects log-probabilities, but the request asks for none. Send "
+                    "`logprobs` too.",
+                    param=name,
+                )
+
+
+def _require_at_least(name: str, value: int, n: int) -> None:
+    if value < n:
+        raise InvalidRequest(f"`{name}` must be at least `n`, which is {n}.", param=name)

@@ -1,0 +1,86 @@
+"""The interface of a protocol: a parsed request, and the two encodings of its answer.
+
+`serving.http` calls `parse` and runs `exchange.request`. It then writes the frames of
+`exchange.encoder(identity)`, or one `exchange.body(identity, result)`. Both encodings have the
+same ids, because the ids derive from the identity.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from serving.core.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolInputDelta
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, GenerationRequest
+from serving.core.result import Result
+
+
+class Encoder(Protocol):
+    """Encodes events as server-sent events. Holds the state of one stream."""
+
+    def feed(self, event: Event) -> bytes:
+        """Return the frames of `event` with their blank lines, or b"" for none.
+
+        The frames of `Completed` and `Failed` end with `data: [DONE]`. No event may follow.
+        """
+
+
+class Exchange(Protocol):
+    """One parsed request, with the values of it that the answer repeats."""
+
+    @property
+    def request(self) -> GenerationRequest:
+        """The request, independent of the protocol."""
+
+    def encoder(self, identity: AnswerIdentity) -> Encoder:
+        """Return a new encoder for a streamed answer."""
+
+    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
+        """Return the JSON body of a whole answer."""
+
+
+class Parse(Protocol):
+    """Reads a JSON body. Raises `InvalidRequest` with the path of the field in `param`.
+
+    `fingerprint` is the `system_fingerprint` of the answers.
+    """
+
+    def __call__(
+        self, body: bytes, dialect: Dialect, *, fingerprint: str | None = None
+    ) -> Exchange: ...
+
+
+# `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number
+# of bytes. Few tokens are longer, so most deltas of a stream have the same size.
+_BUCKET_BYTES = 32
+_DELTAS = TextDelta | ReasoningDelta | ToolArgsDelta | ToolInputDelta
+_PADDING_OPEN, _PADDING_CLOSE = b',"obfuscation":"', b'"}\n\n'
+_FRAME_END = b"}\n\n"
+_FRAME_START = b"\ndata: "
+
+
+class _Obfuscated:
+    """Pads each delta of another encoder. An observer of encrypted packets can guess words
+    from the sizes of deltas."""
+
+    def __init__(self, encoder: Encoder, identity: AnswerIdentity) -> None:
+        self._encoder = encoder
+        # Only the length of the padding matters.
+        self._padding = (identity.token * _BUCKET_BYTES)[:_BUCKET_BYTES].encode()
+
+    def feed(self, event: Event) -> bytes:
+        frames = self._encoder.feed(event)
+        is_delta = isinstance(event, _DELTAS)
+        return self._padded(frames) if is_delta and frames else frames
+
+    def _padded(self, frames: bytes) -> bytes:
+        """The delta is the last frame. Frames before it open its item."""
+        start = frames.rfind(_FRAME_START) + 1
+        rest = frames.removesuffix(_FRAME_END) + _PADDING_OPEN
+        num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES
+        return rest + self._padding[:num_missing] + _PADDING_CLOSE
+
+
+def obfuscated(encoder: Encoder, identity: AnswerIdentity, *, is_wanted: bool) -> Encoder:
+    """Return `encoder`, or if wanted an encoder that pads its deltas."""
+    return _Obfuscated(encoder, identity) if is_wanted else encoder

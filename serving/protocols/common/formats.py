@@ -1,0 +1,289 @@
+"""Structured output: from the format parameters of a body to one grammar.
+
+Four sets of names ask for a format: OpenAI's `response_format` and `text.format`, which may
+also be an XGrammar tag as in OVMS; vLLM's `structured_outputs`; and the older `guided_*` names
+of vLLM and FastDeploy. An answer has one format, so two of them are an error.
+
+Only OpenAI's formats have `strict`. Without it, the server ignores the parts of a schema that
+no grammar can express, as OpenAI's clients expect. The other names refuse such a schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.request import Grammar, GrammarKind
+from serving.protocols.common.parameters import parameter
+from serving.protocols.common.reading import MAX_DEPTH, Wire, invalid, is_deeper_than, unsupported
+
+RESPONSE_FORMAT = (
+    "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
+    "refused. On /v1 Responses have `text.format` instead."
+)
+_ANY_OBJECT = {"type": "object"}
+
+# The types of XGrammar's structural tags.
+_TAG_TYPES = (
+    "structural_tag",
+    "any_text",
+    "const_string",
+    "grammar",
+    "or",
+    "qwen_xml_parameter",
+    "regex",
+    "sequence",
+    "tag",
+    "tags_with_separator",
+    "triggered_tags",
+)
+_OWN_TYPES = ("text", "json_object", "json_schema")
+
+
+def _known_type(value: object) -> object:
+    if value is not None and value not in (*_OWN_TYPES, *_TAG_TYPES):
+        raise invalid(
+            "must be 'text', 'json_object', 'json_schema', 'structural_tag' or the type of an "
+            f"XGrammar tag: {', '.join(_TAG_TYPES[1:])}"
+        )
+    return value
+
+
+FormatType = Annotated[
+    str, BeforeValidator(_known_type), Field(json_schema_extra={"enum": list(_OWN_TYPES)})
+]
+
+
+_KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
+_STRICT = (
+    "True refuses a schema that no grammar can express; otherwise the server ignores the parts "
+    "that none can."
+)
+
+
+class JsonSchema(Wire):
+    """A schema with its name."""
+
+    name: str | None = parameter("Repeated by Responses.", "OAVF VF O")
+    description: str | None = parameter("Repeated by Responses.", "AV V -")
+    schema_: dict[str, Any] | None = parameter(_KEY_ORDER, "OAVF VF O", alias="schema")
+    strict: bool | None = parameter(_STRICT, "AV V -")
+
+
+def _with_tag(value: Any) -> Any:
+    """Keep a tag unchanged in `tag`. The grammar compiler checks its members."""
+    if isinstance(value, dict) and value.get("type") in _TAG_TYPES:
+        return {"type": value["type"], "tag": value}
+    return {**value, "tag": None} if isinstance(value, dict) else value
+
+
+def _or_a_tag(schema: dict[str, Any]) -> None:
+    """Add the tags to the JSON schema of a format: their members differ."""
+    own = dict(schema)
+    tag = {"properties": {"type": {"enum": list(_TAG_TYPES)}}, "required": ["type"]}
+    schema.clear()
+    schema["anyOf"] = [own, {"type": "object", **tag}]
+
+
+class ResponseFormat(Wire):
+    """Chat's `response_format`."""
+
+    model_config = ConfigDict(json_schema_extra=_or_a_tag)
+
+    type: FormatType = parameter(
+        "`text`, `json_object`, `json_schema`, or the type of a tag.", "OAVF VF O", is_required=True
+    )
+    json_schema: JsonSchema | None = parameter("The schema and its name.", "OAVF VF O")
+    tag: SkipJsonSchema[dict[str, Any] | None] = None
+
+    _keep_tag = model_validator(mode="before")(_with_tag)
+
+    def grammar(self) -> Grammar | None:
+        """Return the constraint on the answer. None for plain text."""
+        schema = self.json_schema or JsonSchema()
+        path = "response_format"
+        if self.tag is not None:
+            return _tag(self.tag, path)
+        return _json(self.type, schema, path, schema_path=f"{path}.json_schema.schema")
+
+
+class TextFormat(JsonSchema):
+    """The `text.format` of Responses. Its members are those of `json_schema`."""
+
+    model_config = ConfigDict(json_schema_extra=_or_a_tag)
+
+    type: FormatType = parameter(
+        "`text`, `json_object`, `json_schema`, or the type of a tag.", "oAV", is_required=True
+    )
+    name: str | None = parameter("Repeated.", "AV")
+    description: str | None = parameter("Repeated.", "AV")
+    schema_: dict[str, Any] | None = parameter(_KEY_ORDER, "AV", alias="schema")
+    strict: bool | None = parameter(_STRICT, "AV")
+    tag: SkipJsonSchema[dict[str, Any] | None] = None
+
+    _keep_tag = model_validator(mode="before")(_with_tag)
+
+    def grammar(self) -> Grammar | None:
+        """Return the constraint on the answer. None for plain text."""
+        path = "text.format"
+        if self.tag is not None:
+            return _tag(self.tag, path)
+        return _json(self.type, self, path, schema_path=f"{path}.schema")
+
+
+def _read_schema(value: object) -> object:
+    """Read a schema or its JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise invalid("must be a JSON schema: an object, or its text")
+    if is_deeper_than(MAX_DEPTH, value):
+        raise invalid(f"must not nest more than {MAX_DEPTH} levels")
+    return value
+
+
+def _refuse_whitespace(value: object) -> object:
+    if value is not None:
+        raise unsupported(
+            "is not supported: the answer has at most one space after a comma or colon"
+        )
+    return value
+
+
+def _refuse_closing(value: object) -> object:
+    if value:
+        raise unsupported("is not supported: set additionalProperties to false in the schema")
+    return value
+
+
+Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=dict[str, Any] | str)]
+Choices = list[str]
+
+
+_SCHEMA_OR_TEXT = "A JSON schema: an object or its text."
+_TAG_OR_TEXT = "An XGrammar tag: an object or its text."
+_REGEX = "A regular expression for the whole answer."
+_CHOICE = "The answer is one of these texts."
+_EBNF = "A grammar in EBNF."
+_OBJECT = "Any JSON object."
+
+
+class StructuredOutputs(Wire):
+    """vLLM's `structured_outputs`. Unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, "V V V", alias="json")
+    regex: str | None = parameter(_REGEX, "V V V")
+    choice: Annotated[Choices, Field(min_length=1)] | None = parameter(_CHOICE, "V V V")
+    grammar: str | None = parameter(_EBNF, "V V V")
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "V V V")
+    json_object: bool | None = parameter(_OBJECT, "V V V")
+    disable_any_whitespace: bool | None = parameter("JSON without whitespace.", "V V V")
+    disable_additional_properties: Annotated[
+        bool | None, BeforeValidator(_refuse_closing, json_schema_input_type=Literal[False] | None)
+    ] = parameter("Only false: set `additionalProperties` in the schema.", "V V V")
+    whitespace_pattern: Annotated[
+        None, BeforeValidator(_refuse_whitespace, json_schema_input_type=None)
+    ] = parameter("Refused: the answer has at most one space after a comma or colon.", "V V V")
+    disable_fallback: bool | None = parameter(
+        "No effect: the server has one grammar compiler and no fallback.", "V V V"
+    )
+
+    def grammars(self) -> Iterator[Grammar]:
+        """Yield a constraint for each member that sets one."""
+        is_compact = bool(self.disable_any_whitespace)
+        path = "structured_outputs"
+        if self.json_ is not None:
+            yield _schema(self.json_, f"{path}.json", is_compact=is_compact)
+        if self.json_object:
+            yield _schema(_ANY_OBJECT, f"{path}.json_object", is_compact=is_compact)
+        if self.regex is not None:
+            yield Grammar(GrammarKind.REGEX, self.regex, f"{path}.regex")
+        if self.choice is not None:
+            yield _choice(self.choice, f"{path}.choice")
+        if self.grammar is not None:
+            yield Grammar(GrammarKind.EBNF, self.grammar, f"{path}.grammar")
+        if self.structural_tag is not None:
+            yield _tag(self.structural_tag, f"{path}.structural_tag")
+
+
+class FormatFields(Wire):
+    """The format parameters that all endpoints have."""
+
+    structured_outputs: StructuredOutputs | None = parameter(
+        "One constraint on the answer, with vLLM's names.", "V V V"
+    )
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "F - -")
+    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, "Fv Fv -")
+    guided_regex: str | None = parameter(_REGEX, "Fv Fv -")
+    guided_choice: Choices | None = parameter(_CHOICE, "Fv Fv -")
+    guided_grammar: str | None = parameter(_EBNF, "Fv Fv -")
+    guided_json_object: bool | None = parameter(_OBJECT, "v v -")
+
+    def constraint(self, *formats: ResponseFormat | TextFormat | None) -> Grammar | None:
+        """Return the constraint of these fields and of the endpoint's `formats`. Raises
+        `InvalidRequest` for two constraints, `MissingParameter` for a format without its
+        schema."""
+        found = [grammar for each in formats if each and (grammar := each.grammar())]
+        found += self._grammars()
+        if len(found) > 1:
+            first, second = found[0].param, found[1].param
+            raise InvalidRequest(
+                f"`{first}` and `{second}` exclude each other: an answer has one format. "
+                "Leave one of them out.",
+                param=second,
+            )
+        return found[0] if found else None
+
+    def _grammars(self) -> Iterator[Grammar]:
+        if self.structured_outputs is not None:
+            yield from self.structured_outputs.grammars()
+        if self.structural_tag is not None:
+            yield _tag(self.structural_tag, "structural_tag")
+        if self.guided_json is not None:
+            yield _schema(self.guided_json, "guided_json")
+        if self.guided_json_object:
+            yield _schema(_ANY_OBJECT, "guided_json_object")
+        if self.guided_regex is not None:
+            yield Grammar(GrammarKind.REGEX, self.guided_regex, "guided_regex")
+        if self.guided_choice:
+            yield _choice(self.guided_choice, "guided_choice")
+        if self.guided_grammar is not None:
+            yield Grammar(GrammarKind.EBNF, self.guided_grammar, "guided_grammar")
+
+
+def _json(kind: str, schema: JsonSchema, path: str, *, schema_path: str) -> Grammar | None:
+    match kind:
+        case "text":
+            return None
+        case "json_object":
+            return _schema(_ANY_OBJECT, path, is_strict=False)
+    if schema.schema_ is None:
+        raise MissingParameter(f"`{schema_path}` is required.", param=schema_path)
+    return _schema(schema.schema_, schema_path, is_strict=bool(schema.strict))
+
+
+def _schema(schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False) -> Grammar:
+    return Grammar(GrammarKind.JSON_SCHEMA, _source(schema), path, is_strict, is_compact)
+
+
+def _tag(tag: Any, path: str) -> Grammar:
+    return Grammar(GrammarKind.STRUCTURAL_TAG, _source(tag), path, is_strict=True)
+
+
+def _choice(choices: Choices, path: str) -> Grammar:
+    return Grammar(GrammarKind.CHOICE, _source(choices), path)
+
+
+def _source(value: Any) -> str:
+    """Keeps the order of keys, which the answer follows."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,99 @@
+"""The part of a body that all three endpoints have."""
+
+from __future__ import annotations
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import (
+    Conversation,
+    Dialect,
+    Endpoint,
+    GenerationRequest,
+    Grammar,
+    RawPrompts,
+)
+from serving.protocols.common.decoding import (
+    SamplingFields,
+    SearchFields,
+    SpeculationFields,
+    TokenFields,
+)
+from serving.protocols.common.formats import FormatFields
+from serving.protocols.common.metadata import DeliveryFields, MetadataFields
+from serving.protocols.common.parameters import parameter
+from serving.protocols.common.prompting import EncodingFields
+from serving.protocols.common.stopping import StoppingFields
+
+
+class GenerationBody(
+    MetadataFields,
+    EncodingFields,
+    TokenFields,
+    FormatFields,
+    SpeculationFields,
+    SearchFields,
+    StoppingFields,
+    SamplingFields,
+    DeliveryFields,
+):
+    """The parameters of every generation endpoint."""
+
+    include_reasoning: bool | None = parameter(
+        "False leaves the reasoning out of the answer. Its tokens still count.", "V - -"
+    )
+    skip_special_tokens: bool | None = parameter(
+        "False shows special tokens in the text. Reasoning and tool calls are then not parsed.",
+        "OV OV OV",
+    )
+    spaces_between_special_tokens: bool | None = parameter(
+        "No effect: only tokenizers that decode word by word add such spaces.",
+        "V V -",
+        changes_nothing=True,
+    )
+
+    def refuse_contradictions(self) -> None:
+        """Raises `InvalidRequest` for fields that contradict or need each other."""
+        self.refuse_min_above_max()
+        if self.prompt_logprobs is not None and self.is_streamed:
+            raise InvalidRequest(
+                "`prompt_logprobs` are not available when `stream` is true.",
+                param="prompt_logprobs",
+            )
+        if self.stream_options is not None and not self.is_streamed:
+            raise InvalidRequest(
+                "`stream_options` is only allowed when `stream` is true.", param="stream_options"
+            )
+
+    def request(
+        self,
+        endpoint: Endpoint,
+        prompt: Conversation | RawPrompts,
+        dialect: Dialect,
+        *,
+        grammar: Grammar | None = None,
+        default_limit: int | None = None,
+    ) -> GenerationRequest:
+        """Return the request, independent of the protocol. Raises `InvalidRequest`."""
+        n, is_streamed = self.n or 1, self.is_streamed
+        return GenerationRequest(
+            endpoint=endpoint,
+            model=self.model,
+            prompt=prompt,
+            sampling=self.sampling(),
+            stopping=self.stopping(dialect, is_streamed=is_streamed, default_limit=default_limit),
+            n=n,
+            beams=self.beams(n, dialect),
+            assistance=self.speculation(),
+            num_candidates=self.num_candidates(n, dialect, is_streamed=is_streamed),
+            grammar=grammar,
+            is_streamed=is_streamed,
+            wants_progress=self.wants_progress,
+            steering=self.steering(),
+            logprobs=self.logprobs_options(),
+            wants_token_ids=bool(self.return_token_ids),
+            wants_prompt_text=bool(self.return_prompt_text),
+            dialect=dialect,
+            encoding=self.encoding(),
+            hides_reasoning=self.include_reasoning is False,
+            shows_special_tokens=self.skip_special_tokens is False,
+            handling=self.handling(),
+        )

@@ -1,0 +1,99 @@
+"""Single tokens in answers: log-probabilities, token ids, and the tokens' text."""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Mapping, Sequence
+
+from serving.core.logprobs import Token, TopLogprob
+
+# The value of OpenAI and vLLM for an unknown log-probability.
+_UNKNOWN = -9999.0
+
+
+def content_logprobs(tokens: Sequence[Token]) -> list[dict[str, object]]:
+    """Return the `logprobs.content` of chats, which is the `logprobs` of Responses."""
+    return [
+        {**_logprob(token), "top_logprobs": [_logprob(other) for other in token.others]}
+        for token in tokens
+    ]
+
+
+def _logprob(token: Token | TopLogprob) -> dict[str, object]:
+    logprob = _UNKNOWN if token.logprob is None else token.logprob
+    return {"token": token.text, "logprob": logprob, "bytes": list(token.raw)}
+
+
+class TextLogprobs:
+    """The `logprobs` of completions: parallel lists. One object for each choice of a stream,
+    because `text_offset` counts from the start of the choice."""
+
+    def __init__(self) -> None:
+        self._offsets = _Offsets()
+
+    def of(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """Return the `logprobs` of the choice's next tokens."""
+        return {
+            "tokens": [token.text for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [_others_by_text(token) for token in tokens],
+            "text_offset": [self._offsets.next(token.raw) for token in tokens],
+        }
+
+
+class _Offsets:
+    """Counts the characters before each token. A token that begins inside of a character has
+    the offset of that character. Invalid bytes count as U+FFFD."""
+
+    def __init__(self) -> None:
+        self._num_chars = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def next(self, raw: bytes) -> int:
+        is_continued = not raw or raw[0] & 0xC0 == 0x80
+        if not is_continued:
+            self._num_chars += len(self._decoder.decode(b"", final=True))
+        offset = self._num_chars
+        self._num_chars += len(self._decoder.decode(raw))
+        return offset
+
+
+def _others_by_text(token: Token) -> Mapping[str, float] | None:
+    """As in OpenAI's answers, the token itself is included: one more entry if it is not
+    among the most likely."""
+    if token.logprob is None:
+        return None
+    by_text: dict[str, float] = {}
+    for other in token.others:
+        by_text.setdefault(other.text, other.logprob)
+    by_text.setdefault(token.text, token.logprob)
+    return by_text
+
+
+def prompt_logprobs(tokens: Sequence[Token]) -> list[dict[str, object] | None]:
+    """Return vLLM's `prompt_logprobs`: for each token of the prompt an object by token id, with
+    the token itself first; None for the first token, which has no log-probability."""
+    return [None if token.logprob is None else _ranked(token) for token in tokens]
+
+
+def _ranked(token: Token) -> dict[str, object]:
+    others = sorted(token.others, key=lambda other: -other.logprob)
+    entries: dict[str, object] = {
+        str(token.id): {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
+    }
+    for rank, other in enumerate(others, start=1):
+        entry = {"logprob": other.logprob, "rank": rank, "decoded_token": other.text}
+        entries.setdefault(str(other.id), entry)
+    return entries
+
+
+def prompt_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
+    """Return FastDeploy's members of `return_token_ids` for the prompt. vLLM has
+    `prompt_token_ids` too, in the same or another object."""
+    return {"prompt_token_ids": list(token_ids), "prompt_tokens": text}
+
+
+def completion_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
+    """Return FastDeploy's members of `return_token_ids` for the answer. `text` includes special
+    tokens, reasoning and tool calls. vLLM's name is `token_ids`."""
+    return {"completion_token_ids": list(token_ids), "completion_tokens": text}

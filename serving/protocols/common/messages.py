@@ -1,0 +1,270 @@
+"""The messages of chats and Responses.
+
+The content of any role may be a string or a list of text parts. A part may have any of its
+names, because clients mix those of both protocols. Conversations that templates accept, such
+as a tool message without its call, are not checked.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from serving.core.request import Message, Role, TextPart, ToolCall
+from serving.core.tools import custom_arguments
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.reading import Wire, invalid, missing
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+_MEDIA_WORDS = ("image", "audio", "video", "file")
+
+# Templates parse arguments as JSON, but many clients send "" for a call without arguments.
+_NO_ARGUMENTS = "{}"
+
+
+class WirePart(Wire):
+    """One part of a message's content."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["text"]},
+                {"required": ["refusal"], "properties": {"type": {"const": "refusal"}}},
+            ]
+        }
+    )
+
+    type: Annotated[str, Field(json_schema_extra={"enum": list(_TEXT_PARTS)})]
+    text: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _is_text(self) -> Self:
+        if self.type not in _TEXT_PARTS:
+            raise invalid(_type_error(self.type))
+        if self._text is None:
+            raise missing(f"must have a `{self._field}`")
+        return self
+
+    def to_core(self) -> TextPart:
+        return TextPart(self._text or "")
+
+    @property
+    def _field(self) -> str:
+        return "refusal" if self.type == "refusal" else "text"
+
+    @property
+    def _text(self) -> str | None:
+        return self.refusal if self.type == "refusal" else self.text
+
+
+def _type_error(part_type: str) -> str:
+    for word in _MEDIA_WORDS:
+        if word in part_type:
+            return f"holds {word} input, but this model serves text only; send text parts"
+    return f"must have one of these types: {', '.join(_TEXT_PARTS)}"
+
+
+def _as_parts(value: object) -> object:
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if isinstance(value, list):
+        return value
+    raise invalid("must be a string or an array of content parts")
+
+
+Content = Annotated[
+    list[WirePart],
+    Field(fail_fast=True),
+    BeforeValidator(_as_parts, json_schema_input_type=str | list[WirePart]),
+]
+
+
+def content_parts(content: list[WirePart] | None) -> tuple[TextPart, ...]:
+    """Return the parts of `content`; () for null."""
+    return tuple(part.to_core() for part in content or ())
+
+
+def _as_json_text(value: object) -> object:
+    """Some clients send arguments back as a parsed object."""
+    return json_bytes(value).decode() if isinstance(value, dict) else value
+
+
+Arguments = Annotated[
+    str, BeforeValidator(_as_json_text, json_schema_input_type=str | dict[str, Any])
+]
+
+
+class WireFunctionCall(Wire):
+    """The name and the arguments of an earlier call."""
+
+    name: str
+    arguments: Arguments | None = None
+
+    def to_core(self, call_id: str) -> ToolCall:
+        return ToolCall(call_id, self.name, self.arguments or _NO_ARGUMENTS)
+
+
+class WireFunctionToolCall(Wire):
+    """An earlier call of a function."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: WireFunctionCall
+
+    def to_core(self) -> ToolCall:
+        return self.function.to_core(self.id or "")
+
+
+class WireCustomCall(Wire):
+    """The name and the input of an earlier call."""
+
+    name: str
+    input: str
+
+    def to_core(self, call_id: str) -> ToolCall:
+        return ToolCall(call_id, self.name, custom_arguments(self.input))
+
+
+class WireCustomToolCall(Wire):
+    """An earlier call of a custom tool."""
+
+    id: str | None = None
+    custom: WireCustomCall
+
+    def to_core(self) -> ToolCall:
+        return self.custom.to_core(self.id or "")
+
+
+def _call_tag(value: Any) -> str:
+    match value:
+        case {"type": "custom"}:
+            return "<custom>"
+        case _:
+            return "<function>"
+
+
+WireToolCall = Annotated[
+    Annotated[WireFunctionToolCall, Tag("<function>")]
+    | Annotated[WireCustomToolCall, Tag("<custom>")],
+    Discriminator(_call_tag),
+]
+
+
+class PlainMessage(Wire):
+    """A message of the user, the system or the developer."""
+
+    role: Literal["system", "developer", "user"]
+    content: Content
+    name: str | None = None
+
+    def to_core(self) -> Message:
+        return Message(Role(self.role), content_parts(self.content), name=self.name)
+
+
+class AssistantMessage(Wire):
+    """An earlier answer. Every field is optional."""
+
+    content: Content | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunctionCall | None = None
+
+    def to_core(self) -> Message:
+        return Message(
+            Role.ASSISTANT,
+            self._content(),
+            name=self.name,
+            reasoning=self.reasoning_content or self.reasoning,
+            tool_calls=self._calls(),
+        )
+
+    def _content(self) -> tuple[TextPart, ...]:
+        if self.content is None and self.refusal is not None:
+            return (TextPart(self.refusal),)
+        return content_parts(self.content)
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        if self.tool_calls or self.function_call is None:
+            return tuple(call.to_core() for call in self.tool_calls or ())
+        # The deprecated form has no call ids, so the function's name replaces one.
+        return (self.function_call.to_core(self.function_call.name),)
+
+
+class ToolMessage(Wire):
+    """The output of a tool."""
+
+    tool_call_id: str
+    content: Content | None = None
+    name: str | None = None
+
+    def to_core(self) -> Message:
+        parts = content_parts(self.content)
+        return Message(Role.TOOL, parts, name=self.name, tool_call_id=self.tool_call_id)
+
+
+class FunctionMessage(Wire):
+    """The output of a tool in the deprecated form."""
+
+    name: str
+    content: Content | None = None
+
+    def to_core(self) -> Message:
+        parts = content_parts(self.content)
+        return Message(Role.TOOL, parts, name=self.name, tool_call_id=self.name)
+
+
+class UnknownMessage(Wire):
+    """Never valid. Its error lists the roles."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+    def to_core(self) -> Message:
+        raise AssertionError("a message with a known role has its own class")
+
+
+def _tag(value: Any) -> str:
+    match value:
+        case {"role": "system" | "developer" | "user"}:
+            return "<plain>"
+        case {"role": "assistant" | "tool" | "function" as role}:
+            return f"<{role}>"
+        case _:
+            return "<unknown>"
+
+
+WireMessage = Annotated[
+    Annotated[PlainMessage, Tag("<plain>")]
+    | Annotated[AssistantMessage, Tag("<assistant>")]
+    | Annotated[ToolMessage, Tag("<tool>")]
+    | Annotated[FunctionMessage, Tag("<function>")]
+    | Annotated[UnknownMessage, Tag("<unknown>")],
+    Discriminator(_tag),
+]
+
+
+# `encrypted_content` is encoded, not encrypted: the same item has the text.
+_PACKED_PREFIX: Final = "vinery.1."
+
+
+def pack_reasoning(text: str) -> str:
+    """Return `text` as the `encrypted_content` of a reasoning item. Clients that keep no state
+    send it back instead of the text, and some drop reasoning without it."""
+    return _PACKED_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def unpack_reasoning(packed: str) -> str:
+    """Return the text in an `encrypted_content`, or "" if it is another server's. Raises the
+    error of a validator if it was changed."""
+    if not packed.startswith(_PACKED_PREFIX):
+        return ""
+    encoded = packed.removeprefix(_PACKED_PREFIX)
+    try:
+        return base64.b64decode(encoded, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise invalid("was changed: send it back unchanged") from None

@@ -1,0 +1,196 @@
+"""The parameters that do not change the generated text: delivery, and data about the client.
+
+Every endpoint reads them, so that it refuses wrong values. An answer repeats them where
+OpenAI's answer has a member for them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from serving.core.request import Handling
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.parameters import ModelName, parameter
+from serving.protocols.common.reading import Wire, invalid, unsupported
+
+
+def _from_zero(value: int) -> int:
+    if value < 0:
+        raise invalid("must be at least 0: a request cannot move ahead of the default priority")
+    return value
+
+
+Priority = Annotated[
+    int, AfterValidator(_from_zero), Field(le=2**63 - 1, json_schema_extra={"minimum": 0})
+]
+# These characters are safe in URLs, logs and file names.
+RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:\-]+$")]
+CacheSalt = Annotated[str, Field(min_length=1, max_length=1024)]  # vLLM's limit
+
+
+class StreamOptions(Wire):
+    """`stream_options`. Without `include_obfuscation` deltas have no padding."""
+
+    include_usage: bool | None = parameter(
+        "A last chunk has the total usage, and `usage` is null before it. Responses always end "
+        "with their usage.",
+        "OAVF OAVF -",
+    )
+    include_obfuscation: bool | None = parameter(
+        "Pads deltas to equal sizes. Default: false.", "Av Av Av"
+    )
+    continuous_usage_stats: bool | None = parameter(
+        "With `include_usage`, every chunk has the usage so far.", "V V -"
+    )
+
+
+class DeliveryFields(Wire):
+    """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
+
+    model: ModelName | None = parameter(
+        "A served model. It may be absent or `default` if one model is loaded.", "OAVF OAVF OAV"
+    )
+    stream: bool | None = parameter(
+        "Sends the answer as server-sent events; the last is `data: [DONE]`.", "OAVF OAVF OAV"
+    )
+    stream_options: StreamOptions | None = parameter(
+        "Options of a stream; only with `stream`.",
+        "OAVF OAVF Av",
+        wrong=[({"include_usage": True}, "is only allowed when `stream` is true")],
+    )
+    stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "The least number of tokens in a chunk, except the first and the last.", "V V -"
+    )
+    priority: Priority | None = parameter(
+        "Waiting requests with a lower number start first. At least 0, the default.",
+        "V V V",
+        wrong=[
+            (-1, "must be at least 0: a request cannot move ahead of the default priority"),
+            (2**63, "must be at most 9223372036854775807"),
+        ],
+    )
+    request_id: RequestId | None = parameter("A part of the answer's id.", "V V V")
+    cache_salt: CacheSalt | None = parameter(
+        "Only prompts with the same salt share the prefix cache.", "V V V"
+    )
+
+    @property
+    def is_streamed(self) -> bool:
+        return bool(self.stream)
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream of chunks ends with the total usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def is_obfuscated(self) -> bool:
+        """Whether the deltas of a stream are padded to equal sizes."""
+        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether each chunk has the usage so far. As in vLLM, only with the total usage."""
+        options = self.stream_options
+        return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
+
+    def handling(self) -> Handling:
+        """Return the options that do not change the generated text."""
+        return Handling(
+            priority=self.priority or 0,
+            stream_interval=self.stream_interval or 1,
+            answer_id=self.request_id,
+            cache_salt=self.cache_salt,
+        )
+
+
+def _in_text(value: object) -> object:
+    """FastDeploy's metadata may have any JSON values. Strict clients read only strings."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: each if isinstance(each, str) else json_bytes(each).decode()
+        for key, each in value.items()
+    }
+
+
+# OpenAI's limits.
+_Key = Annotated[str, Field(max_length=64)]
+Metadata = Annotated[dict[_Key, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
+_AnyValues = Annotated[dict[_Key, Any], Field(max_length=16)]
+AnyMetadata = Annotated[Metadata, BeforeValidator(_in_text, json_schema_input_type=_AnyValues)]
+
+
+def _refuse_prewarming(value: object) -> object:
+    if value is True:
+        raise unsupported("must be false: to fill the cache, send a request for one token")
+    return value
+
+
+def _refuse_comparison(value: object) -> object:
+    if value is not None:
+        raise unsupported("names a stored response, but this server stores none. Leave it out")
+    return value
+
+
+Prewarm = Annotated[
+    bool, BeforeValidator(_refuse_prewarming, json_schema_input_type=Literal[False])
+]
+Comparison = Annotated[str, BeforeValidator(_refuse_comparison, json_schema_input_type=None)]
+
+_REPEATED = "Responses repeats it; it has no other effect."
+_AUTOMATIC_CACHE = (
+    "The prefix cache finds equal starts of prompts itself, and keeps them while it has space."
+)
+
+
+class PromptCacheOptions(Wire):
+    """`prompt_cache_options`. The last two would change the answer, so they are refused."""
+
+    mode: Literal["implicit", "explicit"] | None = parameter(
+        _REPEATED, "A - A", changes_nothing=True
+    )
+    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, "A - A", changes_nothing=True)
+    prewarm: Prewarm | None = parameter(
+        "Only false: to fill the cache, send a request for one token.",
+        "A - A",
+        changes_nothing=True,
+    )
+    comparison_response_id: Comparison | None = parameter(
+        "Only null: this server stores no responses.", "A - A", changes_nothing=True
+    )
+
+
+class MetadataFields(Wire):
+    """Data about the client and its request. The engine does not need them."""
+
+    service_tier: str | None = parameter(
+        "Only one tier exists; the answer has `default`.", "Av - Av", changes_nothing=True
+    )
+    user: str | None = parameter(_REPEATED, "AvF AvF AV", changes_nothing=True)
+    safety_identifier: Annotated[str, Field(max_length=128)] | None = parameter(
+        _REPEATED, "Av - Av", changes_nothing=True
+    )
+    metadata: AnyMetadata | None = parameter(
+        "The answer repeats it; at most 16 pairs.", "AvF - oAV", changes_nothing=True
+    )
+    store: bool | None = parameter(
+        "This server stores no answers, and each answer has `store` false.",
+        "Av - oAV",
+        changes_nothing=True,
+    )
+    prompt_cache_key: str | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True
+    )
+    session_id: str | None = parameter(
+        f"A hint for caches. {_AUTOMATIC_CACHE}", "V V -", changes_nothing=True
+    )
+    # The spelling with a hyphen is that of OpenAI's first description.
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True
+    )
+    prompt_cache_options: PromptCacheOptions | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - A", changes_nothing=True
+    )

@@ -1,0 +1,81 @@
+"""The description of a request parameter, beside the type of its field.
+
+The OpenAPI document, `docs/parameters.md`, `docs/errors.md` and the tests of wrong values all
+read it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from serving.core.request import Endpoint
+
+# Types of several parameters. OpenAI's description and OVMS's source set the limits.
+ModelName = Annotated[str, Field(max_length=255)]
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]  # engines take int32
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+MaxTokens = Annotated[int, Field(ge=1, le=2**32 - 1)]
+TopLogprobs = Annotated[int, Field(ge=0, le=20)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORT = (
+    "How much to reason. The template gets it in its own words. For a template without efforts "
+    "it is a budget of reasoning tokens."
+)
+EFFORTS = "must be one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
+
+_COLUMNS = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The facts about a parameter beside its type and its description."""
+
+    systems: str
+    wrong: Sequence[tuple[Any, str]] = ()
+    changes_nothing: bool = False
+
+    def systems_of(self, endpoint: Endpoint) -> str:
+        """Return the letters of the systems that document the parameter at `endpoint`."""
+        columns = self.systems.split()
+        letters = columns[_COLUMNS.index(endpoint)] if len(columns) > 1 else "".join(columns)
+        return letters.replace("-", "")
+
+
+def parameter(
+    description: str,
+    systems: str = "",
+    *,
+    wrong: Sequence[tuple[Any, str]] = (),
+    changes_nothing: bool = False,
+    alias: str | None = None,
+    default: Any = None,
+    is_required: bool = False,
+) -> Any:
+    """Return the pydantic field of a request parameter.
+
+    `systems` names the systems that document the parameter: O for OpenVINO Model Server, A for
+    OpenAI, V for vLLM, F for FastDeploy, in lower case if the system ignores it or implements
+    a part of it. It has one word for a field of one endpoint, otherwise three words, for
+    chats, completions and responses; "-" is an empty word. The sources are the documents of
+    2026: OpenVINO Model Server 2026.4, OpenAI's API description, vLLM 0.33, FastDeploy 2.
+
+    `wrong` holds values that the server refuses with the code `invalid_value`, and the part of
+    the message after the parameter's name. `changes_nothing` marks a parameter that has no
+    effect on the generated text.
+    """
+    if is_required:
+        default = PydanticUndefined
+    field: FieldInfo = Field(default=default, alias=alias, description=description)
+    field.metadata.append(Parameter(systems, wrong, changes_nothing))
+    return field
+
+
+def parameter_of(field: FieldInfo) -> Parameter | None:
+    """Return the description that `parameter` gave to a field. None for other fields."""
+    return next((each for each in field.metadata if isinstance(each, Parameter)), None)

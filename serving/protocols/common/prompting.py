@@ -1,0 +1,162 @@
+"""The parameters of prompts: the chat template, special tokens, truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
+from serving.protocols.common.parameters import parameter
+from serving.protocols.common.reading import Wire, invalid
+
+# The variables that the renderer sets itself.
+_RESERVED_KWARGS = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "chat_template",
+        "cls_token",
+        "continue_final_message",
+        "conversation",
+        "eos_token",
+        "mask_token",
+        "max_length",
+        "messages",
+        "pad_token",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sep_token",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+        "unk_token",
+    }
+)
+
+# More than fits into any context.
+_MAX_DOCUMENTS = 1024
+
+
+def _without_reserved_names(value: object) -> object:
+    for name in value if isinstance(value, dict) else ():
+        if name in _RESERVED_KWARGS:
+            raise invalid(f"must not set `{name}`: the server sets it itself")
+    return value
+
+
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise invalid("must be at least 1, or -1 for as many tokens as fit into the context")
+    return value
+
+
+TemplateKwargs = Annotated[
+    dict[str, Any], BeforeValidator(_without_reserved_names, json_schema_input_type=dict[str, Any])
+]
+Documents = Annotated[list[dict[str, Any]], Field(max_length=_MAX_DOCUMENTS, fail_fast=True)]
+TruncateTo = Annotated[
+    int,
+    Field(ge=-1, le=2**31 - 1, json_schema_extra={"not": {"const": 0}}),
+    AfterValidator(_not_zero),
+]
+
+
+class TemplateFields(Wire):
+    """The fields of `Rendering`, for chats, Responses and `/tokenize`. Whether the template
+    uses a variable is known only to the process that has the model."""
+
+    chat_template: Annotated[str, Field(min_length=1)] | None = parameter(
+        "A template that replaces the model's, for models with `trust_request_chat_template`. "
+        "It runs in a sandbox with limits of time and memory.",
+        "VF - -",
+    )
+    chat_template_kwargs: TemplateKwargs | None = parameter(
+        "Variables for the template. A variable that the server sets is refused.",
+        "OVF - OV",
+        wrong=[
+            ({"messages": []}, "must not set `messages`: the server sets it itself"),
+            ({"eos_token": "</s>"}, "must not set `eos_token`: the server sets it itself"),
+        ],
+    )
+    disable_chat_template: bool | None = parameter(
+        "The prompt is the text of the messages, without a template.", "F - -"
+    )
+    add_generation_prompt: bool | None = parameter(
+        "Whether the prompt ends with the start of an answer. Default: true.", "oV - -"
+    )
+    continue_final_message: bool | None = parameter(
+        "The answer continues the last message.", "V - -"
+    )
+    documents: Documents | None = parameter(
+        "Documents for the template; refused if the template uses none.", "V - -"
+    )
+
+    @property
+    def template_kwargs(self) -> Mapping[str, Any]:
+        """Variables for the template."""
+        return self.chat_template_kwargs or {}
+
+    def rendering(self, effort: str | None = None) -> Rendering:
+        """Return how messages become text. Raises `InvalidRequest` for fields that contradict
+        each other."""
+        self._refuse_contradictions()
+        continues = bool(self.continue_final_message)
+        return Rendering(
+            template=self.chat_template,
+            uses_template=not self.disable_chat_template,
+            documents=tuple(self.documents or ()),
+            effort=None if effort is None else Effort(effort),
+            adds_generation_prompt=not continues and self.add_generation_prompt is not False,
+            continues_final_message=continues,
+        )
+
+    def _refuse_contradictions(self) -> None:
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidRequest(
+                "`continue_final_message` and `add_generation_prompt` exclude each other: a "
+                "prompt ends inside the last message or starts a new one.",
+                param="continue_final_message",
+            )
+        for name in ("chat_template", "continue_final_message", "documents"):
+            if self.disable_chat_template and getattr(self, name):
+                raise InvalidRequest(
+                    f"`{name}` needs a chat template, but `disable_chat_template` is true.",
+                    param=name,
+                )
+
+
+class EncodingFields(Wire):
+    """The fields of `Encoding`."""
+
+    add_special_tokens: bool | None = parameter(
+        "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
+        "chat templates write their own.",
+        "V V -",
+    )
+    truncate_prompt_tokens: TruncateTo | None = parameter(
+        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the "
+        "answer.",
+        "V V -",
+        wrong=[(0, "must be at least 1, or -1 for as many tokens as fit into the context")],
+    )
+    truncation_side: Literal["left", "right"] | None = parameter(
+        "The side of the prompt that truncation removes. Default: `left`.", "V V -"
+    )
+    return_prompt_text: bool | None = parameter(
+        "Returns the text of the prompt that the model read.", "V V -"
+    )
+
+    def encoding(self) -> Encoding:
+        """Return how the text of the prompt becomes tokens."""
+        limit = self.truncate_prompt_tokens
+        return Encoding(
+            adds_special_tokens=self.add_special_tokens,
+            max_tokens=ALL_THAT_FIT if limit == -1 else limit,
+            keeps_start=self.truncation_side == "right",
+        )

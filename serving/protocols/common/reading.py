@@ -1,0 +1,194 @@
+"""From the bytes of a request body to a validated wire model.
+
+Every error is an `InvalidRequest`. Its `param` is the path of the field, such as
+`messages[2].content`, and its message states in one sentence what to change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
+
+# Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
+# levels.
+MAX_DEPTH = 100
+
+_SENTENCES: Mapping[str, str] = {
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "literal_error": "must be one of {expected}",
+    "extra_forbidden": "is not a known field",
+}
+
+
+class Wire(BaseModel):
+    """Base of all wire models. Values are not coerced, and unknown fields are ignored.
+
+    Every optional field accepts null, which clients send for absent fields.
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+W = TypeVar("W", bound=Wire)
+
+
+def invalid(sentence: str) -> PydanticCustomError:
+    """Return the error of a validator for a wrong value. The message is the field's name and
+    `sentence`."""
+    return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence})
+
+
+def missing(sentence: str) -> PydanticCustomError:
+    """Return the error of a validator for a value that lacks a required part."""
+    return PydanticCustomError("missing_part", "{sentence}", {"sentence": sentence})
+
+
+def unsupported(sentence: str) -> PydanticCustomError:
+    """Return the error of a validator for a valid value that this server does not support."""
+    return PydanticCustomError("unsupported", "{sentence}", {"sentence": sentence})
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in `body`. Raises `InvalidRequest` for any other body."""
+    value = _parse_json(body)
+    if not isinstance(value, dict):
+        raise _malformed("it must be a JSON object")
+    if is_deeper_than(MAX_DEPTH, value):
+        raise _malformed(f"it nests more than {MAX_DEPTH} levels")
+    return value
+
+
+def read_model(model: type[W], value: object) -> W:
+    """Return `value` as `model`. Raises `InvalidRequest` for its first error."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False)[0]) from None
+
+
+def _parse_json(body: bytes) -> object:
+    if not body.strip():
+        raise _malformed("it is empty")
+    try:
+        text = body.decode()
+        value = json.loads(
+            text,
+            object_pairs_hook=_object_of_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_float,
+        )
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        raise _malformed("it is not valid UTF-8") from None
+    except UnicodeEncodeError:
+        raise _malformed("a string holds half of a surrogate pair") from None
+    except RecursionError:
+        raise _malformed(f"it nests more than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"it is not valid JSON ({error})") from None
+    except ValueError:  # Python's limit on the digits of an integer
+        raise _malformed("a number is too large") from None
+    return value
+
+
+def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _malformed("an object has the same key twice")
+    return members
+
+
+def _refuse_constant(name: str) -> float:
+    raise _malformed(f"{name} is not a JSON number")
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _malformed("a number is too large")
+    return number
+
+
+def is_deeper_than(limit: int, value: object) -> bool:
+    """Return whether objects and arrays nest in more than `limit` levels."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else _entries(node))
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _entries(node: object) -> Sequence[object]:
+    return node if isinstance(node, list) else ()
+
+
+def _malformed(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"The request body cannot be read: {reason}.", code="invalid_json")
+
+
+def _refusal(detail: ErrorDetails) -> InvalidRequest:
+    param = _path(detail["loc"])
+    if detail["input"] is None:  # null is the same as absent
+        return MissingParameter(f"`{param}` is required.", param=param)
+    match detail["type"]:
+        case "missing":
+            return MissingParameter(f"`{param}` is required.", param=param)
+        case "missing_part":
+            return MissingParameter(f"`{param}` {detail['msg']}.", param=param)
+        case "unsupported":
+            return UnsupportedParameter(f"`{param}` {detail['msg']}.", param=param)
+        case _:
+            return InvalidRequest(f"`{param}` {_sentence(detail)}.", param=param)
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    template = _SENTENCES.get(detail["type"])
+    if template is None:
+        return detail["msg"]
+    return template.format(**{key: _plain(value) for key, value in detail.get("ctx", {}).items()})
+
+
+def _plain(value: object) -> object:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return `messages[2].content` for `("messages", 2, "<text>", "content")`. Tags of unions,
+    which are in angle brackets here, and pydantic's mark of a key are not part of a path."""
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not step.startswith("<") and step != "[key]":
+            path += f".{step}" if path else step
+    return path

@@ -1,0 +1,152 @@
+"""The parameters that this server knows, but does not implement.
+
+Each of them would change the answer, so the server refuses it by name: an answer that ignores
+a parameter silently would mislead the client. To implement a parameter, delete it here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from serving.core.errors import UnsupportedParameter
+from serving.core.request import Endpoint
+from serving.protocols.common.parameters import Parameter
+from serving.protocols.common.reading import Wire, read_model, read_object
+
+WireT = TypeVar("WireT", bound=Wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A parameter that the server refuses.
+
+    `reason` follows "is not supported by this server". `systems` is as for `parameter`.
+    `harmless` holds the values that ask for the default; the server accepts them, and null.
+    """
+
+    reason: str
+    systems: str = ""
+    harmless: tuple[object, ...] = ()
+
+    def message(self, name: str) -> str:
+        """Return the error message for a request with the parameter `name`."""
+        or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
+        return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
+
+    def systems_of(self, endpoint: Endpoint) -> str:
+        """Return the letters of the systems that document the parameter at `endpoint`."""
+        return Parameter(self.systems).systems_of(endpoint)
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` asks for the default. As in JSON, false is not 0."""
+        return value is None or any(
+            isinstance(value, bool) == isinstance(default, bool) and value == default
+            for default in self.harmless
+        )
+
+
+Refusals = Mapping[str, Refused]
+
+_TEXT_ONLY = "its models read text only"
+_WRITES_TEXT = "its models write text only"
+_NOT_STORED = "it stores no responses"
+_NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"
+
+_EVERYWHERE: Refusals = {
+    "return_token_offsets": Refused(
+        "vLLM's endpoints that only render prompts use it; use `/tokenize` with "
+        "`return_token_strs`", "V V -", (False,)
+    ),
+    "return_weight_versions": Refused(
+        "the weights of a model do not change while it is served", "V V -", (False,)
+    ),
+    "routed_experts_prompt_start": Refused(
+        "the engine does not report which experts computed a token", "V V -", (0,)
+    ),
+    "include_draft_logprobs": Refused(
+        "the engine does not report the log-probabilities of a draft model", "F F -", (False,)
+    ),
+    "watermarking": Refused("the engine samples tokens without a watermark", "V V -", (False,)),
+    "logits_processors": Refused(
+        "a request cannot contain code; an administrator registers processors, and "
+        "`logits_processors_args` passes arguments to them", "v v -", ([],)
+    ),
+    "detokenize": Refused(
+        "answers are text; use `return_token_ids` for the token ids", "v v -", (True,)
+    ),
+    "prompt_embeds": Refused(
+        "the engine takes the tokens of a prompt, not their embeddings; send text", "- V -", ([],)
+    ),
+    "kv_transfer_params": Refused(
+        "each engine computes its own prompts and sends its cache to no other engine", "V V -",
+        ({},)
+    ),
+    "ec_transfer_params": Refused(
+        f"{_TEXT_ONLY}, so that no cache of encoded media exists", "V V -", ({},)
+    ),
+    "mm_hashes": Refused(_TEXT_ONLY, "F F -", ([],)),
+    "mm_payload": Refused(_TEXT_ONLY, "V - -", ({},)),
+    "mm_processor_kwargs": Refused(_TEXT_ONLY, "V - V", ({},)),
+    "media_io_kwargs": Refused(_TEXT_ONLY, "V - V", ({},)),
+}  # fmt: skip
+
+_IN_CONVERSATIONS: Refusals = {
+    "modalities": Refused(_WRITES_TEXT, "oAv - -", (["text"], [])),
+    "audio": Refused(_WRITES_TEXT, "oAv - -"),
+    "chunk_frames": Refused(_WRITES_TEXT, "o - -"),
+    "moderation": Refused("it has no moderation model", "Av - A"),
+    "web_search_options": Refused(
+        "it has no web search; give the model a function that searches", "Av - -"
+    ),
+}
+
+_IN_RESPONSES: Refusals = {
+    "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
+    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
+    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
+    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
+    "prompt_token_ids": Refused(
+        "this endpoint reads `input`; use `chat/completions` or `completions`", "", ([],)
+    ),
+    "access_programs": Refused("they belong to OpenAI's own models", "A"),
+    "background": Refused(_NOT_STORED, "AV", (False,)),
+    "background_options": Refused(_NOT_STORED, "A"),
+    "context_management": Refused("it stores no conversations", "A", ([],)),
+    "conversation": Refused(
+        "it stores no conversations; send the whole conversation in `input`", "A"
+    ),
+    "enable_response_messages": Refused(
+        _NO_MEMBER.format("the model's literal input and output", "completions"), "V", (False,)
+    ),
+    "previous_input_messages": Refused(
+        "their format belongs to one family of models; send the whole conversation in `input`",
+        "V", ([],)
+    ),
+    "personality": Refused(
+        "the presets belong to OpenAI's own models; use `instructions`", "A"
+    ),
+    "previous_response_id": Refused(
+        f"{_NOT_STORED}; send the whole conversation in `input`", "AV"
+    ),
+    "prompt": Refused("it stores no prompts; use `instructions` and `input`", "A"),
+}  # fmt: skip
+
+REFUSED: Mapping[Endpoint, Refusals] = {
+    Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
+    Endpoint.COMPLETIONS: _EVERYWHERE,
+    Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
+}
+
+
+def read_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> WireT:
+    """Return `body` as `model`. Raises `UnsupportedParameter` for the first refused parameter,
+    then `InvalidRequest` for the first error."""
+    members = read_object(body)
+    for name, value in members.items():
+        refused = REFUSED[endpoint].get(name)
+        if refused is not None and not refused.accepts(value):
+            raise UnsupportedParameter(refused.message(name), param=name)
+    return read_model(model, members)

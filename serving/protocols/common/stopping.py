@@ -1,0 +1,184 @@
+"""The parameters that end an answer: token limits, stop strings, stop tokens, repetition."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import V1, V3, Dialect, Repetition, Stopping
+from serving.protocols.common.parameters import MaxTokens, TokenIds, parameter
+from serving.protocols.common.reading import Wire, invalid
+
+# OpenAI's description has 4, OVMS's source 16.
+_MAX_STOPS = {V1.name: 4, V3.name: 16}
+
+# Each token is compared with this many tokens before it. vLLM has no limit; this one is longer
+# than a paragraph.
+_MAX_PATTERN_TOKENS = 1024
+
+
+def _one_or_many(value: object) -> object:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return value
+    raise invalid("must be a string or an array of strings")
+
+
+_StopText = Annotated[str, Field(min_length=1)]
+Stop = Annotated[
+    list[_StopText],
+    Field(fail_fast=True),
+    BeforeValidator(_one_or_many, json_schema_input_type=_StopText | list[_StopText]),
+]
+# 0 ends the reasoning at once. vLLM uses negative values for "no budget".
+ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
+PatternSize = Annotated[int, Field(ge=0, le=_MAX_PATTERN_TOKENS)]
+
+
+class RepetitionDetection(Wire):
+    """`repetition_detection`, with vLLM's defaults: a `max_pattern_size` of 0 detects nothing,
+    and a `min_pattern_size` of 0 is 1."""
+
+    max_pattern_size: PatternSize = parameter(
+        "The longest repeated pattern, in tokens; 0 detects nothing.", "V V -", default=0
+    )
+    min_pattern_size: PatternSize = parameter(
+        "The shortest repeated pattern, in tokens. Default: 1.", "V V -", default=0
+    )
+    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameter(
+        "The number of repetitions that end the answer; at least 2.", "V V -", default=0
+    )
+
+    def repetition(self) -> Repetition | None:
+        """Return the condition that ends a choice. Raises `InvalidRequest` for sizes and
+        counts that no repetition has."""
+        if self.max_pattern_size == 0:
+            return None
+        if self.min_count < 2:
+            raise InvalidRequest(
+                "`repetition_detection.min_count` must be at least 2, because a pattern that "
+                "occurs once is no repetition.",
+                param="repetition_detection.min_count",
+            )
+        if self.min_pattern_size > self.max_pattern_size:
+            raise InvalidRequest(
+                "`repetition_detection.min_pattern_size` must be at most `max_pattern_size`, "
+                f"which is {self.max_pattern_size}.",
+                param="repetition_detection.min_pattern_size",
+            )
+        return Repetition(
+            max_size=self.max_pattern_size,
+            min_size=max(1, self.min_pattern_size),
+            min_count=self.min_count,
+        )
+
+
+class StoppingFields(Wire):
+    """The fields of `Stopping`."""
+
+    max_tokens: MaxTokens | None = parameter(
+        "The limit of output tokens. Default for completions: 16 on /v1, none on /v3. "
+        "Completions accept 0 with `echo` or `prompt_logprobs`.",
+        "OAVF OAVF -",
+    )
+    max_completion_tokens: MaxTokens | None = parameter(
+        "The same as `max_tokens`, and replaces it.", "OAVF - -"
+    )
+    max_output_tokens: MaxTokens | None = parameter(
+        "The same as `max_tokens` and `max_completion_tokens`, and replaces both.", "- - OAV"
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
+        "With fewer output tokens, only the limit ends an answer.", "VF VF -"
+    )
+    stop: Stop | None = parameter(
+        "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
+        "inside of tokens.",
+        "OAVF OAVF OV",
+        wrong=[
+            (5, "must be a string or an array of strings"),
+            ({}, "must be a string or an array of strings"),
+        ],
+    )
+    include_stop_str_in_output: bool | None = parameter(
+        "Whether the answer ends with the stop string. Default: false, but true for streams on "
+        "/v3.",
+        "OVF OVF OV",
+    )
+    stop_token_ids: TokenIds | None = parameter(
+        "Tokens that end an answer, in addition to the model's end tokens.", "VF VF V"
+    )
+    ignore_eos: bool | None = parameter(
+        "The model's end tokens do not end an answer; `stop_token_ids` still do.", "OV OV OV"
+    )
+    thinking_token_budget: ReasoningTokens | None = parameter(
+        "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
+        "reasoning with one token.",
+        "V - -",
+    )
+    reasoning_max_tokens: ReasoningTokens | None = parameter(
+        "FastDeploy's name of `thinking_token_budget`, which replaces it.", "F - -"
+    )
+    repetition_detection: RepetitionDetection | None = parameter(
+        "Ends an answer that repeats a pattern of tokens.", "V V -"
+    )
+
+    @property
+    def output_limit(self) -> int | None:
+        """The client's limit of output tokens. None: the client set no limit."""
+        return self._named_limit[1]
+
+    def stopping(
+        self, dialect: Dialect, *, is_streamed: bool, default_limit: int | None
+    ) -> Stopping:
+        """Return the conditions that end a choice. Raises `InvalidRequest` for too many stop
+        strings, and for limits that contradict each other."""
+        stops = tuple(self.stop or ())
+        max_stops = _MAX_STOPS[dialect.name]
+        if len(stops) > max_stops:
+            raise InvalidRequest(f"`stop` must have at most {max_stops} entries.", param="stop")
+        name, limit = self._named_limit
+        repetition = self.repetition_detection
+        return Stopping(
+            max_tokens=limit,
+            max_tokens_param=name,
+            default_max_tokens=default_limit,
+            stop=stops,
+            include_stop_text=self._includes_stop_text(dialect, is_streamed=is_streamed),
+            min_tokens=self.min_tokens or 0,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=bool(self.ignore_eos),
+            max_reasoning_tokens=self._reasoning_limit,
+            repetition=None if repetition is None else repetition.repetition(),
+        )
+
+    def refuse_min_above_max(self) -> None:
+        """Raises `InvalidRequest` for a `min_tokens` above the limit."""
+        name, limit = self._named_limit
+        if limit is not None and (self.min_tokens or 0) > limit:
+            raise InvalidRequest(
+                f"`min_tokens` must be at most `{name}`, which is {limit}.", param="min_tokens"
+            )
+
+    @property
+    def _named_limit(self) -> tuple[str, int | None]:
+        """The limit of output tokens, after the name of its field. The newest name wins."""
+        for name in ("max_output_tokens", "max_completion_tokens"):
+            value: int | None = getattr(self, name)
+            if value is not None:
+                return name, value
+        return "max_tokens", self.max_tokens
+
+    @property
+    def _reasoning_limit(self) -> int | None:
+        for limit in (self.thinking_token_budget, self.reasoning_max_tokens):
+            if limit is not None:
+                return None if limit < 0 else limit
+        return None
+
+    def _includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
+        if self.include_stop_str_in_output is not None:
+            return self.include_stop_str_in_output
+        return is_streamed and dialect.streams_stop_text

@@ -1,0 +1,352 @@
+"""`tools` and `tool_choice`: the nested form of chats, the flat form of Responses, and the
+deprecated `functions`. Every endpoint reads every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag
+
+from serving.core.errors import InvalidRequest
+from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
+from serving.core.tools import custom_tool, find_tools, namespace_tools
+from serving.protocols.common.reading import Wire, invalid
+
+# The descriptions of parameters that chats and Responses have, and their wrong values.
+TOOLS: Final = (
+    "Functions and custom tools, in the nested form of chats or the flat form of Responses. The "
+    "input of a custom tool is constrained to its `format`, a regular expression or a Lark "
+    "grammar. In Responses a `namespace` may contain some of them; the description of its "
+    "first tool includes its own. Responses leave out the tools that OpenAI hosts, chats refuse "
+    "them."
+)
+TOOL_CHOICE: Final = (
+    "`none`, `auto`, `required`, a function or custom tool, or `allowed_tools`. A grammar "
+    "enforces required calls in every output format."
+)
+PARALLEL_CALLS: Final = "False allows one call."
+_NO_CHOICE: Final = "must be none, auto, required or an object that names a tool"
+WRONG_TOOL_CHOICES: Final = (
+    ("any", _NO_CHOICE),
+    (5, _NO_CHOICE),
+    ({"type": "function"}, _NO_CHOICE),
+    ({"type": "web_search"}, _NO_CHOICE),
+    (
+        "required",
+        "asks for a tool call, but `tools` has no tool that the model can call",
+    ),
+    ({"type": "custom", "custom": {"name": "f"}}, "names a tool that is not in `tools`"),
+    (
+        {"type": "allowed_tools", "allowed_tools": {}},
+        "must have a `allowed_tools.mode` that is auto or required",
+    ),
+    (
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}},
+        "must have `allowed_tools.tools`, an array that names at least one tool",
+    ),
+    (
+        {"type": "allowed_tools", "mode": "auto", "tools": []},
+        "must have `tools`, an array that names at least one tool",
+    ),
+)
+
+# OpenAI's characters, and the dot that tool servers use in names.
+_NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
+
+
+class WireFunction(Wire):
+    """A function that the model may call."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def to_core(self, path: str) -> Tool:
+        return Tool(self.name, self.description, self.parameters, self.strict)
+
+
+class NestedTool(Wire):
+    """`{"type": "function", "function": {...}}`."""
+
+    function: WireFunction
+
+    def to_core(self, path: str) -> Tool:
+        return self.function.to_core(path)
+
+
+class HostedTool(Wire):
+    """A tool that OpenAI runs itself, such as `web_search`."""
+
+    type: str
+
+
+class GrammarDefinition(Wire):
+    """A grammar, and the language that it is written in."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+    def to_core(self, path: str) -> TextGrammar:
+        return TextGrammar(TextSyntax(self.syntax), self.definition, f"{path}.definition")
+
+
+class FreeText(Wire):
+    """`{"type": "text"}`: any text. Grammars have their own classes."""
+
+    type: Literal["text", "grammar"]
+
+    def to_core(self, path: str) -> None:
+        return None
+
+
+class NestedGrammar(Wire):
+    """`{"type": "grammar", "grammar": {...}}`, the form of chats."""
+
+    grammar: GrammarDefinition
+
+    def to_core(self, path: str) -> TextGrammar:
+        return self.grammar.to_core(f"{path}.grammar")
+
+
+class FlatGrammar(GrammarDefinition):
+    """`{"type": "grammar", "syntax": ..., "definition": ...}`, the form of Responses."""
+
+
+def _format_tag(value: Any) -> str:
+    match value:
+        case {"type": "grammar", "grammar": _}:
+            return "<nested>"
+        case {"type": "grammar"}:
+            return "<flat>"
+        case _:
+            return "<text>"
+
+
+InputFormat = Annotated[
+    Annotated[FreeText, Tag("<text>")]
+    | Annotated[NestedGrammar, Tag("<nested>")]
+    | Annotated[FlatGrammar, Tag("<flat>")],
+    Discriminator(_format_tag),
+]
+
+
+class CustomTool(Wire):
+    """A tool whose input is a text, in the flat form."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    format: InputFormat | None = None
+
+    def to_core(self, path: str) -> Tool:
+        grammar = None if self.format is None else self.format.to_core(f"{path}.format")
+        return custom_tool(self.name, self.description, grammar)
+
+
+class NestedCustomTool(Wire):
+    """`{"type": "custom", "custom": {...}}`."""
+
+    custom: CustomTool
+
+    def to_core(self, path: str) -> Tool:
+        return self.custom.to_core(f"{path}.custom")
+
+
+def _member_tag(value: Any) -> str:
+    match value:
+        case {"type": "custom", "custom": _}:
+            return "<nested custom>"
+        case {"type": "custom"}:
+            return "<custom>"
+        case {"type": str(kind)} if kind != "function":
+            return "<hosted>"
+        case {"function": _}:
+            return "<nested>"
+        case {"name": _}:
+            return "<flat>"
+        case _:
+            return "<nested>"
+
+
+NamespaceMember = Annotated[
+    Annotated[NestedTool, Tag("<nested>")]
+    | Annotated[WireFunction, Tag("<flat>")]
+    | Annotated[NestedCustomTool, Tag("<nested custom>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[HostedTool, Tag("<hosted>")],
+    Discriminator(_member_tag),
+]
+
+
+CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
+
+
+class NamespaceTool(Wire):
+    """A group of tools. Their calls have the namespace and the tool's name."""
+
+    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    description: str | None = None
+    tools: Annotated[list[NamespaceMember], Field(fail_fast=True)]
+
+    def members(self, path: str) -> tuple[Tool, ...]:
+        """Return the tools that the client runs, with their own names."""
+        return tuple(
+            tool.to_core(f"{path}.tools[{at}]")
+            for at, tool in enumerate(self.tools)
+            if not isinstance(tool, HostedTool)
+        )
+
+
+def _tool_tag(value: Any) -> str:
+    match value:
+        case {"type": "namespace"}:
+            return "<namespace>"
+        case _:
+            return "<tool>"
+
+
+WireTool = Annotated[
+    Annotated[NamespaceTool, Tag("<namespace>")] | Annotated[NamespaceMember, Tag("<tool>")],
+    Discriminator(_tool_tag),
+]
+WireTools = Annotated[list[WireTool], Field(fail_fast=True)]
+
+
+def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
+    """Return the tools that the client runs. Hosted tools are left out: this server runs none,
+    and agents list them even if they do not need them."""
+    kept: list[Tool] = []
+    for at, tool in enumerate(tools):
+        path = f"tools[{at}]"
+        if isinstance(tool, NamespaceTool):
+            kept += namespace_tools(tool.name, tool.description, tool.members(path))
+        elif not isinstance(tool, HostedTool):
+            kept.append(tool.to_core(path))
+    return tuple(kept)
+
+
+def refuse_hosted(tools: Sequence[WireTool]) -> None:
+    """Raises `InvalidRequest` for the first tool that an answer to a chat cannot call."""
+    for at, tool in enumerate(tools):
+        if isinstance(tool, HostedTool | NamespaceTool):
+            param = f"tools[{at}].type"
+            raise InvalidRequest(f"`{param}` must be function or custom.", param=param)
+
+
+def _read_choice(value: Any) -> ToolChoice | None:
+    match value:
+        case None:
+            return None
+        case "none" | "auto" | "required" as mode:
+            return ToolChoice(ToolMode(mode))
+        case {"type": "allowed_tools", "allowed_tools": Mapping() as inner}:
+            return _allowed(inner, "allowed_tools.")
+        case {"type": "allowed_tools"}:
+            return _allowed(value, "")
+    name = _named(value)
+    if name is None:
+        raise invalid(_NO_CHOICE)
+    return ToolChoice(ToolMode.NAMED, name)
+
+
+def _named(value: object) -> str | None:
+    """Return the tool name in a nested or flat object. None: the object names no tool."""
+    match value:
+        case {"function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+            return name
+        case {"type": "custom", "custom": {"name": str(name)}}:
+            return name
+        case {"type": "custom", "name": str(name)}:
+            return name
+        case {"name": str(name), **rest} if "type" not in rest:
+            return name
+    return None
+
+
+def _allowed(members: Mapping[str, Any], path: str) -> ToolChoice:
+    """Read `allowed_tools`, in the nested form of chats or the flat form of Responses."""
+    mode, tools = members.get("mode"), members.get("tools")
+    if mode not in ("auto", "required"):
+        raise invalid(f"must have a `{path}mode` that is auto or required")
+    if not isinstance(tools, list) or not tools:
+        raise invalid(f"must have `{path}tools`, an array that names at least one tool")
+    named = [_allowed_name(tool, f"{path}tools[{at}]") for at, tool in enumerate(tools)]
+    names = tuple(name for name in dict.fromkeys(named) if name is not None)
+    if names:
+        return ToolChoice(ToolMode(str(mode)), allowed=names)
+    if mode == "required":
+        raise invalid(f"must name at least one function or custom tool in `{path}tools`")
+    return ToolChoice(ToolMode.NONE)
+
+
+def _allowed_name(tool: object, path: str) -> str | None:
+    """Return None for a hosted tool, which is also left out of `tools`."""
+    name = _named(tool)
+    if name is not None:
+        return name
+    match tool:
+        case {"type": "namespace", "name": str(name)}:
+            return name
+        case {"type": str(kind)} if kind not in ("function", "custom"):
+            return None
+    raise invalid(f"must name a tool in `{path}`")
+
+
+# Also reads the deprecated `function_call`, whose object is `{"name": ...}`.
+WireToolChoice = Annotated[
+    ToolChoice | None,
+    PlainValidator(
+        _read_choice,
+        json_schema_input_type=Literal["none", "auto", "required"] | dict[str, Any] | None,
+    ),
+]
+
+
+def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoice:
+    """Return `choice` with qualified tool names, or the default. Raises `InvalidRequest` if it
+    names a tool that is not in `tools`."""
+    match choice:
+        case None:
+            return ToolChoice()
+        case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
+            raise _choice_error(
+                "asks for a tool call, but `tools` has no tool that the model can call"
+            )
+        case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
+            matches = set(find_tools(name, tools))
+            if len(matches) != 1:
+                raise _choice_error("names a tool that is not in `tools`")
+            return ToolChoice(ToolMode.NAMED, matches.pop())
+        case ToolChoice(mode=mode, allowed=tuple(names)):
+            each = [find_tools(name, tools) for name in names]
+            if not all(each):
+                raise _choice_error("allows a tool that is not in `tools`")
+            return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))
+    return choice
+
+
+def echoed_choice(choice: ToolChoice, tools: Sequence[Tool]) -> object:
+    """Return the choice among `tools` in the flat form of Responses."""
+    kinds = {tool.namespace: "namespace" for tool in tools if tool.namespace}
+    kinds |= {name: "custom" for tool in tools if tool.is_custom for name in _names(tool)}
+
+    def named(name: str) -> Mapping[str, str]:
+        return {"type": kinds.get(name, "function"), "name": name}
+
+    if choice.name is not None:
+        return named(choice.name)
+    if choice.allowed is None:
+        return choice.mode.value
+    allowed = [named(name) for name in choice.allowed]
+    return {"type": "allowed_tools", "mode": choice.mode.value, "tools": allowed}
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    return (tool.name,) if tool.own_name is None else (tool.name, tool.own_name)
+
+
+def _choice_error(sentence: str) -> InvalidRequest:
+    return InvalidRequest(f"`tool_choice` {sentence}.", param="tool_choice")

@@ -1,0 +1,136 @@
+"""The body of a completion request."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PlainValidator
+
+from serving.core.errors import InvalidRequest, MissingParameter
+from serving.core.request import RawPrompts
+from serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from serving.protocols.common.generation import GenerationBody
+from serving.protocols.common.parameters import TokenId, TopLogprobs, parameter
+from serving.protocols.common.reading import invalid
+
+Prompt = str | tuple[int, ...]
+
+_MAX_TOKEN_ID = 2**31 - 1  # engines take int32
+_NO_PROMPT = "must be a string, an array of strings, or one or more arrays of token ids"
+_ONE_KIND = "must have only strings or only token ids: integers from 0"
+
+# Evaluation tools send far fewer. The server keeps state for each choice.
+_MAX_CHOICES = 2048
+
+
+def _read_prompts(value: object) -> tuple[Prompt, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise invalid(_NO_PROMPT)
+    if not value:
+        raise invalid("must not be empty")
+    if all(isinstance(entry, str) for entry in value):
+        return tuple(value)
+    if all(isinstance(entry, list) for entry in value):
+        return tuple(_token_ids(entry) for entry in value)
+    return (_token_ids(value),)
+
+
+def _token_ids(value: list[object]) -> tuple[int, ...]:
+    if not value:
+        raise invalid("must not have an empty array of token ids")
+    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
+    if len(ids) != len(value):
+        raise invalid(_ONE_KIND)
+    return ids
+
+
+def _read_token_ids(value: object) -> tuple[Prompt, ...]:
+    """Read one or more prompts. FastDeploy's clients send [] for none."""
+    if value == []:
+        return ()
+    prompts = _read_prompts(value)
+    if any(isinstance(prompt, str) for prompt in prompts):
+        raise invalid("must be one or more arrays of token ids")
+    return prompts
+
+
+_Texts = Annotated[list[str], Field(min_length=1)]
+_Ids = Annotated[list[TokenId], Field(min_length=1)]
+_ManyIds = Annotated[list[_Ids], Field(min_length=1)]
+Prompts = Annotated[
+    tuple[Prompt, ...],
+    PlainValidator(_read_prompts, json_schema_input_type=str | _Texts | _Ids | _ManyIds),
+]
+TokenIdPrompts = Annotated[
+    tuple[Prompt, ...],
+    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | _ManyIds),
+]
+
+
+class CompletionsBody(GenerationBody):
+    """The parameters of completions."""
+
+    prompt: Prompts | None = parameter(
+        "A text, several texts, token ids, or several lists of token ids.",
+        "oAVF",
+        wrong=[
+            (5, _NO_PROMPT),
+            ([], "must not be empty"),
+            ([[]], "must not have an empty array of token ids"),
+            (["a", 1], _ONE_KIND),
+            ([1, True], _ONE_KIND),
+            ([-1], _ONE_KIND),
+            ([2**31], _ONE_KIND),
+            ([[1], "a"], _ONE_KIND),
+        ],
+    )
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "VF")
+    prompt_token_ids: TokenIdPrompts | None = parameter(
+        "One or more lists of token ids, which replace `prompt`.",
+        "F",
+        wrong=[("a", "must be one or more arrays of token ids")],
+    )
+    suffix: str | None = parameter(
+        "The text after the answer, for models with tokens to fill in the middle; refused for "
+        "other models.",
+        "Av",
+    )
+    echo: bool | None = parameter("The answer begins with its prompt.", "OAVF")
+    logprobs: TopLogprobs | None = parameter(
+        "The number of alternatives for each token of the answer, from 0 to 20, from the "
+        "model's own distribution; also in streams.",
+        "oAVF",
+    )
+    # Clients that only want to score the prompt send 0.
+    max_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
+        "The limit of output tokens. Default: 16 on /v1, none on /v3. 0 needs `echo` or "
+        "`prompt_logprobs`.",
+        "OAVF",
+        wrong=[(0, "must be at least 1 unless `echo` is true")],
+    )
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        return self.logprobs
+
+    def prompts(self) -> RawPrompts:
+        """Return the prompts. Raises `InvalidRequest` for a missing prompt, and for too many
+        answers."""
+        prompts = self.prompt_token_ids or self.prompt
+        if prompts is None:
+            raise MissingParameter("`prompt` is required.", param="prompt")
+        if len(prompts) * (self.n or 1) > _MAX_CHOICES:
+            raise InvalidRequest(
+                f"`prompt` asks for more than {_MAX_CHOICES} answers: prompts times `n`.",
+                param="prompt",
+            )
+        return RawPrompts(prompts, echo=bool(self.echo), suffix=self.suffix or None)
+
+    def refuse_contradictions(self) -> None:
+        super().refuse_contradictions()
+        if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
+            raise InvalidRequest(
+                "`max_tokens` must be at least 1 unless `echo` is true.", param="max_tokens"
+            )

@@ -1,0 +1,83 @@
+"""Responses: the parsed request, the two encodings of its answer, and `input_tokens`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving.core.errors import MissingParameter
+from serving.core.events import FinishReason
+from serving.core.ids import AnswerIdentity
+from serving.core.request import Dialect, Endpoint, GenerationRequest
+from serving.core.result import Result
+from serving.protocols.common.encoding import json_bytes
+from serving.protocols.common.exchange import Encoder, obfuscated
+from serving.protocols.common.refused import read_body
+from serving.protocols.responses.body import ResponsesBody, echo
+from serving.protocols.responses.encoder import (
+    ChoicesInOrder,
+    ResponseEncoder,
+    ResponsesEncoder,
+)
+from serving.protocols.responses.items import ItemEncoder, Names, names_of
+
+
+def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
+    """Read the body of a Responses request. Raises `InvalidRequest`.
+
+    `fingerprint` has no effect: a response has no `system_fingerprint`.
+    """
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    wire.require_input()
+    wire.refuse_contradictions()
+    conversation = wire.conversation()
+    request = wire.request(Endpoint.RESPONSES, conversation, dialect, grammar=wire.grammar(dialect))
+    return ResponsesExchange(
+        request,
+        echo(wire, conversation.tools),
+        names_of(conversation.tools),
+        packs_reasoning=wire.packs_reasoning,
+        is_obfuscated=wire.is_obfuscated,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesExchange:
+    """A Responses request, and the values of it that the answer needs: `echo` holds the
+    repeated members, `names` the names of tools in namespaces."""
+
+    request: GenerationRequest
+    echo: Mapping[str, object]
+    names: Names
+    packs_reasoning: bool = False
+    is_obfuscated: bool = False
+
+    def encoder(self, identity: AnswerIdentity) -> Encoder:
+        plain = ResponsesEncoder(self._response(identity))
+        encoder = obfuscated(plain, identity, is_wanted=self.is_obfuscated)
+        return ChoicesInOrder(encoder) if self.request.num_choices > 1 else encoder
+
+    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
+        choices = result.choices
+        cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
+        response = self._response(identity)
+        items = response.items.items(choices)
+        return json_bytes(response.finished(items, result.usage, result.completed_at, cuts=cuts))
+
+    def _response(self, identity: AnswerIdentity) -> ResponseEncoder:
+        items = ItemEncoder(identity, self.names, self.packs_reasoning)
+        return ResponseEncoder(items, self.echo, self.request.dialect.length_reason)
+
+
+def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
+    """Read the body of `POST responses/input_tokens`: that of a Responses request, which here
+    may have `instructions` without `input`. Raises `InvalidRequest`."""
+    wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
+    if wire.input is None and not wire.instructions:
+        raise MissingParameter("`input` is required.", param="input")
+    return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect)
+
+
+def count_body(num_tokens: int) -> bytes:
+    """Return the answer of `POST responses/input_tokens`."""
+    return json_bytes({"object": "response.input_tokens", "input_tokens": num_tokens})

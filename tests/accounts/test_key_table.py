@@ -1,0 +1,200 @@
+"""Who is calling, answered from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from accounts.base.errors import KeyRefused, Refusal
+from accounts.keys.grants import Grants
+from accounts.keys.lifecycle import NewKey, change_key, pause_key, resume_key, rotate_key
+from accounts.keys.secrets import new_secret
+from accounts.keys.table import Caller, KeyTable
+from accounts.models import User
+from tests.accounts.key_tables import Clock, bearer, refusal
+
+
+def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], alice: User) -> None:
+    made = new_key("laptop")
+    table.refresh()
+
+    caller = table.authenticate(bearer(made.secret))
+
+    project = made.key.project
+    assert caller == Caller(
+        user_id=alice.pk,
+        username="alice",
+        key_id=made.key.pk,
+        key_name="laptop",
+        project_id=project.pk,
+        project_name="default",
+        organization_id=project.organization.pk,
+        organization_name="default",
+        grants=Grants(frozenset({"inference", "usage"})),
+    )
+
+
+def test_it_knows_what_a_key_may_be_used_for(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key(
+        scopes=["manage"],
+        allowed_models=["small"],
+        allowed_endpoints=["completions"],
+        allowed_networks=["10.0.0.0/8"],
+    )
+    table.refresh()
+
+    grants = table.authenticate(bearer(made.secret)).grants
+
+    assert grants == Grants(
+        frozenset({"manage"}),
+        frozenset({"small"}),
+        frozenset({"completions"}),
+        (ip_network("10.0.0.0/8"),),
+    )
+
+
+def test_a_paused_key_opens_nothing_until_it_is_resumed(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table.refresh()
+    pause_key(made.key)
+    table.refresh()
+    assert refusal(table, bearer(made.secret)) is Refusal.PAUSED
+    resume_key(made.key)
+    table.refresh()
+    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
+
+
+@pytest.mark.parametrize("place", ["project", "organization"])
+def test_keys_of_a_project_that_is_deactivated_open_nothing(
+    table: KeyTable, new_key: Callable[..., NewKey], place: str
+) -> None:
+    made = new_key()
+    table.refresh()
+    closed = made.key.project if place == "project" else made.key.project.organization
+    closed.is_active = False
+    closed.save()
+    table.refresh()
+    assert refusal(table, bearer(made.secret)) is Refusal.PROJECT_INACTIVE
+    closed.is_active = True
+    closed.save()
+    table.refresh()
+    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
+
+
+def test_it_asks_no_database(
+    table: KeyTable, new_key: Callable[..., NewKey], django_assert_num_queries: Any
+) -> None:
+    made = new_key()
+    table.refresh()
+
+    with django_assert_num_queries(0):
+        table.authenticate(bearer(made.secret))
+        refusal(table, bearer(new_secret()))
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_it_takes_the_scheme_in_any_case_as_text_or_bytes(
+    table: KeyTable, new_key: Callable[..., NewKey], scheme: str
+) -> None:
+    made = new_key()
+    table.refresh()
+
+    as_text = table.authenticate(f"{scheme} {made.secret}")
+    as_bytes = table.authenticate(f"{scheme} {made.secret}".encode())
+
+    assert as_text == as_bytes
+
+
+@pytest.mark.parametrize("nothing", [None, "", b"", "Bearer", "Bearer ", b"bearer   "])
+def test_it_tells_that_a_key_is_missing(table: KeyTable, nothing: bytes | str | None) -> None:
+    assert refusal(table, nothing) is Refusal.MISSING
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Basic {}",
+        "Bearer  {}",
+        "Bearer {} ",
+        " Bearer {}",
+        "Bearer\t{}",
+        "Bearer {} {}",
+        "Bearer: {}",
+        "{}",
+        "Bearer \u00e4{}",
+    ],
+)
+def test_it_takes_no_other_form(table: KeyTable, new_key: Callable[..., NewKey], form: str) -> None:
+    made = new_key()
+    table.refresh()
+
+    assert refusal(table, form.format(made.secret, made.secret)) is Refusal.MALFORMED
+
+
+def test_it_refuses_keys_of_other_systems(table: KeyTable) -> None:
+    assert refusal(table, "Bearer sk-proj-0123456789") is Refusal.MALFORMED
+
+
+def test_it_refuses_a_key_that_it_does_not_know(table: KeyTable) -> None:
+    assert refusal(table, bearer(new_secret())) is Refusal.UNKNOWN
+
+
+def test_it_refuses_a_key_from_its_expiry_on(
+    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    made = new_key(expires_at=clock.moment(60))
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret), now=clock.now_s + 59).key_name == "laptop"
+    assert refusal(table, bearer(made.secret), now=clock.now_s + 60) is Refusal.EXPIRED
+    clock.now_s += 61
+    assert refusal(table, bearer(made.secret)) is Refusal.EXPIRED
+
+
+def test_a_key_is_open_until_it_is_stopped_or_expires(
+    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
+    table.refresh()
+    clock.now_s += 59
+    assert table.is_valid(ends.pk) and table.is_valid(lasts.pk)
+
+    clock.now_s += 1
+    assert not table.is_valid(ends.pk)
+    assert table.is_valid(lasts.pk)
+
+    change_key(ends, expires_at=clock.moment(60))
+    rotate_key(lasts, grace=timedelta(0))
+    table.refresh()
+    assert table.is_valid(ends.pk)
+    assert not table.is_valid(lasts.pk)
+    assert not table.is_valid(10**9)
+
+
+def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> None:
+    made = new_key()
+    newer = KeyTable({1: b"other", 2: b"the second pepper", 3: b"a third pepper"})
+    newer.refresh()
+
+    assert newer.authenticate(bearer(made.secret)).key_id == made.key.pk
+
+
+def test_a_key_is_unknown_when_its_pepper_is_gone(new_key: Callable[..., NewKey]) -> None:
+    made = new_key()
+    other = KeyTable({3: b"a third pepper"})
+    other.refresh()
+
+    assert refusal(other, bearer(made.secret)) is Refusal.UNKNOWN
+
+
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_every_refusal_says_what_to_do(reason: Refusal) -> None:
+    assert len(KeyRefused(reason).message) > 40

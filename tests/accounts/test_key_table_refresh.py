@@ -1,0 +1,428 @@
+"""The table of keys follows the database, with few queries and without a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from accounts.base.errors import Refusal
+from accounts.base.querysets import Stamped
+from accounts.keys.lifecycle import NewKey, create_key, revoke_key
+from accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
+from accounts.keys.table import OVERLAP_S, KeyTable
+from accounts.models import ApiKey, Organization, Project, User
+from tests.accounts.key_tables import LONG_AGO, Clock, bearer, refusal
+
+
+@pytest.fixture
+def settled_table(table: KeyTable, clock: Clock) -> Callable[[], KeyTable]:
+    """Loads the table when nothing has changed for years, and no write can be on its way."""
+
+    def settle() -> KeyTable:
+        ApiKey.objects.update(updated_at=LONG_AGO)
+        User.objects.update(updated_at=LONG_AGO)
+        table.refresh()
+        clock.now_s += 2 * OVERLAP_S
+        table.refresh()
+        return table
+
+    return settle
+
+
+def test_it_is_loaded_after_the_first_refresh(table: KeyTable, db: None) -> None:
+    assert not table.is_loaded
+    table.refresh()
+    assert table.is_loaded
+
+
+def test_it_asks_one_query_while_nothing_changes(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    django_assert_num_queries: Any,
+) -> None:
+    new_key()
+    table = settled_table()
+
+    with django_assert_num_queries(1):
+        table.refresh()
+
+
+def test_it_learns_a_new_key_without_reading_the_others(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    django_assert_num_queries: Any,
+) -> None:
+    new_key("old")
+    table = settled_table()
+    # The name would be read with the row, but nothing tells that the row changed.
+    ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
+    Project.objects.update(updated_at=LONG_AGO)
+    Organization.objects.update(updated_at=LONG_AGO)
+    made = new_key("new")
+
+    with django_assert_num_queries(6):
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "new"
+    names = {entry.caller.key_name for entry in table._entries.values()}
+    assert names == {"old", "new"}
+
+
+@pytest.mark.parametrize("table_of", [ApiKey, User, Project, Organization])
+def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    clock: Clock,
+    table_of: type[Stamped],
+) -> None:
+    """Whoever owns a hundred thousand keys signs in, or renames what they are in."""
+    made = new_key("old")
+    table = settled_table()
+    table_of.objects.update(updated_at=clock.moment())
+    table.refresh()
+    # The name would be read with the row, but nothing tells that the row changed.
+    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+
+    for _ in range(3):
+        clock.now_s += OVERLAP_S / 4
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "old"
+
+
+def test_what_changed_just_before_the_table_was_loaded_is_not_read_again(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key("old")
+    table.refresh()
+    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "old"
+
+
+# -- New keys -----------------------------------------------------------------------------------
+
+
+def test_a_new_key_waits_until_it_is_admitted(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    old = new_key("old")
+    table.refresh()
+    made = new_key("new")
+
+    table.follow()
+    assert refusal(table, bearer(made.secret)) is Refusal.UNKNOWN
+    assert not table.is_valid(made.key.pk)
+    assert table.authenticate(bearer(old.secret)).key_name == "old"
+
+    table.admit(table.num_read)
+    assert table.authenticate(bearer(made.secret)).key_name == "new"
+    assert table.is_valid(made.key.pk)
+
+
+def test_a_key_that_came_later_waits_for_its_own_turn(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    table.refresh()
+    first = new_key("first")
+    table.follow()
+    num_read = table.num_read
+    second = new_key("second")
+    table.follow()
+
+    table.admit(num_read)
+
+    assert table.authenticate(bearer(first.secret)).key_name == "first"
+    assert refusal(table, bearer(second.secret)) is Refusal.UNKNOWN
+
+
+def test_a_key_that_is_revoked_is_refused_without_waiting(
+    table: KeyTable, new_key: Callable[..., NewKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = new_key("known")
+    table.refresh()
+    coming = new_key("coming")
+    table.follow()
+    for made in (known, coming):
+        revoke_key(made.key)
+    # All keys would be read anew if their numbers were not right afterwards.
+    monkeypatch.setattr(table, "_load", pytest.fail)
+
+    table.follow()
+
+    for made in (known, coming):
+        assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+    table.admit(table.num_read)
+    assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
+
+
+def test_a_key_that_vanishes_while_it_waits_is_never_let_in(
+    table: KeyTable, new_key: Callable[..., NewKey]
+) -> None:
+    known = new_key("known")
+    table.refresh()
+    coming = new_key("coming")
+    table.follow()
+    ApiKey.objects.filter(pk=coming.key.pk).delete()
+
+    table.follow()
+    table.admit(table.num_read)
+
+    assert refusal(table, bearer(coming.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(known.secret)).key_name == "known"
+    assert len(table) == 1
+
+
+def test_new_keys_that_wait_make_nobody_read_all_the_others(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_key("old")
+    table = settled_table()
+    new_key("new")
+    table.follow()
+    monkeypatch.setattr(table, "_load", pytest.fail)
+
+    table.follow()
+
+    assert len(table) == 2
+
+
+# -- Changes ------------------------------------------------------------------------------------
+
+CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {
+    "revoked": (revoke_key, Refusal.REVOKED),
+    "revoked by a queryset": (
+        lambda key: ApiKey.objects.filter(pk=key.pk).revoke(),
+        Refusal.REVOKED,
+    ),
+    "deleted": (lambda key: key.delete(), Refusal.UNKNOWN),
+    "owner deleted": (lambda key: key.owner.delete(), Refusal.UNKNOWN),
+    "expired": (
+        lambda key: ApiKey.objects.filter(pk=key.pk).update(expires_at=LONG_AGO),
+        Refusal.EXPIRED,
+    ),
+    "owner deactivated by save": (
+        lambda key: User(
+            **{**User.objects.filter(pk=key.owner_id).values().get(), "is_active": False}
+        ).save(),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "owner deactivated by update": (
+        lambda key: User.objects.filter(pk=key.owner_id).update(is_active=False),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "owner deactivated behind the manager": (
+        lambda key: User._base_manager.filter(pk=key.owner_id).update(is_active=False),
+        Refusal.OWNER_INACTIVE,
+    ),
+    "revoked behind the manager": (
+        lambda key: ApiKey._base_manager.filter(pk=key.pk).update(revoked_at=timezone.now()),
+        Refusal.REVOKED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+def test_it_refuses_from_the_next_refresh_on_a_key_that_was(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    bob: User,
+    change: Callable[[ApiKey], object],
+    reason: Refusal,
+) -> None:
+    made, others = new_key(), new_key(owner=bob)
+    table = settled_table()
+    change(made.key)
+
+    table.refresh()
+
+    assert refusal(table, bearer(made.secret)) is reason
+    assert table.authenticate(bearer(others.secret)).username == "bob"
+
+
+def test_it_lets_in_again_the_keys_of_a_user_who_is_back(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    User.objects.update(is_active=False)
+    table = settled_table()
+    User.objects.update(is_active=True)
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).username == "alice"
+
+
+def test_it_learns_new_names(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+    User.objects.update(username="alicia")
+    ApiKey.objects.update(name="desktop")
+
+    table.refresh()
+
+    caller = table.authenticate(bearer(made.secret))
+    assert (caller.username, caller.key_name) == ("alicia", "desktop")
+
+
+@pytest.mark.parametrize("age_s", [0.0, 0.001, 5.0, OVERLAP_S - 1])
+def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    clock: Clock,
+    age_s: float,
+) -> None:
+    """A transaction may commit after a younger one: count and newest stamp stay the same."""
+    late, quick = new_key("late"), new_key("quick")
+    table = settled_table()
+    seen = clock.moment()
+    ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
+    table.refresh()
+    clock.now_s += 1
+    ApiKey.objects.filter(pk=late.key.pk).update(
+        name="committed later", updated_at=seen - timedelta(seconds=age_s)
+    )
+
+    table.refresh()
+
+    assert table.authenticate(bearer(late.secret)).key_name == "committed later"
+
+
+def test_it_looks_once_more_after_the_last_write_could_come_late(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    late, quick = new_key("late"), new_key("quick")
+    table = settled_table()
+    seen = clock.moment()
+    ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
+    table.refresh()
+    # No refresh for a long while, as when the database is away.
+    ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=seen)
+    clock.now_s += 10 * OVERLAP_S
+
+    table.refresh()
+
+    assert table.authenticate(bearer(late.secret)).key_name == "committed later"
+
+
+def test_it_follows_when_the_clock_was_set_back(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+) -> None:
+    made = new_key()
+    table = settled_table()
+    clock.now_s -= 3600
+    ApiKey.objects.update(name="renamed", updated_at=clock.moment())
+
+    table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).key_name == "renamed"
+
+
+def test_it_balances_when_one_key_goes_and_another_comes(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    gone = new_key("gone")
+    table = settled_table()
+    gone.key.delete()
+    come = new_key("come")
+
+    table.refresh()
+
+    assert len(table) == 1
+    assert refusal(table, bearer(gone.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(come.secret)).key_name == "come"
+
+
+def test_it_goes_on_with_what_it_has_when_the_database_is_away(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+
+    def away(*args: object) -> None:
+        raise OperationalError("no database")
+
+    with connection.execute_wrapper(away), pytest.raises(OperationalError):
+        table.refresh()
+
+    assert table.authenticate(bearer(made.secret)).username == "alice"
+
+
+def test_a_failed_refresh_is_made_up_for_by_the_next(
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
+) -> None:
+    made = new_key()
+    table = settled_table()
+    revoke_key(made.key)
+    queries = iter(range(100))
+
+    def breaks_after_the_fingerprint(execute: Any, *args: Any) -> Any:
+        if next(queries) == 1:
+            raise OperationalError("gone in the middle")
+        return execute(*args)
+
+    with connection.execute_wrapper(breaks_after_the_fingerprint):
+        with pytest.raises(OperationalError):
+            table.refresh()
+        table.refresh()
+
+    assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+
+
+def test_it_answers_from_the_old_keys_while_it_reads_them_all_again(
+    settled_table: Callable[[], KeyTable],
+    new_key: Callable[..., NewKey],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stays, goes = new_key("stays"), new_key("goes")
+    table = settled_table()
+    goes.key.delete()
+    answers = []
+
+    def slow_rows() -> Iterator[KeyRow]:
+        for row in all_rows():
+            answers.append(table.authenticate(bearer(stays.secret)).key_name)
+            yield row
+
+    monkeypatch.setattr("accounts.keys.table.all_rows", slow_rows)
+    table.refresh()
+
+    assert answers == ["stays"]
+    assert refusal(table, bearer(goes.secret)) is Refusal.UNKNOWN
+
+
+def test_every_part_of_the_fingerprint_is_served_from_an_index(db: None, alice: User) -> None:
+    create_key(owner=alice, name="laptop")
+
+    scans = sqlite_scans() if connection.vendor == "sqlite" else postgresql_scans()
+
+    assert scans
+    assert all("index" in scan.lower() for scan in scans), scans
+
+
+def sqlite_scans() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN QUERY PLAN " + _FINGERPRINT_SQL)
+        steps = [str(row[3]) for row in cursor.fetchall()]
+    return [step for step in steps if step.startswith("SCAN accounts_")]
+
+
+def postgresql_scans() -> list[str]:
+    """Small tables are read whole there, unless that is forbidden where it can be avoided."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute("EXPLAIN " + _FINGERPRINT_SQL)
+        steps = [str(row[0]) for row in cursor.fetchall()]
+    return [step for step in steps if "Scan" in step and " on accounts_" in step]

@@ -1,0 +1,67 @@
+"""Stored secrets can be read with the newest key alone after reencryption."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from signin_helpers import code_of, enter_code, give_factor, person, recovery_codes, sign_in, who
+
+from accounts.alerts import webhooks
+from accounts.models import Webhook
+from accounts.reencryption import Reencrypted, reencrypt
+from accounts.services import changes
+from vinery.cli import main
+
+pytestmark = pytest.mark.django_db
+
+OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
+
+
+@pytest.fixture
+def keys(settings: Any) -> Any:
+    """Sets Django's keys, the newest first."""
+
+    def these(newest: str, *older: str) -> None:
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
+
+    these(OLD)
+    return these
+
+
+def test_second_factors_and_webhooks_outlive_their_key(client: Any, keys: Any) -> None:
+    alice = person("alice")
+    secret = give_factor(alice)
+    codes = recovery_codes(alice)
+    webhook, first = webhooks.make("pager", "https://hooks.example.com/")
+    changes.add(webhook)
+    second = webhooks.rotate(webhook, timedelta(days=1))
+
+    keys(NEW, OLD)
+    assert reencrypt() == Reencrypted(3, 0)
+    keys(NEW)
+
+    assert list(webhooks._secrets(Webhook.objects.get())) == [second, first]
+    assert recovery_codes(alice) == codes
+    sign_in(client, "alice")
+    enter_code(client, code_of(secret))
+    assert who(client) == "alice"
+    assert reencrypt() == Reencrypted(3, 0)
+
+
+@pytest.mark.parametrize("command", ["reencrypt", "reseal"])
+def test_a_secret_that_no_key_decrypts_is_reported_and_blocks_no_other(
+    keys: Any, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes.add(webhooks.make("lost", "https://hooks.example.com/")[0])
+    keys(NEW)
+    webhook, secret = webhooks.make("pager", "https://hooks.example.com/")
+    changes.add(webhook)
+
+    assert main(["admin", command]) == 1
+
+    printed = capsys.readouterr()
+    assert printed.out.startswith("1 webhooks and second factors")
+    assert printed.err.startswith("vinery: 1 more are encrypted with a key that is not configured.")
+    assert list(webhooks._secrets(Webhook.objects.get(name="pager"))) == [secret]

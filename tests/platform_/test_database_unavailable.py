@@ -1,0 +1,117 @@
+"""Pages while the database is away: 503 with advice, each in the manner of its place, whether
+somebody has noticed before or the page is the first to meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import DataError, OperationalError, connection, connections
+from django.test import AsyncClient, Client
+
+from accounts.models import User
+from vinery.web.middleware import ask_whether_unavailable
+
+PAGES = ("/", "/admin/", "/accounts/login/", "/console/")
+
+
+@pytest.fixture
+def noticed() -> Iterator[None]:
+    ask_whether_unavailable(lambda: True)
+    yield
+    ask_whether_unavailable(None)
+
+
+def no_query(*_: object) -> None:
+    raise AssertionError("the database was asked")
+
+
+def told(response: Any, status: int = 503) -> str:
+    assert response.status_code == status
+    assert response.headers.get("Retry-After") == ("5" if status == 503 else None)
+    text: str = response.content.decode()
+    assert ("The database does not answer" in text) is (status == 503)
+    return text
+
+
+@pytest.mark.usefixtures("noticed")
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_refused_without_asking_the_database(path: str) -> None:
+    with connection.execute_wrapper(no_query):
+        text = told(Client().get(path))
+
+    assert "<h1>The database does not answer</h1>" in text or path == "/console/"
+    assert 'href="/static/' in text
+
+
+@pytest.mark.usefixtures("noticed")
+@pytest.mark.parametrize("path", PAGES)
+def test_such_a_page_is_guarded_as_others_are(path: str) -> None:
+    headers = Client().get(path).headers
+
+    assert headers["Content-Security-Policy"].startswith("default-src 'none';")
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "no-store" in headers["Cache-Control"]
+
+
+@pytest.mark.usefixtures("noticed")
+@pytest.mark.django_db
+def test_programs_are_told_in_json_without_asking_the_database() -> None:
+    with connection.execute_wrapper(no_query):
+        response = Client().get("/api/keys/", headers={"authorization": "Bearer vny_live_x"})
+
+    assert told(response)
+    assert response.json()["error"]["code"] == "unavailable"
+
+
+@pytest.mark.usefixtures("noticed")
+def test_what_needs_no_database_is_not_refused() -> None:
+    assert Client().get("/nothing/").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("noticed")
+async def test_it_is_refused_in_the_server_s_asynchronous_way_too() -> None:
+    assert told(await AsyncClient().get("/admin/"))
+    await sync_to_async(connections.close_all)()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "django.contrib.auth.get_user",
+        "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
+    ],
+)
+@pytest.mark.parametrize("path", ["/admin/", "/accounts/", "/", "/console/", "/api/keys/"])
+def test_a_page_that_is_the_first_to_meet_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, reader: str, path: str
+) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+
+    def away(*_: Any) -> None:
+        raise OperationalError("secret of mine")
+
+    monkeypatch.setattr(reader, away)
+
+    assert "secret of mine" not in told(client.get(path))
+
+
+@pytest.mark.django_db
+def test_another_failure_of_the_database_is_the_server_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("root"))
+
+    def broken(*_: Any) -> None:
+        raise DataError("secret of mine")
+
+    monkeypatch.setattr("django.contrib.auth.get_user", broken)
+
+    assert "secret of mine" not in told(client.get("/admin/"), 500)

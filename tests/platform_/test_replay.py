@@ -1,0 +1,126 @@
+"""What an answer says in words, and a body that is edited and sent once more."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.platform_ import scripts
+from vinery.replay import CannotReplay, edited, error_message, send, texts_of
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
+PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".json").exists())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_stream_says_what_the_whole_answer_says(name: str) -> None:
+    streamed, whole = (texts_of((GOLDEN / f"{name}.{of}").read_bytes()) for of in ("sse", "json"))
+    assert whole == streamed
+    assert whole
+
+
+def test_texts_have_names() -> None:
+    assert texts_of((GOLDEN / "chat_two_calls.json").read_bytes()).keys() >= {
+        "choice 0, call 0",
+        "choice 0, call 1",
+    }
+    assert texts_of((GOLDEN / "completions_two_choices.sse").read_bytes()).keys() == {
+        "choice 0",
+        "choice 1",
+    }
+    for protocol in ("chat", "completions", "responses"):
+        assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
+
+
+def test_of_a_response_that_is_cut_its_pieces_are_read() -> None:
+    stream = (GOLDEN / "responses_plain.sse").read_bytes()
+    whole = "".join(texts_of(stream).values())
+    cut = texts_of(stream[: stream.index(b"response.output_text.done")])
+    assert "".join(cut.values()) == whole
+
+
+@pytest.mark.parametrize("answer", [b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'])
+def test_what_cannot_be_read_says_nothing(answer: bytes) -> None:
+    assert texts_of(answer) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("temperature", 0, {"temperature": 0}),
+        ("messages.1.content", "b", {"messages": [{"content": "x"}, {"content": "b"}]}),
+        ("messages.0", {}, {"messages": [{}, {"content": "y"}]}),
+        ("response_format.type", "text", {"response_format": {"type": "text"}}),
+    ],
+)
+def test_values_are_put_at_dotted_paths(path: str, value: Any, expected: dict[str, Any]) -> None:
+    body: dict[str, Any] = {"messages": [{"content": "x"}, {"content": "y"}], "n": 1}
+    assert json.loads(edited(json.dumps(body).encode(), [(path, value)])) == body | expected
+
+
+@pytest.mark.parametrize("path", ["messages.2", "messages.x.y", "n.x", "messages.-1"])
+def test_a_path_that_does_not_exist_is_refused(path: str) -> None:
+    with pytest.raises(CannotReplay, match="does not exist"):
+        edited(b'{"messages": [1, 2], "n": 1}', [(path, 0)])
+
+
+def test_a_body_without_edits_is_sent_as_it_was() -> None:
+    assert edited(b'{"a":1, "a":2', []) == b'{"a":1, "a":2'
+    with pytest.raises(CannotReplay, match="not JSON"):
+        edited(b'{"a":1', [("a", 1)])
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Sends whoever asks elsewhere, and says with what they came."""
+
+    asked: list[str] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(302 if self.path == "/away" else 200)
+        self.send_header("location", "/elsewhere")
+        self.send_header("x-request-id", "req_1")
+        self.end_headers()
+        self.wfile.write(self.headers["authorization"].encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_it_goes_where_it_was_told_and_nowhere_else(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert send(f"{url}/x", b"{}", "k", 5) == (200, "req_1", b"Bearer k")
+    response = send(f"{url}/away", b"{}", "k", 5)
+    assert response.status == 302
+    assert "/elsewhere" not in _Server.asked
+    assert "not from a Vinery server" in error_message(response)
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(CannotReplay, match="does not answer"):
+        send("http://127.0.0.1:9/v1", b"{}", "k", 5)
+    with pytest.raises(CannotReplay, match="does not answer"):
+        send("nowhere", b"{}", "k", 5)
+
+
+def test_who_gives_no_key_is_asked_for_one() -> None:
+    told = scripts.vinery("replay", "req_1")
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert "VINERY_API_KEY" in told.stderr

@@ -1,0 +1,157 @@
+"""A database of the last release upgrades: nothing is lost, and the schema is that of a new one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import load_backend
+
+from accounts.alerts import webhooks
+from accounts.base.errors import KeyRefused
+from accounts.captures.encrypted import decrypt
+from accounts.keys.table import KeyTable
+from accounts.models import Capture, Limit, UsageRecord, Webhook
+from accounts.services import audit
+from accounts.usage.reports import Question, totals
+from accounts.usage.verify import verify
+from tests.conftest import REPOSITORY
+
+RELEASES = REPOSITORY / "tests" / "releases"
+EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())
+MARCH = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC)
+
+
+@contextmanager
+def default_database(file: Path, blocker: Any) -> Iterator[Any]:
+    """Use this SQLite file as the default database of this thread."""
+    usual = connections["default"]
+    backend = load_backend("django.db.backends.sqlite3")
+    options = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file), "OPTIONS": {}}
+    connection = backend.DatabaseWrapper({**usual.settings_dict, **options}, alias="default")
+    with blocker.unblock():
+        connections["default"] = connection
+        try:
+            yield connection
+        finally:
+            connection.close()
+            connections["default"] = usual
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Any]:
+    """A connection to the database of the release, after the upgrade."""
+    file = tmp_path_factory.mktemp("upgrade") / "vinery.sqlite3"
+    release = sqlite3.connect(file)
+    release.executescript(gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode())
+    release.close()
+    with default_database(file, django_db_blocker) as connection:
+        call_command("migrate", verbosity=0)
+        yield connection
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_the_release(settings: Any) -> None:
+    settings.SECRET_KEY = EXPECTED["secret_key"]
+    settings.VINERY_KEY_PEPPERS = {1: EXPECTED["pepper"].encode()}
+
+
+@pytest.mark.usefixtures("upgraded")
+class TestUpgrade:
+    def test_no_row_is_lost(self) -> None:
+        found = {name: apps.get_model(name)._base_manager.count() for name in EXPECTED["num_rows"]}
+
+        assert found == EXPECTED["num_rows"]
+
+    def test_keys_keep_their_state_and_permissions(self) -> None:
+        table = KeyTable()
+        table.refresh()
+        reasons = {}
+        for name, secret in EXPECTED["keys"].items():
+            try:
+                table.authenticate(f"Bearer {secret}")
+            except KeyRefused as error:
+                reasons[name] = error.reason.value
+
+        assert reasons == {"paused": "paused", "revoked": "revoked"}
+        grants = table.authenticate(f"Bearer {EXPECTED['keys']['restricted']}").grants
+        assert grants.scopes == {"inference"}
+        assert grants.models == {"tiny-chat"}
+        assert grants.endpoints == {"chat/completions"}
+        assert [str(network) for network in grants.networks or ()] == ["10.0.0.0/8"]
+
+    def test_limits_keep_their_values(self) -> None:
+        columns = ("scope", "metric", "window", "amount", "time_zone", "week_start", "alert_at")
+
+        assert set(map(str, Limit.objects.values_list(*columns))) == {
+            "('project', 'tokens', 'day', 1000, 'Europe/Berlin', 'monday', [50, 100])",
+            "('key', 'requests', 'minute', 60, 'UTC', 'monday', None)",
+            "('platform', 'concurrency', 'none', 16, 'UTC', 'monday', None)",
+            "('model', 'weighted_tokens', 'week', 1000000, 'UTC', 'sunday', None)",
+        }
+
+    def test_the_audit_log_verifies_to_its_newest_entry(self) -> None:
+        verdict = audit.verify(expected=EXPECTED["newest_hash"])
+
+        assert verdict.broken is None
+        assert verdict.num_entries == EXPECTED["num_rows"]["accounts.AuditEntry"]
+
+    def test_usage_reports_and_rollups_agree_with_the_records(self) -> None:
+        figures = totals(Question(since=MARCH[0], until=MARCH[1], visible=None)).figures
+
+        assert figures.num_requests == UsageRecord.objects.count()
+        assert {name: getattr(figures, name) for name in EXPECTED["usage"]} == EXPECTED["usage"]
+        assert [day.differences for day in verify(*MARCH) if day.differences] == []
+
+    def test_encrypted_texts_and_secrets_can_be_read(self) -> None:
+        assert b"Write to" in decrypt(Capture.stored.get()).body
+        assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
+
+
+def test_the_schema_is_that_of_a_new_database(
+    upgraded: Any, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    schema_after_upgrade = schema(upgraded)
+
+    with default_database(tmp_path / "new.sqlite3", django_db_blocker) as new:
+        call_command("migrate", verbosity=0)
+        call_command("createcachetable", verbosity=0)
+
+        assert schema(new) == schema_after_upgrade
+
+
+def schema(connection: Any) -> dict[str, Any]:
+    """Columns, constraints and indexes of all tables. The order of columns does not matter."""
+    described = {}
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"PRAGMA table_info({table})")
+            columns = {row[1]: row[2:] for row in cursor.fetchall()}
+            constraints = connection.introspection.get_constraints(cursor, table)
+            cursor.execute(
+                "SELECT name, sql FROM sqlite_master WHERE tbl_name = %s AND type = 'index'",
+                [table],
+            )
+            indexes = {name: sql for name, sql in cursor.fetchall() if sql}
+            described[table] = {
+                "columns": columns,
+                "constraints": {_key(name, each): each for name, each in constraints.items()},
+                "indexes": indexes,
+            }
+    return described
+
+
+def _key(name: str, constraint: dict[str, Any]) -> str:
+    """The name of a constraint. SQLite and Django number the unnamed ones."""
+    is_named = not name.startswith(("__unnamed", "sqlite_autoindex", "fk_"))
+    return name if is_named else f"{sorted(constraint['columns'])} {constraint['foreign_key']}"
