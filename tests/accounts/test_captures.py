@@ -117,13 +117,13 @@ def test_who_has_turned_it_off_meanwhile_leaves_nothing(project: Project) -> Non
 def test_who_turns_it_off_while_it_is_sealed_leaves_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed = store.seal
+    encrypt = store.encrypt
 
     def slowly(texts: Any) -> bytes:
         changes.change(project, capture_hours=0)
-        return sealed(texts)
+        return encrypt(texts)
 
-    monkeypatch.setattr(store, "seal", slowly)
+    monkeypatch.setattr(store, "encrypt", slowly)
     assert not store_captured([taken(project)])
     assert not Capture.stored.exists()
 
