@@ -10,15 +10,16 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 
 from accounts.alerts import deliveries, reminders, retention, thresholds
+from accounts.limits.recovery import settle_dead_leases
 from accounts.models import Capture
-from accounts.usage.recovery import recover_orphans
+from accounts.usage.recovery import recover_orphans, store_then
 from accounts.usage.retention import delete_old
 
 
 @shared_task(name="accounts.tasks.recover_usage")
 def recover_usage() -> None:
     """Recover the usage journals of processes of this host that died."""
-    recover_orphans(Path(settings.VINERY_USAGE_DIR))
+    recover_orphans(Path(settings.VINERY_USAGE_DIR), store_then(settle_dead_leases))
 
 
 @shared_task(name="accounts.tasks.delete_old_usage")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from pydantic import BaseModel
 
 from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
+from docs.wrong_values import wrong_values
 from serving.core import errors
-from serving.core.errors import LimitReached, ServingError
+from serving.core.errors import ClientError, LimitReached, ServingError
 from serving.core.request import Endpoint
 from serving.protocols.common.generation import GenerationBody
-from serving.protocols.common.parameters import parameter_of
 from serving.protocols.common.refused import REFUSED
 from serving.protocols.openapi.document import BODIES
 
@@ -50,7 +47,8 @@ def errors_page() -> str:
             "## Before the body is read\n",
             _failures(BEFORE_THE_BODY),
             "## Fields of every endpoint\n",
-            "Status 400, type `invalid_request_error`, code `invalid_value`.\n",
+            "Status 400, type `invalid_request_error`, code `invalid_value`. Responses "
+            "refuse a few of these fields with any value.\n",
             _everywhere(),
             *_each_endpoint(),
             "## Errors that depend on the model\n",
@@ -78,7 +76,7 @@ def _codes() -> str:
             " ".join((kind.__doc__ or "").split("\n\n")[0].split()),
         )
         for kind in _kinds(ServingError)
-        if kind is not ServingError
+        if kind not in (ServingError, ClientError)
     ]
     rows.append(("500", code("server_error"), code("null"), "unchanged", "An unexpected error."))
     return table(("status", "type", "code", "retry", "when"), rows)
@@ -114,20 +112,6 @@ def _failures(failures: Iterable[Failure]) -> str:
         for each in failures
     ]
     return table(("request", "mistake", "status", "code", "param", "message"), rows)
-
-
-def wrong_values(
-    model: type[BaseModel], *, without: type[BaseModel] | None = None
-) -> Iterator[tuple[str, Any, str]]:
-    """Yield the name, a wrong value and the message's sentence of each parameter of `model`,
-    without those that are the same in the model `without`."""
-    for name, field in model.model_fields.items():
-        described = parameter_of(field)
-        same = None if without is None else without.model_fields.get(name)
-        if described is None or (same is not None and parameter_of(same) == described):
-            continue
-        for value, sentence in described.wrong:
-            yield field.alias or name, value, sentence
 
 
 def _everywhere() -> str:

@@ -69,7 +69,7 @@ class WebhookAdmin(ScopedAdmin[Webhook]):
             super().save_model(request, obj, form, change)
             return
         secret = webhooks.new_secret()
-        obj.secret = webhooks.seal(secret)
+        obj.secret = webhooks.encrypt_secret(secret)
         super().save_model(request, obj, form, change)
         _show(request, secret, obj)
 

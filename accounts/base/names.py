@@ -1,14 +1,13 @@
 """Names that users give: validators, and escaping of invisible characters.
 
-Invisible characters can reorder a terminal's output or make two names look equal.
+Invisible characters can reorder a terminal's output or make two names look equal. The command line
+uses this file before it loads Django.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
-
-from django.core.exceptions import ValidationError
+from typing import Final, NoReturn
 
 # Controls, formats (such as writing direction), surrogates, line and paragraph separators.
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -42,26 +41,30 @@ def check_characters(value: str) -> None:
     """Raises ValidationError if the text has an invisible character."""
     for character in value:
         if is_hidden(character):
-            raise ValidationError(
-                f"This has an invisible character, U+{ord(character):04X}. Leave it out."
-            )
+            _refuse(f"This has an invisible character, U+{ord(character):04X}. Leave it out.")
 
 
 def check_name(value: str) -> None:
     """Raises ValidationError if the name has invisible characters, or nothing else than blanks."""
     check_characters(value)
     if is_blank(value):
-        raise ValidationError("Give a name that is more than blanks.")
+        _refuse("Give a name that is more than blanks.")
 
 
 def check_name_without_slash(value: str) -> None:
     """Raises ValidationError like `check_name`, and for a slash: ORGANISATION/PROJECT needs it."""
     check_name(value)
     if "/" in value:
-        raise ValidationError("A slash separates an organisation from its project. Leave it out.")
+        _refuse("A slash separates an organisation from its project. Leave it out.")
 
 
 def repaired(name: str) -> str:
     """A stored name that may be older than these rules, changed as far as they demand."""
     visible = "".join(character for character in name if not is_hidden(character))
     return "unnamed" if is_blank(visible) else visible
+
+
+def _refuse(message: str) -> NoReturn:
+    from django.core.exceptions import ValidationError
+
+    raise ValidationError(message)

@@ -13,9 +13,16 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
 from accounts.console.page import Page
-from accounts.console.words import what
-from accounts.limits.rules import MAX_AMOUNT
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, WeekStart
+from accounts.limits.rules import (
+    MAX_AMOUNT,
+    METRIC_CHOICES,
+    WEEKDAY_CHOICES,
+    WINDOW_CHOICES,
+    Weekday,
+    Window,
+    in_words,
+)
+from accounts.models import Limit, LimitScope
 from accounts.models.limits import check_percents, check_time_zone
 from accounts.resources.owners import OWNERS, owners_of
 from accounts.services import changes
@@ -72,8 +79,8 @@ class LimitForm(forms.Form):
     )
     week_start = forms.ChoiceField(
         label="Weeks begin on",
-        choices=WeekStart.choices,
-        initial=WeekStart.MONDAY,
+        choices=WEEKDAY_CHOICES,
+        initial=Weekday.MONDAY,
         help_text="For a limit of a week.",
     )
     alert_at = percents_field()
@@ -96,7 +103,7 @@ class ChangedLimitForm(LimitForm):
 
     def __init__(self, limit: Limit, data: Any = None) -> None:
         super().__init__(data, initial={name: getattr(limit, name) for name in self.base_fields})
-        if limit.window != LimitWindow.WEEK:
+        if limit.window != Window.WEEK:
             del self.fields["week_start"]
 
 
@@ -108,9 +115,9 @@ class NewLimitForm(LimitForm):
     model = forms.CharField(
         required=False, max_length=255, help_text="Its name, for a limit of a model alone."
     )
-    metric = forms.ChoiceField(label="What", choices=LimitMetric.choices)
+    metric = forms.ChoiceField(label="What", choices=METRIC_CHOICES)
     window = forms.ChoiceField(
-        choices=LimitWindow.choices,
+        choices=WINDOW_CHOICES,
         help_text="At any time is for requests at the same time, and for budgets of weighted "
         "tokens.",
     )
@@ -198,7 +205,7 @@ class LimitPage(Page):
         suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
         scope = f"{limit.scope}{suffix}"
         owner = owners_of(self.access, [scope])[scope]
-        return {"limit": limit, "owner": owner, "what": what(limit.metric, limit.window)}
+        return {"limit": limit, "owner": owner, "what": in_words(limit.metric, limit.window)}
 
     def done(self, message: str) -> HttpResponse:
         """Back to the list."""

@@ -13,11 +13,9 @@ from django.utils import timezone
 from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.page import Page
-from accounts.console.words import away, reset, runs_out, what
-from accounts.limits.current import current_levels, current_state
-from accounts.limits.leases import Level
-from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Rule
+from accounts.console.words import away, reset, runs_out
+from accounts.limits.rules import Rule, in_words
+from accounts.limits.service import Level, current_levels, current_state, rule_of
 from accounts.models import Limit
 from accounts.resources.owners import owners_of
 from accounts.services.access import Access
@@ -108,7 +106,7 @@ def _row(rule: Rule, owner: str, level: Level | None, *, runs_out: str, may_chan
     return Row(
         id=rule.id,
         owner=owner,
-        what=what(rule.metric, rule.window),
+        what=in_words(rule.metric, rule.window),
         amount=amount,
         whole=rule.amount if amount != rule.amount else None,
         used=None if level is None else level.num_used,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from accounts.alerts.quotas import Quota, read_quotas
-from accounts.console.words import what
-from accounts.limits.rulebook import rule_of
+from accounts.limits.rules import in_words
+from accounts.limits.service import rule_of
 from accounts.resources.owners import owners_of
 from accounts.services.access import Access
 
@@ -38,7 +38,7 @@ def quota_rows(access: Access, now: datetime) -> list[QuotaRow]:
     scopes = [rule_of(quota.limit).scope for quota in quotas]
     owners = owners_of(access, scopes)
     return [
-        QuotaRow(owners[scope], what(quota.limit.metric, quota.limit.window), quota)
+        QuotaRow(owners[scope], in_words(quota.limit.metric, quota.limit.window), quota)
         for scope, quota in zip(scopes, quotas, strict=True)
     ]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from accounts.limits.failover import StoreState, WhenAway
-from accounts.limits.leases import Level
-from accounts.limits.rules import Kind, Rule, Window
-from accounts.models import LimitMetric, LimitWindow, RefusedRequest
+from accounts.limits.rules import Kind, Rule, Window, in_words
+from accounts.limits.service import Level, StoreState, UnavailablePolicy
+from accounts.models import RefusedRequest
 from accounts.usage.effects import Effect
 
 _MINUTE_S: Final = 60
@@ -17,10 +16,10 @@ _DAY_S: Final = 86_400
 _MJ_OF_WH: Final = 3_600_000
 
 _MEANWHILE: Final = {
-    WhenAway.REFUSE: "Requests are refused until it is back.",
-    WhenAway.ALLOW: "Requests run without limits until it is back.",
-    WhenAway.SHARE: "Until it is back each web process counts for itself, in its share of every "
-    "limit.",
+    UnavailablePolicy.REFUSE: "Requests are refused until it is back.",
+    UnavailablePolicy.ALLOW: "Requests run without limits until it is back.",
+    UnavailablePolicy.SHARE: "Until it is back each web process counts for itself, in its share "
+    "of every limit.",
 }
 
 
@@ -50,20 +49,10 @@ def energy(millijoules: float) -> str:
     return f"{watt_hours * 1000:.3g} mWh"
 
 
-def what(metric: str, window: str) -> str:
-    """What is limited: requests per minute, requests at the same time, tokens in total."""
-    unit = LimitMetric(metric).label if metric in LimitMetric.values else metric
-    if metric == LimitMetric.CONCURRENCY:
-        return unit
-    if window == LimitWindow.NONE:
-        return f"{unit} in total"
-    return f"{unit} per {window}"
-
-
 def reset(rule: Rule, level: Level | None) -> str:
     """When what is used of a limit is there again."""
     match rule.kind:
-        case Kind.PLACES:
+        case Kind.CONCURRENCY:
             return "As soon as a request ends"
         case Kind.TOTAL:
             return "Never: an administrator can raise it"
@@ -85,16 +74,16 @@ def runs_out(seconds: float) -> str:
 def away(state: StoreState | None, now_s: float) -> str:
     """What holds while the store of the limits is away, at `now_s` in Unix time; empty while it
     answers, or where there is none."""
-    if state is None or state.away_since_s is None:
+    if state is None or state.unavailable_since_s is None:
         return ""
-    since = in_time(max(1.0, now_s - state.away_since_s))
-    return f"The store of the limits has not answered for {since}. {_MEANWHILE[state.when_away]}"
+    since = in_time(max(1.0, now_s - state.unavailable_since_s))
+    return f"The store of the limits has not answered for {since}. {_MEANWHILE[state.policy]}"
 
 
 def reason(row: Any, owner: str) -> str:
     """Why a limit refused a request or cut it short, or would have: of a `RefusedRequest` with
     its effect. `owner` says whose limit it is."""
-    limited = what(row.metric, row.window)
+    limited = in_words(row.metric, row.window)
     used = f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used"
     needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
     match row.effect:

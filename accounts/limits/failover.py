@@ -1,10 +1,10 @@
-"""What happens while the store of the limits does not answer, and how it ends by itself.
+"""What happens while Redis does not answer, and how that ends.
 
-A call that is not answered in time makes the store count as away. From then on nobody waits
-for it: requests are refused, allowed or counted in this process alone, as the operator has
-chosen, and one task keeps asking whether it answers again. Settlements wait meanwhile and are
-sent then. A store that answers again may have lost its memory: it counts as away until it was
-told what the books say (`restore`, `resume`), or everything would be given out again.
+A call without an answer in time marks Redis as unavailable. From then on no request waits for it:
+the operator's policy refuses requests, allows them, or counts them in this process alone. One task
+keeps asking Redis until it answers. Settlements wait meanwhile and are sent then. A Redis that
+answers again may have lost its memory. So it stays marked as unavailable until it has received the
+usage baselines (`restore`, `resume`), or all quotas would be available once more.
 """
 
 from __future__ import annotations
@@ -17,88 +17,103 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
 from msgspec import structs
 
-from accounts.limits.leases import LOST, NOT_READ, Denial, Floor, Grant, Lease, Level
-from accounts.limits.limiter import STORE_DEADLINE_S, Limiter, LimitsAway
-from accounts.limits.rules import NOTHING, Claim, Rule, Spent
+from accounts.limits.reservations import (
+    LOST,
+    NO_USAGE,
+    NOT_READ,
+    STORE_DEADLINE_S,
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    Level,
+    Limiter,
+    LimitsUnavailable,
+    ReservationRequest,
+    UsageBaseline,
+)
+from accounts.limits.rules import Rule
 
 logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
+_MESSAGE: Final = "Redis does not answer"
 
-class WhenAway(StrEnum):
-    """What to do with requests while the store is away."""
 
-    REFUSE = "refuse"  # nothing runs that is not counted
-    ALLOW = "allow"  # everything runs, and is not counted
-    SHARE = "share"  # every web process counts its own share; quotas begin with the books
+class UnavailablePolicy(StrEnum):
+    """What to do with requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
+
+    REFUSE = "refuse"  # no request runs that is not counted
+    ALLOW = "allow"  # all requests run, and are not counted
+    SHARE = "share"  # each web process counts its own share, which begins with the baselines
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """How it stands with the store, for health checks.
+    """The state of Redis, for health checks and pages.
 
-    `away_since_s` is Unix time, None while it counts. `num_uncounted` requests ran outside of
-    all limits; `num_dropped` settlements found no room to wait, so that what their requests
-    had reserved counts as used.
+    `unavailable_since_s` is a Unix time, None while Redis is available. `num_waiting` settlements
+    wait for it. `num_dropped` settlements were dropped because too many waited: what their requests
+    had reserved counts as used. `num_uncounted` requests ran without limits.
     """
 
-    when_away: WhenAway
-    away_since_s: float | None
+    policy: UnavailablePolicy
+    unavailable_since_s: float | None
     num_waiting: int
     num_dropped: int
     num_uncounted: int
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the store is away, or has not been told yet what was used."""
-        return self.away_since_s is not None
+        """Whether Redis is unavailable, or has not received the usage baselines yet."""
+        return self.unavailable_since_s is not None
 
 
-class GuardedLimiter:
-    """`Limiter` on a store that may go away and come back. Belongs to one event loop.
+class FailoverLimiter:
+    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop.
 
-    Only while the store is away, and is to be refused then, do its methods raise `LimitsAway`;
-    `levels` and `restore` also do when requests are allowed.
+    Methods raise `LimitsUnavailable` only while Redis is unavailable and the policy refuses
+    requests; `levels` and `restore` also when it allows them.
     """
 
     def __init__(
         self,
         store: Limiter,
         local: Limiter,
-        when_away: WhenAway,
+        policy: UnavailablePolicy,
         *,
         deadline_s: float = STORE_DEADLINE_S,
         probe_interval_s: float = 0.5,
         max_waiting: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`local` counts in this process, its share only (`share.ShareLimiter`)."""
+        """`local` counts in this process, a share only (`share.ShareLimiter`)."""
         self._store = store
         self._local = local
-        self._when_away = when_away
+        self._policy = policy
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
         self._max_waiting = max_waiting
         self._clock = clock
-        self._away_since_s: float | None = None
+        self._unavailable_since_s: float | None = None
         self._is_answering = True
         self._num_outages = 0
-        self._waiting: deque[tuple[Lease, Spent]] = deque()
+        self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
         self._num_dropped = 0
         self._num_uncounted = 0
-        self._caretaker: asyncio.Task[None] | None = None
+        self._recovery: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> StoreState:
-        """For health checks and a banner."""
+        """The state of Redis now."""
         return StoreState(
-            self._when_away,
-            self._away_since_s,
+            self._policy,
+            self._unavailable_since_s,
             len(self._waiting),
             self._num_dropped,
             self._num_uncounted,
@@ -106,201 +121,201 @@ class GuardedLimiter:
 
     @property
     def num_outages(self) -> int:
-        """How often the store went away. What was read of the books before it last did may be
-        too little by now."""
+        """How often Redis became unavailable. Baselines that were read before the last time may be
+        too low now."""
         return self._num_outages
 
     @property
     def is_answering(self) -> bool:
-        """Whether the store can be told something, though it may still count as away."""
+        """Whether Redis answers, though it may still be marked as unavailable."""
         return self._is_answering
 
-    async def acquire(self, claim: Claim) -> Lease | Denial:
-        """See `Limiter`."""
-        if self._away_since_s is None:
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        if self._unavailable_since_s is None:
             try:
-                return await self._ask(self._store.acquire(claim))
-            except (LimitsAway, asyncio.CancelledError) as error:
-                # It may have been done all the same, and nobody would ever settle it.
-                self._settle_later(Lease(claim, NOT_READ), NOTHING)
+                return await self._ask(self._store.acquire(request))
+            except (LimitsUnavailable, asyncio.CancelledError) as error:
+                # Redis may have made the reservation, and no other call would settle it.
+                self._settle_later(Lease(request, NOT_READ), NO_USAGE)
                 if isinstance(error, asyncio.CancelledError):
                     raise
-        return await self._acquire_without(claim)
+        return await self._acquire_without(request)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`. A store that has lost the lease is as good as away."""
-        if self._away_since_s is None and not (lease.is_local or lease.is_uncounted):
+        """See `Limiter`. A Redis that has lost the lease is treated as unavailable."""
+        if self._unavailable_since_s is None and _is_of_store(lease):
             try:
                 grant = await self._ask(self._store.extend(lease, num_output_tokens))
-            except LimitsAway:
+            except LimitsUnavailable:
                 grant = LOST
             if not grant.is_lost:
                 return grant
         return await self._extend_without(lease, num_output_tokens)
 
-    async def settle(self, lease: Lease, spent: Spent) -> None:
-        """See `Limiter`. Does not wait for a store that is away."""
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        """See `Limiter`. Does not wait while Redis is unavailable."""
         if lease.is_uncounted:
             return
         if lease.is_local:
-            await self._local.settle(lease, spent)
-        elif self._away_since_s is not None:
-            self._settle_later(lease, spent)
+            await self._local.settle(lease, usage)
+        elif self._unavailable_since_s is not None:
+            self._settle_later(lease, usage)
         else:
             try:
-                await self._ask(self._store.settle(lease, spent))
-            except LimitsAway:
-                self._settle_later(lease, spent)
+                await self._ask(self._store.settle(lease, usage))
+            except LimitsUnavailable:
+                self._settle_later(lease, usage)
             except asyncio.CancelledError:
-                self._settle_later(lease, spent)
+                self._settle_later(lease, usage)
                 raise
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`. Nobody minds a heartbeat that the store has missed."""
+        """See `Limiter`. Redis may miss a heartbeat."""
         await self._local.renew([lease for lease in leases if lease.is_local])
-        if self._away_since_s is None:
-            with contextlib.suppress(LimitsAway):
+        if self._unavailable_since_s is None:
+            with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.renew([one for one in leases if _is_of_store(one)]))
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
-        if self._away_since_s is None:
+        if self._unavailable_since_s is None:
             try:
                 return await self._ask(self._store.levels(rules))
-            except LimitsAway:
+            except LimitsUnavailable:
                 pass
-        if self._when_away is WhenAway.SHARE:
+        if self._policy is UnavailablePolicy.SHARE:
             return await self._local.levels(rules)
-        raise LimitsAway("the store of the limits does not answer")
+        raise LimitsUnavailable(_MESSAGE)
 
-    async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`. Raises `LimitsAway` while the store does not answer.
+    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+        """See `Limiter`. Raises `LimitsUnavailable` while Redis does not answer.
 
-        Shares hear of it at any time: a quota that was used up in the store must not begin
-        anew in every process with the moment that the store goes away.
+        Shares receive the baselines at any time: a quota that was used up in Redis must not begin
+        anew in every process when Redis becomes unavailable.
         """
-        if self._when_away is WhenAway.SHARE:
-            # Nobody counts there meanwhile.
-            anew = [structs.replace(floor, is_again=False) for floor in floors]
-            await self._local.restore(anew)
+        if self._policy is UnavailablePolicy.SHARE:
+            # Nothing is counted there meanwhile.
+            first = [structs.replace(baseline, is_update=False) for baseline in baselines]
+            await self._local.restore(first)
         if not self._is_answering:
-            raise LimitsAway("the store of the limits does not answer")
-        await self._ask(self._store.restore(floors))
+            raise LimitsUnavailable(_MESSAGE)
+        await self._ask(self._store.restore(baselines))
 
     def resume(self, num_outages: int) -> None:
-        """All that the books say was restored, and read when there had been so many outages: the
-        store counts again, unless there was another one since."""
-        if self._away_since_s is None or not self._is_answering:
+        """Mark Redis as available: it has received all baselines, which were read after so many
+        outages. Another outage since then keeps it unavailable."""
+        if self._unavailable_since_s is None or not self._is_answering:
             return
         if num_outages == self._num_outages:
-            away_s = self._clock() - self._away_since_s
-            self._away_since_s = None
-            logger.warning("the store of the limits is back after %.1f s", away_s)
+            duration_s = self._clock() - self._unavailable_since_s
+            self._unavailable_since_s = None
+            logger.warning("Redis keeps the limits again after %.1f s", duration_s)
 
     async def close(self) -> None:
-        """End the task that looks after the store. What still waits is lost to it: what those
-        requests have reserved counts as used."""
-        if self._caretaker is not None:
-            self._caretaker.cancel()
-            await asyncio.gather(self._caretaker, return_exceptions=True)
-            self._caretaker = None
+        """End the recovery task. Settlements that wait are lost: what their requests have reserved
+        counts as used."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.gather(self._recovery, return_exceptions=True)
+            self._recovery = None
 
-    # -- Without the store ------------------------------------------------------------------
+    # -- Without Redis ----------------------------------------------------------------------
 
-    async def _acquire_without(self, claim: Claim) -> Lease | Denial:
-        match self._when_away:
-            case WhenAway.REFUSE:
-                raise LimitsAway("the store of the limits does not answer")
-            case WhenAway.ALLOW:
+    async def _acquire_without(self, request: ReservationRequest) -> Lease | Denial:
+        match self._policy:
+            case UnavailablePolicy.REFUSE:
+                raise LimitsUnavailable(_MESSAGE)
+            case UnavailablePolicy.ALLOW:
                 self._num_uncounted += 1
-                return Lease(claim, NOT_READ, is_uncounted=True)
-            case WhenAway.SHARE:
-                answer = await self._local.acquire(claim)
+                return Lease(request, NOT_READ, is_uncounted=True)
+            case UnavailablePolicy.SHARE:
+                answer = await self._local.acquire(request)
                 if isinstance(answer, Denial):
                     return answer
                 return structs.replace(answer, is_local=True)
             case _:
-                assert_never(self._when_away)
+                assert_never(self._policy)
 
     async def _extend_without(self, lease: Lease, num_output_tokens: int) -> Grant:
         if lease.is_local:
             return await self._local.extend(lease, num_output_tokens)
         if lease.is_uncounted:
             return Grant(num_output_tokens)
-        match self._when_away:
-            case WhenAway.REFUSE:
+        match self._policy:
+            case UnavailablePolicy.REFUSE:
                 return LOST
-            case WhenAway.ALLOW:
+            case UnavailablePolicy.ALLOW:
                 return Grant(num_output_tokens)
-            case WhenAway.SHARE:
+            case UnavailablePolicy.SHARE:
                 return await self._extend_adopted(lease, num_output_tokens)
             case _:
-                assert_never(self._when_away)
+                assert_never(self._policy)
 
     async def _extend_adopted(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """Count here what is left of an answer that the store knows the beginning of.
+        """Count the rest of an answer here, when Redis has counted its beginning.
 
-        The store hears of all of it when it is settled. Here it stays until it expires.
+        The settlement in Redis has all of it. The lease here ends by expiring.
         """
         grant = await self._local.extend(lease, num_output_tokens)
         if not grant.is_lost:
             return grant
-        costs = lease.claim.costs_per_output_token()
-        rules = tuple(rule for rule in lease.claim.rules if costs[rule.column])
-        await self._local.acquire(Claim(lease.id, rules, 0, 0, weights=lease.claim.weights))
+        request = lease.request
+        costs = request.costs_per_output_token()
+        rules = tuple(rule for rule in request.rules if costs[rule.column])
+        rest = ReservationRequest(lease.id, rules, 0, 0, weights=request.weights)
+        await self._local.acquire(rest)
         return await self._local.extend(lease, num_output_tokens)
 
-    # -- Away and back ------------------------------------------------------------------------
+    # -- Outages and recovery ---------------------------------------------------------------
 
     async def _ask(self, call: Awaitable[AnswerT]) -> AnswerT:
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await call
-        except (LimitsAway, TimeoutError) as error:
-            self._note_away(error)
-            raise LimitsAway("the store of the limits does not answer") from error
+        except (LimitsUnavailable, TimeoutError) as error:
+            self._note_outage(error)
+            raise LimitsUnavailable(_MESSAGE) from error
 
-    def _note_away(self, error: Exception) -> None:
+    def _note_outage(self, error: Exception) -> None:
         if self._is_answering:
             self._is_answering = False
             self._num_outages += 1
-        if self._away_since_s is None:
-            self._away_since_s = self._clock()
+        if self._unavailable_since_s is None:
+            self._unavailable_since_s = self._clock()
             logger.error(
-                "the store of the limits is away (%s); until it is back: %s",
+                "Redis does not keep the limits (%s); until it does: %s",
                 error or "no answer in time",
-                self._when_away,
+                self._policy,
             )
-        self._take_care()
+        self._begin_recovery()
 
-    def _settle_later(self, lease: Lease, spent: Spent) -> None:
+    def _settle_later(self, lease: Lease, usage: ActualUsage) -> None:
         if len(self._waiting) < self._max_waiting:
-            self._waiting.append((lease, spent))
+            self._waiting.append((lease, usage))
         else:
             self._num_dropped += 1
-        self._take_care()
+        self._begin_recovery()
 
-    def _take_care(self) -> None:
-        if self._caretaker is None or self._caretaker.done():
-            self._caretaker = asyncio.create_task(self._care(), name="limits-caretaker")
+    def _begin_recovery(self) -> None:
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._recover(), name="limits-recovery")
 
-    async def _care(self) -> None:
-        """Until the store counts again and has heard everything."""
-        while self._away_since_s is not None or self._waiting:
-            # First wait: what a lost call has set in motion must be over when it is settled.
+    async def _recover(self) -> None:
+        """Run until Redis is available and has received all settlements."""
+        while self._unavailable_since_s is not None or self._waiting:
+            # Wait first: what a lost call has begun must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))
                 await self._send_waiting()
-                # After what waits: a settlement gives back, and would do so of a restored amount.
+                # After the settlements, which would return some of a restored amount.
                 self._is_answering = True
-            except LimitsAway:
+            except LimitsUnavailable:
                 continue
 
     async def _send_waiting(self) -> None:
         for _ in range(len(self._waiting)):
-            lease, spent = self._waiting[0]
-            await self._ask(self._store.settle(lease, spent))
+            lease, usage = self._waiting[0]
+            await self._ask(self._store.settle(lease, usage))
             self._waiting.popleft()
 
 

@@ -1,7 +1,7 @@
-"""The limiter of one process: a dictionary, and no await in the middle of anything.
+"""The limiter of one process. No method awaits anything between its first and last change.
 
-Every call takes time proportional to the claim's number of rules. Of rules that are idle
-(nothing used) nothing is kept, except until the next few new ones come.
+Each call takes time in proportion to the number of rules in the request. The limiter forgets a
+rule of which nothing is used when a few new rules have come.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from accounts.limits import buckets, calendar
-from accounts.limits.leases import (
+from accounts.limits import windows
+from accounts.limits.reservations import (
+    LEASE_TTL_S,
     LOST,
+    ActualUsage,
     Denial,
-    Floor,
     Grant,
     Lease,
+    LeaseExists,
     Level,
     Reading,
+    ReservationRequest,
+    UsageBaseline,
     binding_denial,
     denials_of,
     grant_of,
     level_of,
 )
-from accounts.limits.limiter import LEASE_TTL_S, LeaseExists
-from accounts.limits.rules import GRAINS, Claim, Kind, Rule, Spent
+from accounts.limits.rules import SCALE, Kind, Rule
 
-# More than one, so that the idle go faster than the new come.
-_NUM_LOOKED_AT_PER_NEW_RULE: Final = 2
+# More than one, so that idle counters go faster than new ones come.
+_NUM_CHECKED_PER_NEW_COUNTER: Final = 2
 
 _NEVER_MS: Final = 2**63
 
-# Of one lease to a bucket. More tokens than the last two extensions are seldom left over, and
-# what is left of earlier ones counts as if it were of the first.
+# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused
+# than the last two extensions have; what it leaves of earlier ones counts as of the first.
 _NUM_ADDITIONS_KEPT: Final = 2
 
 
-class _Tab:
-    """How much of a rule is used (grains), and since or at what time (Unix ms)."""
+class _Counter:
+    """How much of a rule is used, in fixed-point units, and at or since which Unix time in ms."""
 
     __slots__ = (
         "at_ms",
@@ -58,29 +61,29 @@ class _Tab:
     def __init__(self, rule: Rule, now_ms: int) -> None:
         self.rule = rule
         self.used = 0
-        self.at_ms = now_ms  # of a bucket: when `used` was so; of a quota: its window's start
+        self.at_ms = now_ms  # of a bucket: the time of `used`; of a quota: its window's start
         self.is_bucket = rule.kind is Kind.BUCKET
         self.is_calendar = rule.kind is Kind.CALENDAR
         self.has_drained = self.is_bucket  # since the last addition to it
-        self.lows = buckets.Lows()
+        self.lows = windows.Lows()
         # Before that, time alone changes nothing. A bucket refills all the time.
         self.holds_until_ms = 0 if self.is_bucket or self.is_calendar else _NEVER_MS
 
-    def let_pass(self, rule: Rule, now_ms: int) -> None:
-        """It is so late, and the rule may have another amount."""
+    def update(self, rule: Rule, now_ms: int) -> None:
+        """Bring `used` to a later time. From then on the rule may have another amount."""
         if self.is_bucket:
-            elapsed_ms = now_ms - self.at_ms
-            if elapsed_ms > 0:
-                # As `buckets.used_after`, whose call would cost as much as all the rest.
+            if now_ms > self.at_ms:
                 if self.used:
-                    used = self.used - self.rule.amount * elapsed_ms
-                    self.used = used if used > 0 else 0
-                    self.has_drained = True
+                    used = windows.used_after(
+                        self.used, self.rule.amount, self.at_ms, now_ms, rule.tick_ms
+                    )
+                    self.has_drained = self.has_drained or used < self.used
+                    self.used = used
                 self.at_ms = now_ms
-            elif elapsed_ms < -buckets.MOST_AHEAD_MS:
-                self.at_ms = now_ms + buckets.MOST_AHEAD_MS
+            else:
+                self.at_ms = min(self.at_ms, windows.latest_ms(now_ms, rule.tick_ms))
         elif now_ms >= self.holds_until_ms:
-            _, self.at_ms, self.holds_until_ms, _ = calendar.boundaries_at(rule, now_ms)
+            _, self.at_ms, self.holds_until_ms, _ = windows.boundaries_at(rule, now_ms)
             self.used = 0
         self.rule = rule
 
@@ -92,70 +95,68 @@ class _Tab:
         self.used += cost
 
 
-class _Open(msgspec.Struct):
-    """A lease that is not settled, and what it has reserved of each of its rules, in grains."""
+class _OpenLease(msgspec.Struct):
+    """A lease that is not settled, and what it has reserved of each of its rules."""
 
-    claim: Claim
+    request: ReservationRequest
     expires_at_ms: int
     reserved: list[int]  # in all windows
-    windows_ms: list[int]  # the last one in which it has reserved something, by its start
-    reserved_there: list[int]
-    # The places of shadow rules that have refused it, so that it does not count there.
+    windows_ms: list[int]  # the start of the last window in which it has reserved something
+    reserved_in_window: list[int]
+    # The indexes of shadow rules that would have refused the request: it does not count there.
     left: set[int]
-    number: int  # of the addition that has reserved the first of it
-    # Of buckets: the last additions after that one, as number and cost.
+    number: int  # of the addition by which it has reserved first
+    # By the index of a bucket: the number and the cost of the last later additions.
     later: dict[int, list[tuple[int, int]]] = {}
 
-    def follow(self, rules: tuple[Rule, ...]) -> None:
-        """Its rules are these now. It may have been reserved of some of them only."""
-        if rules is not self.claim.rules:
-            if len(rules) != len(self.claim.rules):
-                keys = {rule.key for rule in self.claim.rules}
+    def use_rules(self, rules: tuple[Rule, ...]) -> None:
+        """Count by these rules from now on. The lease may have reserved of some of them only."""
+        if rules is not self.request.rules:
+            if len(rules) != len(self.request.rules):
+                keys = {rule.key for rule in self.request.rules}
                 rules = tuple(rule for rule in rules if rule.key in keys)
-            self.claim = structs.replace(self.claim, rules=rules)
+            self.request = structs.replace(self.request, rules=rules)
 
-    def reserve(self, place: int, tab: _Tab, cost: int, number: int) -> None:
-        """That much more of a rule, by an addition of this number."""
-        if not cost or place in self.left:
+    def reserve(self, index: int, counter: _Counter, cost: int, number: int) -> None:
+        """Reserve so much more of a rule, by an addition of this number."""
+        if not cost or index in self.left:
             return
-        if tab.rule.is_shadow and cost > tab.rule.capacity - tab.used:
-            self.left.add(place)
-            cost = max(0, tab.rule.capacity - tab.used)
-        if tab.is_calendar and tab.at_ms != self.windows_ms[place]:
-            self.windows_ms[place] = tab.at_ms
-            self.reserved_there[place] = 0
-        if tab.is_bucket and cost:
-            later = self.later.setdefault(place, [])
+        rule = counter.rule
+        if rule.is_shadow and cost > rule.capacity - counter.used:
+            self.left.add(index)
+            cost = max(0, rule.capacity - counter.used)
+        if counter.is_calendar and counter.at_ms != self.windows_ms[index]:
+            self.windows_ms[index] = counter.at_ms
+            self.reserved_in_window[index] = 0
+        if counter.is_bucket and cost:
+            later = self.later.setdefault(index, [])
             later.append((number, cost))
             del later[:-_NUM_ADDITIONS_KEPT]
-        tab.add(cost, number)
-        self.reserved[place] += cost
-        self.reserved_there[place] += cost
+        counter.add(cost, number)
+        self.reserved[index] += cost
+        self.reserved_in_window[index] += cost
 
-    def give_back(self, place: int, tab: _Tab, spent: int, number: int) -> None:
-        """Replace what is reserved of a rule by what was spent of it, unless its window is
-        over. What was spent beyond it is an addition of this number."""
-        unused = self.reserved[place] - spent
-        if unused < 0 and tab.rule.is_shadow:
-            return  # it may have left early, and then the rest was never counted
-        if tab.is_bucket:
-            self._give_back_to_bucket(place, tab, unused, number)
-            return
-        if tab.is_calendar and tab.at_ms != self.windows_ms[place]:
-            return
-        used = tab.used - min(unused, self.reserved_there[place])
-        tab.used = used if used > 0 else 0
+    def settle(self, index: int, counter: _Counter, cost: int, number: int) -> None:
+        """Replace what is reserved of a rule by the actual cost, unless its window is over. What
+        the request has used beyond its reservation is an addition of this number."""
+        unused = self.reserved[index] - cost
+        if unused < 0 and counter.rule.is_shadow:
+            return  # the lease may have left the rule early, and the rest was never counted
+        if counter.is_bucket:
+            self._return_to_bucket(index, counter, unused, number)
+        elif not counter.is_calendar or counter.at_ms == self.windows_ms[index]:
+            counter.used = max(0, counter.used - min(unused, self.reserved_in_window[index]))
 
-    def _give_back_to_bucket(self, place: int, tab: _Tab, unused: int, number: int) -> None:
+    def _return_to_bucket(self, index: int, counter: _Counter, unused: int, number: int) -> None:
         if unused < 0:
-            tab.add(-unused, number)
+            counter.add(-unused, number)
             return
-        # What was reserved last is what was not used.
-        for addition, cost in reversed(self.later.get(place, ())):
+        # The last reservation is the one that was not used.
+        for addition, cost in reversed(self.later.get(index, ())):
             part = min(unused, cost)
-            tab.used -= tab.lows.give_back(addition, part, tab.used)
+            counter.used -= counter.lows.give_back(addition, part, counter.used)
             unused -= part
-        tab.used -= tab.lows.give_back(self.number, unused, tab.used)
+        counter.used -= counter.lows.give_back(self.number, unused, counter.used)
 
 
 class MemoryLimiter:
@@ -164,113 +165,110 @@ class MemoryLimiter:
     def __init__(
         self, *, clock: Callable[[], float] = time.time, lease_ttl_s: float = LEASE_TTL_S
     ) -> None:
-        """`clock` tells Unix time in seconds."""
+        """`clock` returns Unix time in seconds."""
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
-        self._tabs: OrderedDict[str, _Tab] = OrderedDict()
-        self._open: dict[str, _Open] = {}
-        self._num_to_look_at = 0
+        self._counters: OrderedDict[str, _Counter] = OrderedDict()
+        self._open: dict[str, _OpenLease] = {}
+        self._num_to_check = 0
         self._num_additions = 0  # to all rules together
 
     @property
     def num_open(self) -> int:
-        """Leases that are neither settled nor expired."""
+        """The number of leases that are neither settled nor expired."""
         return len(self._open)
 
     @property
     def num_rules_kept(self) -> int:
-        """Rules of which something is remembered."""
-        return len(self._tabs)
+        """The number of rules that have a counter."""
+        return len(self._counters)
 
-    async def acquire(self, claim: Claim) -> Lease | Denial:
-        """See `Limiter`."""
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         now_ms = self._now_ms()
-        if claim.lease_id in self._open:
-            raise LeaseExists(claim.lease_id)
-        costs = claim.costs()
-        tabs: list[_Tab] = []
+        if request.lease_id in self._open:
+            raise LeaseExists(request.lease_id)
+        costs = request.costs()
+        counters: list[_Counter] = []
         used: list[int] = []
         reserved: list[int] = []
         windows_ms: list[int] = []
         refusing: list[int] = []
-        drained: list[tuple[_Tab, int]] = []  # and how far, before this claim
-        for rule in claim.rules:
-            tab = self._tab(rule, now_ms)
+        drained: list[tuple[_Counter, int]] = []  # and the level before this request
+        for rule in request.rules:
+            counter = self._counter(rule, now_ms)
             cost = costs[rule.column]
-            if cost and tab.used + cost > rule.capacity:
-                refusing.append(len(tabs))
+            if cost and counter.used + cost > rule.capacity:
+                refusing.append(len(counters))
                 cost = 0
-            if tab.has_drained and cost:
-                drained.append((tab, tab.used))
-            tab.used += cost
-            tabs.append(tab)
-            used.append(tab.used)
+            if counter.has_drained and cost:
+                drained.append((counter, counter.used))
+            counter.used += cost
+            counters.append(counter)
+            used.append(counter.used)
             reserved.append(cost)
-            windows_ms.append(tab.at_ms)
+            windows_ms.append(counter.at_ms)
         denials: tuple[Denial, ...] = ()
         if refusing:
             before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
-            denials = denials_of(refusing, costs, Reading(claim.rules, before, now_ms))
+            denials = denials_of(refusing, costs, Reading(request.rules, before, now_ms))
             enforced = [denial for denial in denials if not denial.rule.is_shadow]
             if enforced:
-                for tab, amount in zip(tabs, before, strict=True):
-                    tab.used = amount
+                for counter, amount in zip(counters, before, strict=True):
+                    counter.used = amount
                 denial = binding_denial(enforced)
-                return structs.replace(denial, is_enforced=self._is_held(denial.rule))
+                return structs.replace(denial, is_returnable=self._is_held(denial.rule))
         self._num_additions = number = self._num_additions + 1
-        for tab, level in drained:
-            tab.has_drained = False
-            tab.lows.note(number, level)
+        for counter, level in drained:
+            counter.has_drained = False
+            counter.lows.note(number, level)
         expires_at_ms = now_ms + self._lease_ttl_ms
-        self._open[claim.lease_id] = _Open(
-            claim, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
+        self._open[request.lease_id] = _OpenLease(
+            request, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
         )
-        return Lease(claim, Reading(claim.rules, used, now_ms), denials)
+        return Lease(request, Reading(request.rules, used, now_ms), denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         held = self._open.get(lease.id)
         if held is None:
             return LOST
-        held.follow(lease.claim.rules)
-        rules = held.claim.rules
-        costs = held.claim.costs_per_output_token()
-        tabs = [self._tab(rule, now_ms) for rule in rules]
+        held.use_rules(lease.request.rules)
+        rules = held.request.rules
+        costs = held.request.costs_per_output_token()
+        counters = [self._counter(rule, now_ms) for rule in rules]
         fitting = {
-            place: (tab.rule.capacity - tab.used) // cost
-            for place, tab in enumerate(tabs)
-            if (cost := costs[tab.rule.column]) and place not in held.left
+            index: (counter.rule.capacity - counter.used) // cost
+            for index, counter in enumerate(counters)
+            if (cost := costs[counter.rule.column]) and index not in held.left
         }
-        before = _reading(rules, tabs, now_ms)
+        before = Reading(rules, [counter.used for counter in counters], now_ms)
         grant = grant_of(num_output_tokens, fitting, costs, before)
         self._num_additions += 1
-        for place, tab in enumerate(tabs):
-            cost = costs[tab.rule.column] * grant.num_output_tokens
-            held.reserve(place, tab, cost, self._num_additions)
+        for index, counter in enumerate(counters):
+            cost = costs[counter.rule.column] * grant.num_output_tokens
+            held.reserve(index, counter, cost, self._num_additions)
         return grant
 
-    async def settle(self, lease: Lease, spent: Spent) -> None:
-        """See `Limiter`."""
-        self.settle_now(lease, spent)
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        self.settle_now(lease, usage)
 
-    def settle_now(self, lease: Lease, spent: Spent) -> None:
-        """The same for those who cannot await it, or need not: a task costs as much again."""
+    def settle_now(self, lease: Lease, usage: ActualUsage) -> None:
+        """Settle without a task, which would cost as much again."""
         now_ms = self._now_ms()
         held = self._open.pop(lease.id, None)
         if held is None:
             return
-        held.follow(lease.claim.rules)
-        costs = spent.costs(held.claim.weights)
+        held.use_rules(lease.request.rules)
+        costs = usage.costs(held.request.weights)
         self._num_additions += 1
-        for place, rule in enumerate(held.claim.rules):
+        for index, rule in enumerate(held.request.rules):
             cost = costs[rule.column]
-            if cost != held.reserved[place]:
-                held.give_back(place, self._tab(rule, now_ms), cost, self._num_additions)
+            if cost != held.reserved[index]:
+                held.settle(index, self._counter(rule, now_ms), cost, self._num_additions)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`. Only then do those expire that are left out: in one process it is not
-        silence that tells the dead, for it may itself have stood still."""
+        """See `Limiter`. Only a call of this method expires leases: within one process silence
+        does not mean death, for the process itself may have stopped for a while."""
         now_ms = self._now_ms()
         for lease in leases:
             held = self._open.get(lease.id)
@@ -279,28 +277,29 @@ class MemoryLimiter:
         self._expire(now_ms)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in rules)
 
-    async def restore(self, floors: Sequence[Floor]) -> None:
-        """See `Limiter`."""
+    async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
         now_ms = self._now_ms()
-        for floor in floors:
-            tab, used = self._tab(floor.rule, now_ms), floor.num_used * GRAINS
-            if floor.rule.kind is Kind.TOTAL or (
-                floor.rule.kind is Kind.CALENDAR and tab.at_ms == floor.since_ms
+        for baseline in baselines:
+            rule, units = baseline.rule, baseline.num_used * SCALE
+            counter = self._counter(rule, now_ms)
+            if rule.kind is Kind.TOTAL or (
+                rule.kind is Kind.CALENDAR and counter.at_ms == baseline.since_ms
             ):
-                tab.used = max(tab.used, used)
-            elif floor.rule.kind is Kind.BUCKET and not tab.used:
+                counter.used = max(counter.used, units)
+            elif rule.kind is Kind.BUCKET and not counter.used:
                 self._num_additions += 1
-                used = buckets.used_after(used, floor.rule.amount, now_ms - floor.since_ms)
-                tab.add(used, self._num_additions)
+                units = windows.used_after(
+                    units, rule.amount, baseline.since_ms, now_ms, rule.tick_ms
+                )
+                counter.add(units, self._num_additions)
 
     def _now_ms(self) -> int:
-        """The time, when some of what is idle until then is forgotten."""
+        """Return the time. Forget some counters of which nothing is used any more."""
         now_ms = int(self._clock() * 1000)
-        if self._num_to_look_at:
+        if self._num_to_check:
             self._forget_idle(now_ms)
         return now_ms
 
@@ -308,41 +307,35 @@ class MemoryLimiter:
         dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
         for lease_id in dead:
             held = self._open.pop(lease_id)
-            for place, rule in enumerate(held.claim.rules):
-                if rule.kind is Kind.PLACES:
-                    held.give_back(place, self._tab(rule, now_ms), 0, 0)
+            for index, rule in enumerate(held.request.rules):
+                if rule.kind is Kind.CONCURRENCY:
+                    held.settle(index, self._counter(rule, now_ms), 0, 0)
 
     def _forget_idle(self, now_ms: int) -> None:
-        # Between two calls: in the middle of one, somebody still holds an idle tab.
-        num = min(self._num_to_look_at, len(self._tabs))
-        self._num_to_look_at = 0
+        # Between two calls: a call may still use a counter without use.
+        num = min(self._num_to_check, len(self._counters))
+        self._num_to_check = 0
         for _ in range(num):
-            key, tab = self._tabs.popitem(last=False)
-            tab.let_pass(tab.rule, now_ms)
-            if tab.used:
-                self._tabs[key] = tab
+            key, counter = self._counters.popitem(last=False)
+            counter.update(counter.rule, now_ms)
+            if counter.used:
+                self._counters[key] = counter
 
-    def _tab(self, rule: Rule, now_ms: int) -> _Tab:
-        """As it is now."""
-        tab = self._tabs.get(rule.key) or self._new_tab(rule, now_ms)
-        if now_ms >= tab.holds_until_ms or tab.rule is not rule:
-            tab.let_pass(rule, now_ms)
-        return tab
-
-    def _new_tab(self, rule: Rule, now_ms: int) -> _Tab:
-        tab = self._tabs[rule.key] = _Tab(rule, now_ms)
-        self._num_to_look_at += _NUM_LOOKED_AT_PER_NEW_RULE
-        return tab
+    def _counter(self, rule: Rule, now_ms: int) -> _Counter:
+        """Return the rule's counter, at this time and by this rule's amount."""
+        counter = self._counters.get(rule.key)
+        if counter is None:
+            counter = self._counters[rule.key] = _Counter(rule, now_ms)
+            self._num_to_check += _NUM_CHECKED_PER_NEW_COUNTER
+        if now_ms >= counter.holds_until_ms or counter.rule is not rule:
+            counter.update(rule, now_ms)
+        return counter
 
     def _is_held(self, rule: Rule) -> bool:
-        if not rule.may_come_back:
+        if not rule.may_be_returned:
             return False
-        claims = (held.claim for held in self._open.values())
-        return any(each.key == rule.key for claim in claims for each in claim.rules)
+        requests = (held.request for held in self._open.values())
+        return any(each.key == rule.key for request in requests for each in request.rules)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
-        return self._tab(rule, now_ms).used if rule.key in self._tabs else 0
-
-
-def _reading(rules: tuple[Rule, ...], tabs: Iterable[_Tab], now_ms: int) -> Reading:
-    return Reading(rules, [tab.used for tab in tabs], now_ms)
+        return self._counter(rule, now_ms).used if rule.key in self._counters else 0

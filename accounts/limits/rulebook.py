@@ -1,32 +1,65 @@
-"""Which limits bind whom, answered from memory.
+"""Which limits bind a request, answered from memory.
 
-`RuleBook` holds all rows of limits and of token weights. The event loop asks it for every
-request; another thread calls `read()` about once a second, so that a change is seen
-within two. A limit that is set anew goes on with what was used under the old amount.
+The rule book holds all rows of limits and of token weights. The event loop asks it for every
+request. Another thread calls `read` about once a second, so that a change holds within two
+seconds. A limit with a new amount keeps what was used under the old one.
+
+Rotated keys: a rotation moves the limits of the old key to the new one. The old key works until its
+grace period ends, and counts with the new one. A limit that is set on the old key after that binds
+the old key besides.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from django.db.models import Count, Max, Q, Sum
 
-from accounts.keys.table import Caller
-from accounts.limits.memo import ByIdentity
-from accounts.limits.rotation_chain import heirs_of
-from accounts.limits.rules import EQUAL_WEIGHTS, MAX_AMOUNT, Metric, Rule, Weekday, Weights, Window
-from accounts.limits.weights import read_weights
-from accounts.models import Limit, LimitScope, ModelWeight
+from accounts.limits.rules import (
+    MAX_AMOUNT,
+    PLATFORM,
+    CacheByIdentity,
+    Metric,
+    Rule,
+    Weekday,
+    Window,
+)
+from accounts.models.keys import ApiKey
+from accounts.models.limits import Limit, LimitScope, ModelWeight
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-PLATFORM = "platform"
-_NONE: tuple[Rule, ...] = ()
-# Of pairs of a caller and a model, whose rules are remembered.
-_MAX_KNOWN = 10_000
+_NO_RULES: Final[tuple[Rule, ...]] = ()
+# Pairs of a caller and a model.
+_MAX_CACHED: Final = 10_000
+# In a chain of keys: decades of a rotation each day.
+_MAX_ROTATIONS: Final = 10_000
+_IDS_IN_A_QUERY: Final = 500
+
+
+class Caller(Protocol):
+    """The owners of a request, as `accounts.keys.table.Caller` has them. None: there is none."""
+
+    @property
+    def organization_id(self) -> int | None:
+        """The organisation's id."""
+
+    @property
+    def project_id(self) -> int | None:
+        """The project's id."""
+
+    @property
+    def user_id(self) -> int | None:
+        """The user's id."""
+
+    @property
+    def key_id(self) -> int | None:
+        """The key's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +69,8 @@ class Snapshot:
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: object = None
-    # By the scope of a key that was rotated, those of the keys that took its place.
-    heirs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # By the scope of a rotated key, the scopes of the keys after it.
+    successors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_key: Mapping[str, Rule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,45 +79,39 @@ class Snapshot:
 
     @property
     def all_rules(self) -> Iterable[Rule]:
-        """Of all scopes."""
+        """The rules of all scopes."""
         return (rule for rules in self.rules.values() for rule in rules)
 
 
 class RuleBook:
-    """One thread may read it anew while another asks."""
+    """The rules in force. One thread may read new ones while another asks."""
 
     def __init__(self) -> None:
         self._snapshot = Snapshot()
-        self._known: dict[object, tuple[Rule, ...]] = {}
-        self._as_now = ByIdentity(self._find_again)
+        self._cached: dict[object, tuple[Rule, ...]] = {}
+        self._current = CacheByIdentity(self._find_again)
 
     @property
     def rules(self) -> Iterable[Rule]:
-        """All of them."""
+        """All rules."""
         return self._snapshot.all_rules
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is limited."""
+        """Whether there is no limit."""
         return not self._snapshot.rules
 
     def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
-        """All that bind a request of this caller to this model, the widest first."""
+        """Return the rules that bind a request of this caller to this model, the widest first."""
         if not self._snapshot.rules:
-            return _NONE
-        # Of a caller, what `scopes_of` looks at.
-        place = (
-            caller.organization_id,
-            caller.project_id,
-            caller.user_id,
-            caller.key_id,
-            model,
-        )
-        found = self._known.get(place)
+            return _NO_RULES
+        # What `scopes_of` reads of the caller.
+        source = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id, model)
+        found = self._cached.get(source)
         if found is None:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            found = self._known[place] = tuple(
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+            found = self._cached[source] = tuple(
                 rule
                 for scope in (*scopes_of(caller), f"model:{model}")
                 for rule in self.rules_in(scope)
@@ -92,53 +119,56 @@ class RuleBook:
         return found
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
-        """Those of one scope. A key that was rotated has those of all that took its place, too."""
+        """Return the rules of a scope. A rotated key also has those of all keys after it."""
         snapshot = self._snapshot
-        scopes = (scope, *snapshot.heirs.get(scope, ()))
-        return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NONE))
+        scopes = (scope, *snapshot.successors.get(scope, ()))
+        return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
 
-    def as_now(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """These rules, which bound a request when it came, by what they are now: those very ones
-        if they are the same. One that is gone binds nobody, and keeps its place."""
-        return self._as_now(rules)
+    def current(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules of a running request with their present amounts: the same object if
+        nothing has changed. A rule that is gone keeps its index and refuses nothing."""
+        return self._current(rules)
 
-    def left_of(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """The same for a request that has nothing of them yet: those that are gone are left out."""
-        now = self._as_now(rules)
-        if now is rules:
+    def remaining(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules of a request that has reserved nothing yet with their present amounts,
+        without rules that are gone."""
+        current = self._current(rules)
+        if current is rules:
             return rules
-        return tuple(rule for rule in now if rule.key in self._snapshot.by_key)
+        return tuple(rule for rule in current if rule.key in self._snapshot.by_key)
 
     def weights_of(self, model: str) -> Weights:
-        """What this model's tokens count for in budgets."""
+        """Return the token weights of a model."""
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """What the database says: two small queries when nothing has changed. Lets database
-        errors through. It holds from `follow` on, so that there is time to learn what was
-        used of new quotas."""
+        """Return what the database has: two small queries when nothing has changed.
+
+        It holds from `follow` on, so that the limiter can receive the baselines of new quotas
+        first. Raises `django.db.Error`.
+        """
         fingerprint = _fingerprint()
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot
         rules = _all_rules()
-        return Snapshot(rules, read_weights(), fingerprint, _heirs(rules))
+        weights = weights_by_model(ModelWeight.objects.all())
+        return Snapshot(rules, weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
-        """From now on these rules bind."""
+        """Put these rules in force."""
         if snapshot is not self._snapshot:
-            self._known.clear()
-            self._as_now = ByIdentity(self._find_again)
+            self._cached.clear()
+            self._current = CacheByIdentity(self._find_again)
         self._snapshot = snapshot
 
     def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         by_key = self._snapshot.by_key
-        now = tuple(by_key.get(rule.key) or replace(rule, amount=MAX_AMOUNT) for rule in rules)
-        return rules if now == rules else now
+        current = tuple(by_key.get(rule.key) or replace(rule, amount=MAX_AMOUNT) for rule in rules)
+        return rules if current == rules else current
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:
-    """Everybody for whom a caller's requests are counted. What belongs to nobody has no
-    scope."""
+    """Return the scopes in which a caller's requests are counted, without those of models."""
     owned = (
         (LimitScope.ORGANIZATION.value, caller.organization_id),
         (LimitScope.PROJECT.value, caller.project_id),
@@ -150,7 +180,7 @@ def scopes_of(caller: Caller) -> tuple[str, ...]:
 
 
 def rule_of(limit: Limit) -> Rule:
-    """A row as the limiters know it. Raises ValueError for a row that means nothing."""
+    """Return the rule of a row. Raises ValueError and KeyError for a row without a meaning."""
     return Rule(
         id=limit.pk,
         scope=_scope_of(limit),
@@ -161,6 +191,40 @@ def rule_of(limit: Limit) -> Rule:
         is_shadow=limit.is_shadow,
         week_start=Weekday(limit.week_start),
     )
+
+
+def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Return by key that was replaced, which of these keys took its place, at once or later: the
+    next one first. One query for each rotation in a chain. Raises `django.db.Error`."""
+    replaced = _replaced(key_ids)
+    successors: dict[int, tuple[int, ...]] = {}
+    for newest in replaced.keys() - replaced.values():
+        after: tuple[int, ...] = (newest,)
+        old = replaced.get(newest)
+        while old is not None:
+            successors[old] = after
+            after = (old, *after) if old in key_ids else after
+            old = replaced.get(old)
+    return successors
+
+
+def _replaced(key_ids: Collection[int]) -> dict[int, int]:
+    """Return by key the one that it has replaced; of these keys and of all before them."""
+    found: dict[int, int] = {}
+    keys = list(key_ids)
+    for _ in range(_MAX_ROTATIONS):
+        older = {
+            new: old
+            for at in range(0, len(keys), _IDS_IN_A_QUERY)
+            for new, old in ApiKey.objects.filter(replaced_by__in=keys[at : at + _IDS_IN_A_QUERY])
+            .order_by()
+            .values_list("replaced_by_id", "pk")
+        }
+        if not older:
+            break
+        found |= older
+        keys = list(set(older.values()) - found.keys())
+    return found
 
 
 def _scope_of(limit: Limit) -> str:
@@ -174,7 +238,8 @@ def _scope_of(limit: Limit) -> str:
 
 
 def _fingerprint() -> object:
-    """The sums are for a row that becomes visible late, behind one with a later stamp."""
+    """Return a value that differs after each change. Its sums find a row that becomes visible
+    behind a row with a later stamp."""
     limits = Limit.objects.aggregate(
         Count("id"),
         Max("id"),
@@ -191,12 +256,12 @@ def _fingerprint() -> object:
     return limits, weights
 
 
-def _heirs(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
     prefix = f"{LimitScope.KEY.value}:"
     limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
     return {
-        f"{prefix}{old}": tuple(f"{prefix}{new}" for new in heirs)
-        for old, heirs in heirs_of(limited).items()
+        f"{prefix}{old}": tuple(f"{prefix}{new}" for new in after)
+        for old, after in successors_of(limited).items()
     }
 
 
@@ -206,8 +271,8 @@ def _all_rules() -> dict[str, tuple[Rule, ...]]:
         try:
             rule = rule_of(limit)
         except (ValueError, KeyError) as error:
-            # Written past the form. It must not keep the others from being followed.
-            log.error("limit %s is left out: %s", limit.pk, error)
+            # A row that no form has checked must not keep the others out.
+            logger.error("ignoring limit %s: %s", limit.pk, error)
             continue
         rules[rule.scope].append(rule)
     return {scope: tuple(of_scope) for scope, of_scope in rules.items()}

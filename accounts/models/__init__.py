@@ -13,11 +13,8 @@ from accounts.models.captures import Capture
 from accounts.models.keys import ApiKey, ApiKeyQuerySet, KeyState, KeyUse, Scope
 from accounts.models.limits import (
     Limit,
-    LimitMetric,
     LimitScope,
-    LimitWindow,
     ModelWeight,
-    WeekStart,
 )
 from accounts.models.people import (
     Membership,
@@ -52,9 +49,7 @@ __all__ = [
     "KeyState",
     "KeyUse",
     "Limit",
-    "LimitMetric",
     "LimitScope",
-    "LimitWindow",
     "Membership",
     "MinuteRollup",
     "ModelWeight",
@@ -70,5 +65,4 @@ __all__ = [
     "User",
     "UserManager",
     "Webhook",
-    "WeekStart",
 ]

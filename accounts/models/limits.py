@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.base.limit_table import (
+    MAX_WEIGHT,
+    METRIC_CHOICES,
+    WEEKDAY_CHOICES,
+    WINDOW_CHOICES,
+    Kind,
+    Metric,
+    Weekday,
+    Window,
+)
 from accounts.base.querysets import Stamped, StampedQuerySet
 
 
@@ -22,39 +32,6 @@ class LimitScope(models.TextChoices):
     USER = "user", "a user"
     KEY = "key", "a key"
     MODEL = "model", "a model"
-
-
-class LimitMetric(models.TextChoices):
-    """What is counted."""
-
-    REQUESTS = "requests", "requests"
-    TOKENS = "tokens", "tokens"
-    INPUT_TOKENS = "input_tokens", "input tokens"
-    OUTPUT_TOKENS = "output_tokens", "output tokens"
-    CONCURRENCY = "concurrency", "requests at the same time"
-    WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens"
-
-
-class LimitWindow(models.TextChoices):
-    """The window in which use is counted."""
-
-    MINUTE = "minute", "per minute"
-    DAY = "day", "per day"
-    WEEK = "week", "per week"
-    MONTH = "month", "per month"
-    NONE = "none", "at any time"
-
-
-class WeekStart(models.TextChoices):
-    """The first day of a week."""
-
-    MONDAY = "monday", "Monday"
-    TUESDAY = "tuesday", "Tuesday"
-    WEDNESDAY = "wednesday", "Wednesday"
-    THURSDAY = "thursday", "Thursday"
-    FRIDAY = "friday", "Friday"
-    SATURDAY = "saturday", "Saturday"
-    SUNDAY = "sunday", "Sunday"
 
 
 # Python reads hundreds of files for each call.
@@ -90,8 +67,8 @@ class Limit(Stamped):
     model = models.CharField(
         max_length=255, blank=True, default="", help_text="The name of the model, for its limits."
     )
-    metric = models.CharField(max_length=16, choices=LimitMetric.choices)
-    window = models.CharField(max_length=8, choices=LimitWindow.choices)
+    metric = models.CharField(max_length=16, choices=METRIC_CHOICES)
+    window = models.CharField(max_length=8, choices=WINDOW_CHOICES)
     amount = models.PositiveBigIntegerField(validators=[MinValueValidator(1)])
     time_zone = models.CharField(
         max_length=64,
@@ -101,8 +78,8 @@ class Limit(Stamped):
     )
     week_start = models.CharField(
         max_length=9,
-        choices=WeekStart.choices,
-        default=WeekStart.MONDAY,
+        choices=WEEKDAY_CHOICES,
+        default=Weekday.MONDAY.value,
         help_text="The first day of a week. Limits with another window have monday.",
     )
     is_shadow = models.BooleanField(
@@ -139,17 +116,19 @@ class Limit(Stamped):
 
     def clean(self) -> None:
         """Raises ValidationError for fields that cannot be combined."""
-        is_now = self.metric == LimitMetric.CONCURRENCY
-        if is_now and self.window != LimitWindow.NONE:
+        is_concurrency = self.metric == Metric.CONCURRENCY
+        has_no_window = self.window == Window.NONE
+        if is_concurrency and not has_no_window:
             raise ValidationError({"window": "A limit of concurrent requests has no window."})
-        has_no_end = self.metric == LimitMetric.WEIGHTED_TOKENS
-        if self.window == LimitWindow.NONE and not is_now and not has_no_end:
-            raise ValidationError({"window": "Choose a minute, a day, a week or a month."})
-        if self.window != LimitWindow.WEEK and self.week_start != WeekStart.MONDAY:
+        if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
+            names = ", ".join(each.value for each in Window if each is not Window.NONE)
+            raise ValidationError({"window": f"Choose one of these windows: {names}."})
+        if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
                 {"week_start": "Only limits per week have a first day: leave it at Monday."}
             )
-        if self.alert_at and (is_now or self.window == LimitWindow.MINUTE):
+        is_bucket = self.window in set(Window) and Window(self.window).kind is Kind.BUCKET
+        if self.alert_at and (is_concurrency or is_bucket):
             raise ValidationError(
                 {
                     "alert_at": "Only quotas per day, week, month or without an end have alerts: "
@@ -163,10 +142,6 @@ class Limit(Stamped):
             raise ValidationError(
                 {"model": "Name the model for a limit of a model, and only then."}
             )
-
-
-MAX_WEIGHT: Final = 1000
-"""Keeps the longest answer below what limiters can count: 2^53 thousandths of a token in Redis."""
 
 
 class ModelWeight(Stamped):

@@ -10,14 +10,13 @@ from django.db.models import Model, Prefetch, QuerySet
 from rest_framework import serializers
 
 from accounts.alerts import webhooks
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
 from accounts.models import (
     Alert,
     Delivery,
     DeliveryState,
     KeyEvent,
     KeyReminder,
-    LimitMetric,
-    LimitWindow,
     Organization,
     Scope,
     Webhook,
@@ -72,8 +71,8 @@ class AlertFilters(DatedFilters):
     organization_id = id_filter("an organisation")
     limit_id = id_filter("a limit")
     scope = text_filter("Only about limits of this scope, such as key:12.")
-    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
     is_shadow = switch_filter("Only about shadow limits, or only about the others.")
     state = choice_filter(DeliveryState.choices, "Only with a message in this state.")
 
@@ -301,7 +300,7 @@ class Webhooks(Resource[Webhook]):
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         """Store a new webhook with a new secret."""
         secret = webhooks.new_secret()
-        webhook = Webhook(**values, secret=webhooks.seal(secret))
+        webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
         self.check(access, webhook)
         return Issued(changes.add(webhook), secret)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.captures.encrypted import Texts, Unreadable
+from accounts.captures.encrypted import CaptureUnreadable, Texts
 from accounts.captures.reading import read
 from accounts.models import Capture
 from accounts.resources.base import Conflict, Resource
@@ -51,7 +51,7 @@ def read_texts(capture: Capture) -> Texts:
     texts under a key that is no longer configured."""
     try:
         return read(capture)
-    except Unreadable as error:
+    except CaptureUnreadable as error:
         raise Conflict(str(error)) from None
 
 

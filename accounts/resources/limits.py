@@ -11,7 +11,8 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from accounts.alerts import quotas
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, ModelWeight, Scope
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
+from accounts.models import Limit, LimitScope, ModelWeight, Scope
 from accounts.models.limits import check_percents
 from accounts.resources.base import Resource
 from accounts.resources.fields import (
@@ -68,8 +69,8 @@ class LimitFilters(Filters):
         required=False, min_value=0, max_value=MAX_ID, help_text="Only of the owner with this id."
     )
     model = text_filter("Only of this model.")
-    metric = choice_filter(LimitMetric.choices, "Only of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only in this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only in this window.")
     is_shadow = switch_filter("Only shadow limits, or only the others.")
 
 

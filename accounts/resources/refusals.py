@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.models import LimitMetric, LimitWindow, RefusedRequest, Scope
+from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
+from accounts.models import RefusedRequest, Scope
 from accounts.resources.base import Resource
 from accounts.resources.fields import (
     DatedFilters,
@@ -51,8 +52,8 @@ class RefusalFilters(DatedFilters):
     request_id = text_filter("Only of this request.")
     model = text_filter("Only of requests to this model.")
     scope = text_filter("Only by limits of this scope, such as key:12.")
-    metric = choice_filter(LimitMetric.choices, "Only by limits of this metric.")
-    window = choice_filter(LimitWindow.choices, "Only by limits of this window.")
+    metric = choice_filter(METRIC_CHOICES, "Only by limits of this metric.")
+    window = choice_filter(WINDOW_CHOICES, "Only by limits of this window.")
     is_shadow = switch_filter("Only by shadow limits, or only by the others.")
     effect = choice_filter(Effect.choices, "Only with this effect.")
 

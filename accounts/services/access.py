@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from django.db.models import Model, Q, QuerySet
 
+from accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
 from accounts.models import (
     Alert,
     ApiKey,
@@ -29,9 +30,7 @@ from accounts.models import (
     Capture,
     KeyReminder,
     Limit,
-    LimitMetric,
     LimitScope,
-    LimitWindow,
     Membership,
     ModelWeight,
     Organization,
@@ -54,7 +53,6 @@ _RANKS: Final[Mapping[str, int]] = {
     Role.OWNER: 4,
 }
 _ABOVE_ALL: Final = 5
-_CALENDAR: Final = (LimitWindow.DAY, LimitWindow.WEEK, LimitWindow.MONTH)
 _BIND_ALL: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
@@ -183,8 +181,8 @@ class Access:
         Limits of the platform and of models are visible to all users, but only superusers see
         how much of them is used.
         """
-        is_for_ever = Q(window=LimitWindow.NONE) & ~Q(metric=LimitMetric.CONCURRENCY)
-        is_quota = Q(window__in=_CALENDAR) | is_for_ever
+        is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
+        is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
         limits = self.rows(Limit).filter(is_quota)
         return limits if self.is_superuser else limits.exclude(_BIND_ALL)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from django.db import models
 
-from accounts.models import RetentionCutoff
+from accounts.models.rollups import RetentionCutoff
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 

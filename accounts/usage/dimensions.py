@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from accounts.models import UsageRecord, UsageSlice
+from accounts.models.rollups import UsageSlice
+from accounts.models.usage import UsageRecord
 from accounts.usage.entries import Outcome
 
 

@@ -30,7 +30,6 @@ from accounts.usage.recovery import (
     Store,
     recover,
     recover_orphans,
-    store_and_settle_leases,
 )
 from accounts.usage.store import store_settlements
 from accounts.usage.writer import Writer
@@ -48,7 +47,7 @@ class UsageLedger:
         directory: Path,
         *,
         store: Store = store_settlements,
-        store_dead: Store = store_and_settle_leases,
+        store_dead: Store = store_settlements,
         interval_s: float = 0.5,
         max_journal_bytes: int = 8 * 1024 * 1024,
         max_spilled: int = 10_000,

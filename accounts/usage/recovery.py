@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from accounts.limits.reclaim import reclaim
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
 from accounts.usage.lost import read_engine_counts, sweep_engine_counts
@@ -27,6 +26,8 @@ from accounts.usage.store import store_settlements
 logger = logging.getLogger(__name__)
 
 Store = Callable[[Sequence[Settlement]], None]
+# Settles the leases on limits of these requests, whose usage records are stored.
+SettleLeases = Callable[[Sequence[str]], None]
 
 # About 500 settlements: one transaction of some ten milliseconds.
 BATCH_BYTES = 256 * 1024
@@ -51,14 +52,18 @@ class Recovered:
         )
 
 
-def store_and_settle_leases(settlements: Sequence[Settlement]) -> None:
-    """Their rows; and what they had reserved of limits and did not use goes back. Raises
-    `django.db.Error`, and then nothing was stored."""
-    store_settlements(settlements)
-    reclaim([settlement.admission.request_id for settlement in settlements])
+def store_then(settle_leases: SettleLeases) -> Store:
+    """Return a function that stores the settlements of dead processes, and then settles the leases
+    that their requests had on limits. It raises `django.db.Error`."""
+
+    def store_and_settle(settlements: Sequence[Settlement]) -> None:
+        store_settlements(settlements)
+        settle_leases([settlement.admission.request_id for settlement in settlements])
+
+    return store_and_settle
 
 
-def recover_orphans(directory: Path, store: Store = store_and_settle_leases) -> Recovered:
+def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
     """Settle the requests of all dead processes of this host.
 
     A web process calls it at its start, and a job calls it periodically. When it returns, no

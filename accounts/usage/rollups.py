@@ -15,14 +15,8 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from accounts.models import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    Rollup,
-    UsageRecord,
-    UsageSlice,
-)
+from accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
+from accounts.models.usage import UsageRecord
 from accounts.usage import histogram
 from accounts.usage.dimensions import RollupDimensions, Slice, slice_of
 from accounts.usage.entries import Outcome

@@ -10,11 +10,10 @@ from typing import Any
 from django.db import connection, models, transaction
 from msgspec import structs
 
-from accounts.limits.rules import EQUAL_WEIGHTS, Spent, Weights
-from accounts.limits.weights import read_weights
-from accounts.models import ApiKey, KeyUse, RefusedRequest, UsageRecord
+from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from accounts.usage import cutoffs, rollups
 from accounts.usage.entries import Admission, Settlement
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ def _weighed(settlements: Sequence[Settlement]) -> Iterable[Settlement]:
     """Add the weighted tokens to settlements of killed processes, which lack them."""
     if all(settlement.weighted_tokens is not None for settlement in settlements):
         return settlements
-    weights = read_weights()
+    weights = weights_by_model(ModelWeight.objects.all())
     return [
         settlement
         if settlement.weighted_tokens is not None
@@ -68,13 +67,11 @@ def _weighed(settlements: Sequence[Settlement]) -> Iterable[Settlement]:
 
 
 def _weight_of(settlement: Settlement, weights: Mapping[str, Weights]) -> float:
-    num_input_tokens = _count(settlement.num_prompt_tokens)
-    spent = Spent(
-        num_input_tokens=num_input_tokens,
-        num_output_tokens=_count(settlement.num_output_tokens),
-        num_cached_tokens=min(_count(settlement.num_cached_tokens), num_input_tokens),
-    )
-    return spent.weighted_tokens(weights.get(settlement.admission.model, EQUAL_WEIGHTS))
+    num_input = _count(settlement.num_prompt_tokens)
+    num_cached = min(_count(settlement.num_cached_tokens), num_input)
+    of_model = weights.get(settlement.admission.model, EQUAL_WEIGHTS)
+    num_output = _count(settlement.num_output_tokens)
+    return of_model.weigh_milli(num_input, num_output, num_cached) / 1000
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from django.db.models import Count, F, Model, QuerySet, Sum
 
-from accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
+from accounts.models.rollups import HourRollup, MinuteRollup, UsageSlice
+from accounts.models.usage import UsageRecord
 from accounts.usage import cutoffs
 from accounts.usage.dimensions import coarsest
 from accounts.usage.periods import round_down, round_up

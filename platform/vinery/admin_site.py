@@ -1,4 +1,4 @@
-"""The admin site: its name, and the order in which it shows things."""
+"""The admin site: its titles, the order of its models, and its sign-in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-# What is looked at daily comes first. What is not named here comes last, by name.
+# Models of daily use come first. Models that are not listed come last, by name.
 _ORDER: Final = (
     *("ServedModel", "UsageRecord", "RefusedRequest", "ApiKey", "Limit", "ModelWeight", "User"),
     *("Membership", "Organization", "Project", "Alert", "KeyReminder", "Webhook"),
@@ -19,38 +19,38 @@ _ORDER: Final = (
 
 
 class VineryAdminSite(AdminSite):
-    """Django's own, with our words."""
+    """Django's admin site with our titles, order and sign-in."""
 
     site_header = "Vinery"
     site_title = "Vinery"
     index_title = "Administration"
-    # `/` only leads back to here.
+    # `/` only redirects back to the admin.
     site_url = None
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """As Django's, in our order."""
+        """Django's list of apps, in our order."""
         apps = super().get_app_list(request, app_label)
         for app in apps:
-            app["models"].sort(key=_place)
-        return sorted(apps, key=lambda app: min(map(_place, app["models"])))
+            app["models"].sort(key=_position)
+        return sorted(apps, key=lambda app: min(map(_position, app["models"])))
 
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """To the one page where people sign in: the admin's own knows no second factor."""
+        """Redirect to our sign-in page: the admin's own page has no second factor."""
         if self.has_permission(request):
             return HttpResponseRedirect(reverse("admin:index"))
         if request.user.is_authenticated:
             raise PermissionDenied
         return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
 
-    def password_change(  # type: ignore[override]  # the stubs promise a template
+    def password_change(  # type: ignore[override]  # the stubs declare a TemplateResponse
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """To the page that everybody has."""
+        """Redirect to the password page of sign-in."""
         return HttpResponseRedirect(reverse("account_change_password"))
 
 
-def _place(model: dict[str, Any]) -> int:
+def _position(model: dict[str, Any]) -> int:
     name = model["object_name"]
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)

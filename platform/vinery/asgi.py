@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
 django_application = get_asgi_application()
 
 # These need the apps that the line above loads.
-from accounts.limits.current import read_levels_with, read_state_with  # noqa: E402
+from accounts.limits.service import show_in_pages  # noqa: E402
 from serving.core.errors import Unavailable  # noqa: E402
 from serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from serving.http.routing import api_application  # noqa: E402
@@ -85,7 +85,6 @@ async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> No
 
 
 # The console shows the state of limits, but may not import serving.
-read_levels_with(runtime().limits.limiter.levels)
-read_state_with(lambda: runtime().limits.state)
+show_in_pages(runtime().limits)
 ask_whether_unavailable(lambda: runtime().database.is_unavailable)
 application = Application(runtime(), cast(App, django_application))

@@ -1,10 +1,9 @@
-"""Celery messages in files, for a machine without Redis.
+"""A Celery transport that stores messages in files, for a machine without Redis.
 
-Kombu's filesystem transport writes a message under its final name, so a worker that looks
-at the wrong moment takes it while it is half written, and dies of it; and it reads by way
-of the system's temporary folder. Here a message gets its name when it is complete, and
-never leaves the home folder. What kombu cannot promise remains: a worker that is killed
-loses the message it has taken, so every job must also be found by a sweeper.
+Kombu's filesystem transport writes a message under its final name, so a worker may read an
+incomplete message and fail; and it reads through the system's temporary folder. This transport
+renames a message when it is complete, and keeps it in the home folder. As with kombu, a killed
+worker loses the message that it has taken, so a periodic task must also find every job.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _POLLING_INTERVAL_S: Final = 0.25
 
 
 class Channel(filesystem.Channel):
-    """A filesystem channel whose messages appear, and are taken, whole."""
+    """A filesystem channel that adds and takes messages atomically."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,7 +30,7 @@ class Channel(filesystem.Channel):
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]
-        # Names sort by age, and end as kombu's `_size` and `_purge` expect.
+        # Names sort by age. Their ends are those that kombu's `_size` and `_purge` expect.
         name = f"{time.time_ns()}_{uuid.uuid4()}.{queue}.msg"
         draft = self._folder / f"{name}.draft"
         draft.write_text(dumps(payload), encoding="utf-8")
@@ -50,7 +49,7 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """What CELERY_BROKER_TRANSPORT names when REDIS_URL is not set."""
+    """The transport that CELERY_BROKER_TRANSPORT names without REDIS_URL."""
 
     Channel = Channel
     polling_interval = _POLLING_INTERVAL_S

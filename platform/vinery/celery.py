@@ -1,4 +1,4 @@
-"""The Celery application. Tasks are found in the `tasks` module of each room."""
+"""The Celery application. It finds tasks in the `tasks` module of each Django app."""
 
 from celery import Celery
 

@@ -1,7 +1,7 @@
-"""System checks: settings that would hurt later, found before anything starts.
+"""System checks of settings, which run before any process starts.
 
-Ids are stable, so that an operator can silence one. `vinery prepare` runs them, and so do
-`manage.py check` and `runserver`.
+Their ids are stable, so an operator can silence one. `vinery prepare`, `manage.py check` and
+`runserver` run them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vinery.config.home import REPOSITORY
 # The tag of all checks in this file.
 VINERY = "vinery"
 
-# One stream takes two descriptors, and a web worker should carry a few hundred.
+# A stream needs two descriptors, and a web worker should serve a few hundred streams.
 MIN_OPEN_FILES = 1024
 
 # SQLite's WAL needs shared memory between all processes that use the file.
@@ -39,10 +39,10 @@ def home_is_writable(**_: Any) -> Iterable[CheckMessage]:
 
 @register(VINERY)
 def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
-    """E002: everybody on the network could use models without a key."""
+    """E002: all clients on the network could use models without a key."""
     if not settings.VINERY_AUTH_ENABLED and not settings.VINERY_ADDRESS.is_loopback:
         yield Error(
-            f"VINERY_AUTH=off would serve anybody who reaches {settings.VINERY_ADDRESS.host}.",
+            f"VINERY_AUTH=off would serve all clients of {settings.VINERY_ADDRESS.host}.",
             hint="Set VINERY_AUTH=on, or VINERY_HOST=127.0.0.1.",
             id="vinery.E002",
         )
@@ -50,7 +50,7 @@ def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
 
 @register(VINERY)
 def project_folder_is_no_package(**_: Any) -> Iterable[CheckMessage]:
-    """E003: `platform/` as a package would hide the standard library's module."""
+    """E003: a package `platform` would hide the standard library's module."""
     marker = REPOSITORY / "platform" / "__init__.py"
     if marker.exists():
         yield Error(
@@ -62,7 +62,7 @@ def project_folder_is_no_package(**_: Any) -> Iterable[CheckMessage]:
 
 @register(VINERY)
 def debug_is_local(**_: Any) -> Iterable[CheckMessage]:
-    """E004: debug pages show settings and request bodies to everybody on the network."""
+    """E004: debug pages show settings and request bodies to all clients on the network."""
     if settings.DEBUG and not settings.VINERY_ADDRESS.is_loopback:
         yield Error(
             "VINERY_DEBUG=on would show settings and requests to other machines.",
@@ -99,7 +99,7 @@ def enough_files_can_be_open(**_: Any) -> Iterable[CheckMessage]:
 
 
 def filesystem_of(path: Path) -> str:
-    """The kind of file system that holds a path, as Linux names it; "" elsewhere."""
+    """The type of file system of a path, as Linux names it; "" on other systems."""
     if sys.platform != "linux":
         return ""
     kinds = {}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from accounts.admin.audited import AuditedAdmin
 from serving.catalog import registry
-from serving.catalog.admin_form import ServedModelForm
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
+from serving.catalog.models import EngineState, ServedModel
+from serving.engine.config import option_documents
 
-# Only the type checker knows that Django's admin classes are generic.
+# Django's admin classes are generic for the type checker only.
 if TYPE_CHECKING:
     _ServedModelAdmin = AuditedAdmin[ServedModel]
 else:
@@ -24,13 +26,72 @@ else:
 
 _ERROR_LENGTH_IN_LIST: Final = 80  # characters
 _ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
-# A change of these starts the engine anew.
+# A change of these restarts the engine.
 _NEEDS_NEW_ENGINE: Final = frozenset({"name", "folder", "device", "options"})
+
+_DEVICES: Final = ("CPU", "GPU", "GPU.0", "GPU.1")
+_HELP_TEXTS: Final = {
+    "name": "What clients send as <code>model</code>.",
+    "folder": "Absolute path, on this server, of the folder that holds "
+    "<code>openvino_model.xml</code>.",
+    "device": "OpenVINO's name of a device: CPU, GPU, or GPU.1 for the second GPU. With a device "
+    "that this server lacks the model fails to load, and its last error names the reason.",
+    "is_loaded": "An engine runs for it as long as this is ticked. Saving returns at once. Loading "
+    "takes seconds to minutes; the list of served models shows the state.",
+}
+
+
+class _IndentedEncoder(json.JSONEncoder):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "indent": 2})
+
+
+class DeviceInput(forms.TextInput):
+    """A text field with suggestions, because devices differ by machine."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        list_id = f"{name}_choices"
+        field = super().render(name, value, {**(attrs or {}), "list": list_id}, renderer)
+        options = format_html_join("", '<option value="{}">', ((each,) for each in _DEVICES))
+        return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
+
+
+class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A served model's settings."""
+
+    options = forms.JSONField(
+        required=False,
+        initial=dict,
+        encoder=_IndentedEncoder,
+        widget=forms.Textarea(
+            attrs={"rows": 6, "cols": 80, "spellcheck": "false", "class": "vLargeTextField code"}
+        ),
+    )
+
+    class Meta:
+        model = ServedModel
+        fields = ("name", "folder", "device", "options", "is_loaded")
+        widgets = {
+            "name": forms.TextInput(attrs={"size": 40, "spellcheck": "false"}),
+            "folder": forms.TextInput(attrs={"size": 80, "spellcheck": "false", "class": "code"}),
+            "device": DeviceInput(attrs={"size": 20}),
+        }
+        help_texts = _HELP_TEXTS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "options" in self.fields:  # a user who may only view has no fields
+            self.fields["options"].help_text = _options_help()
+
+    def clean_options(self) -> Any:
+        """An empty field means no options."""
+        options = self.cleaned_data["options"]
+        return {} if options is None else options
 
 
 @admin.register(ServedModel)
 class ServedModelAdmin(_ServedModelAdmin):
-    """What is served, with the state and last error of its engine beside it."""
+    """Served models, with the state and last error of their engines."""
 
     form = ServedModelForm
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
@@ -42,16 +103,16 @@ class ServedModelAdmin(_ServedModelAdmin):
     actions = ("load", "unload")
 
     def get_fieldsets(self, request: HttpRequest, obj: ServedModel | None = None) -> Any:
-        """A new model has no engine to tell of yet."""
-        chosen = (None, {"fields": ("name", "folder", "device", "options", "is_loaded")})
+        """The engine's fields appear once the model exists."""
+        settings = (None, {"fields": ("name", "folder", "device", "options", "is_loaded")})
         if obj is None:
-            return (chosen,)
+            return (settings,)
         engine = ("Engine", {"fields": _ENGINE_FIELDS})
-        return (chosen, engine, ("Dates", {"fields": (("created_at", "updated_at"),)}))
+        return (settings, engine, ("Dates", {"fields": (("created_at", "updated_at"),)}))
 
     @admin.display(description="state", ordering="engine__state")
     def state(self, model: ServedModel) -> SafeString:
-        """What the node last saw, and what is about to change."""
+        """The engine's state, or the change that the node has not made yet."""
         return format_html('<span class="state state-{}">{}</span>', *_state_of(model))
 
     @admin.display(description="last error")
@@ -62,18 +123,16 @@ class ServedModelAdmin(_ServedModelAdmin):
     @admin.display(description="last error")
     def last_error(self, model: ServedModel) -> str:
         """Why the engine last failed, if it did."""
-        status = _status(model)
-        return (status.last_error if status else "") or "-"
+        return model.status.last_error or "-"
 
     @admin.display(description="restarts")
     def num_restarts(self, model: ServedModel) -> int:
-        """How often the node has started it anew."""
-        status = _status(model)
-        return status.num_restarts if status else 0
+        """How often the node has restarted the engine."""
+        return model.status.num_restarts
 
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        """Have an engine for each."""
+        """Ask the node to start the engines."""
         names = self._set_loaded(request, models, is_loaded=True)
         if names:
             messages.success(request, f"Loading {names}. Reload the page to see when it is ready.")
@@ -82,7 +141,7 @@ class ServedModelAdmin(_ServedModelAdmin):
 
     @admin.action(description="Unload selected models", permissions=["change"])
     def unload(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
-        """End their engines; running requests are told."""
+        """Ask the node to end the engines. Their running requests fail."""
         names = self._set_loaded(request, models, is_loaded=False)
         if names:
             messages.success(
@@ -98,7 +157,7 @@ class ServedModelAdmin(_ServedModelAdmin):
         form: Any,
         change: bool,  # noqa: FBT001
     ) -> None:
-        """Save it, and say what the node does about it."""
+        """Save the model, with a message about what the node does next."""
         super().save_model(request, obj, form, change)
         changed = set(form.changed_data)
         if obj.is_loaded and (not change or changed & (_NEEDS_NEW_ENGINE | {"is_loaded"})):
@@ -122,10 +181,9 @@ class ServedModelAdmin(_ServedModelAdmin):
 
 
 def _state_of(model: ServedModel) -> tuple[EngineState, str]:
-    """The state whose colour it has, and the words for it. The node needs a moment to do what
-    it is asked, and words that ignore the order would look as if it were lost."""
-    status = _status(model)
-    state = EngineState(status.state) if status else EngineState.UNLOADED
+    """The state that chooses the colour, and its text. The node needs a moment for a change, so
+    the text names a change that is pending."""
+    state = EngineState(model.status.state)
     if model.is_loaded and state is EngineState.UNLOADED:
         return EngineState.LOADING, "Waiting to load"
     if not model.is_loaded and state is not EngineState.UNLOADED:
@@ -133,5 +191,16 @@ def _state_of(model: ServedModel) -> tuple[EngineState, str]:
     return state, str(state.label)
 
 
-def _status(model: ServedModel) -> EngineStatus | None:
-    return getattr(model, "engine", None)
+def _options_help() -> SafeString:
+    rows = format_html_join(
+        "",
+        "<tr><th scope=row><code>{}</code></th><td><code>{}</code></td><td>{}</td></tr>",
+        ((each.name, each.default, each.meaning) for each in option_documents()),
+    )
+    return format_html(
+        "A JSON object with the options that differ from their defaults, such as "
+        '<code>{{"max_running": 16}}</code>. A change restarts the engine.'
+        "<details class=options><summary>All options</summary><table><thead><tr><th>Option</th>"
+        "<th>Default</th><th>Meaning</th></tr></thead><tbody>{}</tbody></table></details>",
+        rows,
+    )

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class CatalogConfig(AppConfig):
-    """Served models and the state of their engines. Its label is `serving`, as its tables say."""
+    """Served models and their engines. The label is `serving`, as in the tables' names."""
 
     name = "serving.catalog"
     label = "serving"

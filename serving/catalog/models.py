@@ -1,15 +1,24 @@
-"""What is served, and how its engines are."""
+"""The tables of served models and of their engines."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from serving.core.output_formats import check_output_format
+from serving.engine.config import parse_options
+
+_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
+
 
 class ServedModel(models.Model):
-    """A model that clients may name. Only administrators write here; what the node finds
-    out about its engine is in `EngineStatus`."""
+    """A model that clients can request. Administrators write this table; the node writes
+    `EngineStatus`."""
 
     name = models.CharField(
         max_length=128,
@@ -41,26 +50,34 @@ class ServedModel(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def clean(self) -> None:
-        """Options and folder must be usable: found here, not by the engine at its start."""
-        from serving.catalog.registry import check_folder, check_options
+    @property
+    def status(self) -> EngineStatus:
+        """The node's last report of the engine; UNLOADED without one. One query, unless
+        `engine` was selected."""
+        try:
+            engine: EngineStatus = self.engine
+        except EngineStatus.DoesNotExist:
+            return EngineStatus(model=self)
+        return engine
 
-        problems: dict[str, list[str]] = {}
+    def clean(self) -> None:
+        """Raises ValidationError for options or a folder with which no engine can start."""
+        errors: dict[str, str] = {}
         try:
-            check_options(self.options)
-        except ValidationError as error:
-            problems |= error.message_dict
+            _check_options(self.options)
+        except ValueError as error:
+            errors["options"] = str(error)
         try:
-            if self.folder:  # an empty one is found by its field
-                check_folder(self.folder)
-        except ValidationError as error:
-            problems["folder"] = error.messages
-        if problems:
-            raise ValidationError(problems)
+            if self.folder:  # the field itself refuses an empty one
+                _check_folder(Path(self.folder))
+        except ValueError as error:
+            errors["folder"] = str(error)
+        if errors:
+            raise ValidationError(errors)
 
 
 class EngineState(models.TextChoices):
-    """What the node last saw of a model's engine."""
+    """The state of a model's engine, as the node last saw it."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -69,7 +86,7 @@ class EngineState(models.TextChoices):
 
 
 class EngineStatus(models.Model):
-    """Written by the node alone."""
+    """The node's report of one engine."""
 
     model = models.OneToOneField(ServedModel, on_delete=models.CASCADE, related_name="engine")
     state = models.CharField(
@@ -85,3 +102,25 @@ class EngineStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}: {self.state}"
+
+
+def _check_options(options: object) -> None:
+    """Raises ValueError for options that the engine or the gateway does not have."""
+    if not isinstance(options, Mapping):
+        raise ValueError('Write a JSON object, such as {"max_running": 16}.')
+    parsed = parse_options(dict(options))
+    if parsed.output_format:
+        check_output_format(parsed.output_format)
+
+
+def _check_folder(path: Path) -> None:
+    """Raises ValueError for a folder that has no OpenVINO language model."""
+    if not path.is_absolute():
+        raise ValueError(f"{path} is not an absolute path.")
+    if not path.is_dir():
+        raise ValueError(f"There is no folder {path}.")
+    if not any((path / graph).is_file() for graph in _GRAPHS):
+        raise ValueError(
+            f"{path} has no openvino_model.xml. Export the model first, for example with "
+            "`optimum-cli export openvino`."
+        )

@@ -1,25 +1,4 @@
-"""The errors of a request, as one class tree.
-
-    ServingError
-     ├─ InvalidRequest 400      the client must change the request
-     │   ├─ MissingParameter
-     │   ├─ UnsupportedParameter
-     │   ├─ InvalidGrammar
-     │   └─ ContextTooLong
-     ├─ InvalidKey 401
-     ├─ NotPermitted 403
-     ├─ NotFound 404
-     │   └─ ModelNotFound
-     ├─ MethodNotAllowed 405
-     ├─ BodyTooLarge 413
-     ├─ UnsupportedMediaType 415
-     ├─ LimitReached 429        a rate limit or a quota is reached
-     ├─ EngineFailure 500       the engine failed while it ran this request
-     │   ├─ EngineLost
-     │   └─ DeadlineExceeded
-     └─ Unavailable 503         try again later
-         ├─ Overloaded
-         └─ ModelNotReady
+"""The errors of a request, as one class tree. docs/errors.md lists all codes.
 
 Errors are raised, never returned. Each protocol encodes them in one function. The message is
 the only part that a client's user sees, so it states what to change.
@@ -51,11 +30,16 @@ class ServingError(Exception):
             self.code = code
 
 
-class InvalidRequest(ServingError):
-    """The client must change the request."""
+class ClientError(ServingError):
+    """The client must change the request or its key."""
 
     status = 400
     type = "invalid_request_error"
+
+
+class InvalidRequest(ClientError):
+    """The client must change the request."""
+
     code = "invalid_value"
 
 
@@ -98,19 +82,17 @@ class ContextTooLong(InvalidRequest):
         )
 
 
-class InvalidKey(ServingError):
+class InvalidKey(ClientError):
     """The API key is missing, malformed, unknown, revoked or expired."""
 
     status = 401
-    type = "invalid_request_error"
     code = "invalid_api_key"
 
 
-class NotPermitted(ServingError):
+class NotPermitted(ClientError):
     """The API key is valid, but does not permit this request."""
 
     status = 403
-    type = "invalid_request_error"
     code = "permission_denied"
     should_retry = False
 
@@ -129,11 +111,10 @@ class LimitReached(ServingError):
         self.headers = headers
 
 
-class NotFound(ServingError):
+class NotFound(ClientError):
     """The URL does not exist."""
 
     status = 404
-    type = "invalid_request_error"
     code = "not_found"
 
 
@@ -143,11 +124,10 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
-class MethodNotAllowed(ServingError):
+class MethodNotAllowed(ClientError):
     """The URL exists, but does not accept this HTTP method."""
 
     status = 405
-    type = "invalid_request_error"
     code = "method_not_allowed"
 
     def __init__(self, method: str, *, allowed: str) -> None:
@@ -155,19 +135,17 @@ class MethodNotAllowed(ServingError):
         self.allowed = allowed
 
 
-class BodyTooLarge(ServingError):
+class BodyTooLarge(ClientError):
     """The request body is larger than the server accepts."""
 
     status = 413
-    type = "invalid_request_error"
     code = "request_too_large"
 
 
-class UnsupportedMediaType(ServingError):
+class UnsupportedMediaType(ClientError):
     """The body is not JSON."""
 
     status = 415
-    type = "invalid_request_error"
     code = "unsupported_media_type"
 
 

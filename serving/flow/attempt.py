@@ -26,8 +26,9 @@ from serving.core.request import RawPrompts
 from serving.flow.grants import TokenGrants, TokenSource
 from serving.flow.logits import check_engine
 from serving.flow.prepared import PreparedRequest
-from serving.output.choice import ChoiceReader, merged
 from serving.output.detokenize import Decoder
+from serving.output.reader import ChoiceReader
+from serving.output.writer import merged
 from serving.transport.client import EngineClient, GenerationUpdate, OutputStream
 from serving.transport.messages import (
     FINISH_STOP,
@@ -142,7 +143,7 @@ class IntervalBuffer:
     def release(self) -> list[Event]:
         """Return all held events, adjacent text as one delta and all ids as one event."""
         ids = [each for each in self._held if isinstance(each, TokensGenerated)]
-        events = merged([], [each for each in self._held if not isinstance(each, TokensGenerated)])
+        events = merged(each for each in self._held if not isinstance(each, TokensGenerated))
         if ids:
             joined = tuple(id_ for each in ids for id_ in each.token_ids)
             text = "".join(each.text for each in ids)

@@ -10,11 +10,11 @@ from serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
-from serving.output.choice import ChoiceReader
-from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Decoder
-from serving.output.parse_events import Parser
+from serving.output.parser import EventSink, Parser
 from serving.output.parsers.base import PlainParser
+from serving.output.reader import ChoiceReader
+from serving.output.writer import EventWriter
 from serving.prompting.assets import ModelAssets, Prompt
 from serving.transport.messages import Submit, TokenLogprobs
 
@@ -85,25 +85,30 @@ class PreparedRequest:
         """Return a new reader for the tokens of a choice."""
         request, stopping = self.request, self.request.stopping
         prompt = self.prompts[choice // request.n]
-        return ChoiceReader(
+        writer = EventWriter(
             choice,
+            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+            tools=() if isinstance(request.prompt, RawPrompts) else request.prompt.tools,
+            stop=stopping.stop,
+            include_stop_text=stopping.include_stop_text,
+            hides_reasoning=request.hides_reasoning,
+            exposes_tokens=request.logprobs.num_top is not None,
+        )
+        return ChoiceReader(
+            writer,
             self.engine.new_decoder(
                 is_raw=isinstance(request.prompt, RawPrompts),
                 shows_special=request.shows_special_tokens,
                 after=prompt.token_ids if _continues_text(request) else (),
             ),
-            self._parser(choice),
-            stop=stopping.stop,
-            include_stop_text=stopping.include_stop_text,
+            self._parser(writer, choice),
             stop_ids=stopping.stop_token_ids,
             end_ids=prompt.end_ids,
+            include_stop_text=stopping.include_stop_text,
             repetition=stopping.repetition,
             min_tokens=stopping.min_tokens,
-            hides_reasoning=request.hides_reasoning,
-            tells_tokens=request.logprobs.num_top is not None,
             # As OpenAI and vLLM do for raw prompts; programs that score texts rely on it.
-            tells_silent_tokens=isinstance(request.prompt, RawPrompts),
-            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+            exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
         )
 
     def raw_decoder(self) -> Decoder:
@@ -123,16 +128,16 @@ class PreparedRequest:
         """Converts single tokens as the request's options say."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
-    def _parser(self, choice: int) -> Parser:
+    def _parser(self, sink: EventSink, choice: int) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PlainParser()
+            return PlainParser(sink)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
-        parser = self.engine.family.parser.new_parser(tools, opens_reasoning=prompt.opens_reasoning)
-        return with_custom_calls(parser, tools)
+        family = self.engine.family.parser
+        return family.new_parser(sink, tools, opens_reasoning=prompt.opens_reasoning)
 
 
 def _continues_text(request: GenerationRequest) -> bool:

@@ -6,11 +6,14 @@ import time
 from datetime import UTC, datetime
 
 from accounts.keys.table import Caller
-from accounts.limits.calendar import window_at
-from accounts.limits.leases import Level
-from accounts.limits.limiter import LimitsAway
-from accounts.limits.rulebook import scopes_of
-from accounts.limits.rules import Kind, Rule
+from accounts.limits.service import (
+    Kind,
+    Level,
+    LimitsUnavailable,
+    Rule,
+    scopes_of,
+    window_at,
+)
 from accounts.models import Scope as KeyScope
 from serving.core.errors import MethodNotAllowed, Unavailable
 from serving.http.callers import address_of, as_errors, authenticate
@@ -40,8 +43,8 @@ class KeyUsage:
     async def _body(self, caller: Caller) -> dict[str, object]:
         rules = self._rules(caller)
         try:
-            levels = await self._runtime.limits.limiter.levels(rules)
-        except LimitsAway:
+            levels = await self._runtime.limits.levels(rules)
+        except LimitsUnavailable:
             raise Unavailable("The limits cannot be read just now. Try again.") from None
         return {
             "object": "usage",

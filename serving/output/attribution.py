@@ -1,75 +1,74 @@
-"""Finds out which tokens a piece of answer text was made of.
+"""Finds the tokens that a part of the answer's text came from.
 
-Between tokens and text stand parsers that drop syntax and hold text back. Both leave the
-order of characters alone, so a piece is looked for where the last one ended: it begins right
-there unless syntax was dropped, and then it is what was decoded last.
+Parsers between tokens and text drop syntax and hold text back. Both keep the order of
+characters, so a text is searched for where the last one ended. It begins right there, unless
+syntax was dropped: then it is what was decoded last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from serving.core.logprobs import Token
 
 
 @dataclass(slots=True)
-class _Pending(Generic[T]):
-    token: T
+class _Pending:
+    token: Token
     text: str
-    is_told: bool = False
+    is_taken: bool = False
 
 
-class Attribution(Generic[T]):
-    """Of one choice: tokens go in with their text, and come out with the pieces."""
+class Attribution:
+    """The tokens of one choice that wait for their text."""
 
     def __init__(self) -> None:
-        self._pending: list[_Pending[T]] = []
+        self._pending: list[_Pending] = []
 
-    def feed(self, token: T, text: str) -> None:
-        """A token was decoded. `text` is "" in the middle of a character."""
+    def feed(self, token: Token, text: str) -> None:
+        """Add a decoded token. `text` is "" in the middle of a character."""
         self._pending.append(_Pending(token, text))
 
     def extend(self, text: str) -> None:
-        """More text of the last token: the end of the answer let it out."""
+        """Add text to the last token, which the decoder had held back."""
         if self._pending:
             self._pending[-1].text += text
 
     def drop(self) -> None:
-        """All that was decoded so far was no answer text."""
+        """Forget all tokens so far: their text was no answer."""
         self._pending.clear()
 
-    def take(self, piece: str) -> list[T]:
-        """The tokens of this piece, each told once: with the first piece that has a part of
-        it."""
-        start = self._find(piece)
-        end = start + len(piece)
-        told: list[T] = []
-        rest: list[_Pending[T]] = []
+    def take(self, text: str) -> tuple[Token, ...]:
+        """Return the tokens of this text. Each token comes once, with the first text that has
+        a part of it."""
+        start = self._find(text)
+        end = start + len(text)
+        tokens: list[Token] = []
+        rest: list[_Pending] = []
         at = 0
         for pending in self._pending:
             begins, at = at, at + len(pending.text)
-            # A token without text of its own stands at the beginning of its character.
+            # A token without text of its own is at the beginning of its character.
             is_inside = begins < end and (at > start or begins >= start)
-            if is_inside and not pending.is_told:
-                told.append(pending.token)
-                pending.is_told = True
+            if is_inside and not pending.is_taken:
+                tokens.append(pending.token)
+                pending.is_taken = True
             if at > end or begins >= end:
                 pending.text = pending.text[max(0, end - begins) :]
                 rest.append(pending)
         self._pending = rest
-        return told
+        return tuple(tokens)
 
-    def take_silent(self) -> list[T]:
-        """The tokens without text that no piece was left for."""
-        silent = [each.token for each in self._pending if not each.is_told and not each.text]
+    def take_silent(self) -> tuple[Token, ...]:
+        """Return the tokens without text that came after the last text."""
+        silent = [each.token for each in self._pending if not each.is_taken and not each.text]
         self._pending.clear()
-        return silent
+        return tuple(silent)
 
-    def _find(self, piece: str) -> int:
+    def _find(self, part: str) -> int:
         text = "".join(pending.text for pending in self._pending)
-        if text.startswith(piece):
+        if text.startswith(part):
             return 0
-        if text.endswith(piece):
-            return len(text) - len(piece)
-        return max(0, text.find(piece))
+        if text.endswith(part):
+            return len(text) - len(part)
+        return max(0, text.find(part))

@@ -40,8 +40,7 @@ def _read_texts(value: object) -> str | tuple[str, ...]:
 
 _ManyTexts = Annotated[list[str], Field(min_length=1, max_length=_MAX_TEXTS)]
 Texts = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(_read_texts, json_schema_input_type=str | _ManyTexts),
+    str | tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=str | _ManyTexts)
 ]
 
 

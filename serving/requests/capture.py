@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounts.captures.store import MAX_TEXT_BYTES, Taken
+from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.usage.entries import Admission
 
 
@@ -23,9 +23,9 @@ class CapturedExchange:
         if room > 0:
             self._answer += data[:room]
 
-    def taken(self, admission: Admission, project_id: int) -> Taken:
+    def taken(self, admission: Admission, project_id: int) -> CapturedRequest:
         """All of it, for the queue."""
-        return Taken(
+        return CapturedRequest(
             request_id=admission.request_id,
             project_id=project_id,
             created_at=admission.started_at,

@@ -1,8 +1,8 @@
 """What one request may use of its limits.
 
-Its prompt and the first tokens of its answers are reserved before it runs, more is asked for
-while it writes, and the rest is given back at its end. Without a limit that binds it, nothing
-of this happens.
+It reserves its prompt and the first tokens of its answers before it runs, extends the reservation
+while the answers are generated, and settles it at its end. A request that no limit binds reserves
+nothing.
 """
 
 from __future__ import annotations
@@ -11,66 +11,81 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from accounts.keys.table import Caller
-from accounts.limits.headers import lines_of
-from accounts.limits.leases import LOST, Denial, Lease
-from accounts.limits.limiter import LimitsAway
-from accounts.limits.rules import EQUAL_WEIGHTS, NOTHING, Claim, Spent
-from accounts.limits.wording import refusal_of
+from accounts.limits.service import (
+    EQUAL_WEIGHTS,
+    NO_USAGE,
+    ActualUsage,
+    Caller,
+    Denial,
+    Lease,
+    LimitService,
+    LimitsUnavailable,
+    ReservationRequest,
+    Rule,
+    headers_of,
+    refusal_of,
+)
 from accounts.usage.entries import BoundLimit
-from serving.core.errors import LimitReached
+from serving.core.errors import LimitReached, Unavailable
 from serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
 from serving.flow.meter import Meter
 from serving.flow.prepared import PreparedRequest
-from serving.runtime.limits import Limits
 
 
 class Reservation:
-    """Of one request. `serving.flow.grants.TokenSource`, once it is reserved."""
+    """The reservation of one request: its `serving.flow.grants.TokenSource` after `reserve`."""
 
-    def __init__(self, limits: Limits, caller: Caller, request_id: str) -> None:
+    def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
         self._limits = limits
         self._caller = caller
         self._request_id = request_id
         self._lease: Lease | None = None
         self._weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
-        self._has_all = False  # that its answers may take
+        self._is_whole = False  # it has all that its answers may take
         self.num_granted = 0
         self.is_last = False
 
     @property
     def allowance(self) -> TokenSource | None:
-        """For who reads the answers; None where they cannot need more than they have."""
-        return None if self._lease is None or self._has_all else self
+        """What the reader of the answers asks for more tokens; None if they cannot need more."""
+        return None if self._lease is None or self._is_whole else self
 
     @property
     def bound_limits(self) -> tuple[BoundLimit, ...]:
-        """The limits that refused it or cut it short, or in shadow would have."""
+        """The limits that refused the request or cut it short, or in shadow would have."""
         return tuple(self._bound.values())
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """How full its limits are."""
-        return [] if self._lease is None else lines_of(self._lease.reading)
+        """The `x-ratelimit-*` headers of the answer."""
+        return [] if self._lease is None else headers_of(self._lease.reading)
 
     async def reserve(self, job: PreparedRequest) -> None:
-        """The prompt and the first tokens, of all limits or of none. Raises `LimitReached`,
-        or `Unavailable`."""
+        """Reserve the prompt and the first tokens, of all limits or of none. Raises
+        `LimitReached`, and `Unavailable` if the limits cannot be checked."""
         model = job.engine.entry.name
         self._weights = self._limits.book.weights_of(model)
         rules = self._limits.book.rules_for(self._caller, model)
         if not rules:
             return
-        is_search = _is_search(job)
+        try:
+            await self._reserve(job, rules)
+        except LimitsUnavailable:
+            raise Unavailable(
+                "The limits of this server cannot be checked just now. Try again."
+            ) from None
+
+    async def _reserve(self, job: PreparedRequest, rules: tuple[Rule, ...]) -> None:
+        is_search = any(submit.beams is not None for submit in job.submits)
         num_each = job.request.n if is_search else 1
         num_answers = max(1, len(job.submits))
-        # Tokens of all answers, if each takes as long as it may.
+        # The tokens of all answers, if each takes as many as it may.
         num_wanted = sum([submit.max_new_tokens for submit in job.submits]) * num_each
-        # Nothing is known of a search before its end, so that it cannot be stopped in time.
+        # A beam search has no tokens to count before its end, so it cannot be stopped in time.
         first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
         wanted = min(num_wanted, first)
-        claim = Claim(
+        request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
             num_input_tokens=job.meter.num_prompt_tokens,
@@ -78,32 +93,28 @@ class Reservation:
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
-        answer = await self._limits.reserve_in_turn(claim)
+        answer = await self._limits.reserve_or_wait(request)
         if isinstance(answer, Denial):
             least = min(num_answers, num_wanted)
             if not is_search and least < wanted and _is_end(answer):
-                # Where few are left, they are for whoever comes.
-                claim = structs.replace(claim, num_output_tokens=least)
-                answer = await self._limits.reserve(claim)
+                # The request gets the few tokens that are left.
+                request = structs.replace(request, num_output_tokens=least)
+                answer = await self._limits.reserve(request)
             if isinstance(answer, Denial):
-                raise self._refused(answer, model)
+                raise self._refused(answer, job.engine.entry.name)
         self._lease = answer
-        if answer.shadow_denials:
-            self._note(answer.shadow_denials)
-        self.num_granted = claim.num_output_tokens
-        self._has_all = self.num_granted == num_wanted
-        if claim.num_output_tokens < wanted:
-            # Whoever gets all of this is as well off as everybody else.
-            await self.extend(wanted - claim.num_output_tokens)
+        self._note(answer.shadow_denials)
+        self.num_granted = request.num_output_tokens
+        self._is_whole = self.num_granted == num_wanted
+        if request.num_output_tokens < wanted:
+            # With all of this the request is like any other.
+            await self.extend(wanted - request.num_output_tokens)
 
     async def extend(self, num_tokens: int) -> None:
         """See `TokenSource`."""
         if self._lease is None or self.is_last:
             return
-        try:
-            grant = await self._limits.extend(self._lease, num_tokens)
-        except LimitsAway:
-            grant = LOST
+        grant = await self._limits.extend(self._lease, num_tokens)
         self._note(grant.shadow_denials)
         self.num_granted += grant.num_output_tokens
         self.is_last = grant.num_output_tokens < num_tokens
@@ -111,15 +122,14 @@ class Reservation:
             self._note([grant.denial])
 
     def settle(self, meter: Meter) -> None:
-        """Give back what was not used. A request that no engine took counts as none."""
+        """Return what was not used. A request that no engine has run costs nothing."""
         lease, self._lease = self._lease, None
-        if lease is None:
-            return
-        self._limits.settle(lease, _spent(meter) if meter.is_accepted else NOTHING)
+        if lease is not None:
+            self._limits.settle(lease, _usage(meter) if meter.is_accepted else NO_USAGE)
 
     def weighted_tokens(self, meter: Meter) -> float:
-        """What budgets are charged."""
-        return _spent(meter).weighted_tokens(self._weights)
+        """Return what budgets are charged."""
+        return _usage(meter).weighted_tokens(self._weights)
 
     def _refused(self, denial: Denial, model: str) -> LimitReached:
         self._note([denial])
@@ -145,17 +155,13 @@ class Reservation:
 
 
 def _is_end(denial: Denial) -> bool:
-    """Whether more will not come by waiting a moment, as it does into a bucket."""
+    """Return whether a short wait does not help, as it does with a bucket."""
     return denial.is_quota or denial.is_too_large
 
 
-def _is_search(job: PreparedRequest) -> bool:
-    return any(submit.beams is not None for submit in job.submits)
-
-
-def _spent(meter: Meter) -> Spent:
+def _usage(meter: Meter) -> ActualUsage:
     num_input_tokens = meter.num_billed_prompt_tokens
-    return Spent(
+    return ActualUsage(
         num_input_tokens=num_input_tokens,
         num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
         num_output_tokens=meter.num_output_tokens,

@@ -23,14 +23,18 @@ from django.db import Error, close_old_connections
 from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.captures.queue import CaptureQueue
 from accounts.keys.table import KeyTable
-from accounts.limits.failover import WhenAway
+from accounts.limits.service import (
+    LimitService,
+    LimitSettings,
+    UnavailablePolicy,
+    settle_dead_leases,
+)
 from accounts.usage.ledger import UsageLedger
-from accounts.usage.recovery import recover_orphans
+from accounts.usage.recovery import recover_orphans, store_then
 from serving.constraints.families.registry import select_family
 from serving.core.heap import freeze_heap
 from serving.flow.directory import LocalDirectory
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
-from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.live import LiveRequests
 from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
@@ -69,15 +73,16 @@ class Runtime:
 
     def __init__(self) -> None:
         self.keys = KeyTable()
-        self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR))
+        self._store_dead = store_then(settle_dead_leases)
+        self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
         self.live = LiveRequests(self.ledger)
         self.traffic = Traffic()
-        self.limits = Limits(
+        self.limits = LimitService(
             LimitSettings(
                 redis_url=settings.VINERY_REDIS_URL,
-                when_away=WhenAway(settings.VINERY_LIMITS_WHEN_AWAY),
+                unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
                 num_processes=settings.VINERY_WEB_WORKERS,
                 queue_s=settings.VINERY_LIMITS_QUEUE_S,
             )
@@ -182,8 +187,8 @@ class Runtime:
         await self._has_read_keys.wait()
         self._has_read_keys.clear()
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
-        news = await self._in_database_thread(self.limits.read, self._counting)
-        await self.limits.follow(news)
+        update = await self._in_database_thread(self.limits.read_update, self._counting)
+        await self.limits.follow(update)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
         self.accounts_read_at_s = read_at_s
@@ -191,7 +196,7 @@ class Runtime:
     def _recover_books(self) -> None:
         """Of processes that died: what they had let in is used, too."""
         try:
-            recover_orphans(Path(settings.VINERY_USAGE_DIR))
+            recover_orphans(Path(settings.VINERY_USAGE_DIR), self._store_dead)
         except Error as error:
             log.warning("the books of dead processes wait: %s", error)
 

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from serving.catalog.models import EngineState, EngineStatus, ServedModel
+from serving.catalog.models import EngineState, ServedModel
 from serving.engine.config import EngineOptions, parse_options
 from serving.flow.directory import ModelEntry
 
@@ -26,8 +26,8 @@ def read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
 
 
 def _is_failing(model: ServedModel) -> bool:
-    status: EngineStatus | None = getattr(model, "engine", None)
-    if status is None or status.state == EngineState.READY:
+    status = model.status
+    if status.state == EngineState.READY:
         return False
     return bool(status.last_error) and status.num_restarts >= _FAILING_AFTER_RESTARTS
 

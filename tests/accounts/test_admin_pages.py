@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from usage_builders import admission, settlement
 
-from accounts.captures.store import Taken, store_taken
+from accounts.captures.store import CapturedRequest, store_captured
 from accounts.keys.lifecycle import NewKey, find_key
 from accounts.models import (
     ApiKey,
@@ -265,7 +265,7 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
 ) -> None:
     project = changes.change(first_project(), capture_hours=1)
     now = timezone.now()
-    one = Taken(
+    one = CapturedRequest(
         request_id="req_1",
         project_id=project.pk,
         created_at=now,
@@ -277,7 +277,7 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
         num_body_bytes=11,
         num_answer_bytes=0,
     )
-    assert store_taken([one])
+    assert store_captured([one])
     row = Capture.objects.get()
     pages = [page_of("capture", "changelist"), page_of("capture", "change", row.pk)]
 

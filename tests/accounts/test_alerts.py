@@ -463,8 +463,8 @@ def test_an_e_mail_says_what_is_used_and_until_when_it_lasts(
     assert message.subject == "80 % of project Acme / search's tokens are used"
     assert message.body == (
         "800 of 1,000 tokens are used by project Acme / search, counted since 2026-03-01 00:00 "
-        "UTC.\n\nAt this pace nothing is left from 2026-03-01 15:00 UTC on.\n\n"
-        "It begins anew at 2026-03-02 00:00 UTC.\n"
+        "UTC.\n\nAt this pace the quota is used up at 2026-03-01 15:00 UTC.\n\n"
+        "It resets at 2026-03-02 00:00 UTC.\n"
     )
 
 

@@ -100,7 +100,7 @@ def test_a_secret_under_another_key_is_told_of(receiver: Receiver, settings: Any
     settings.SECRET_KEY = "another key of Django, as long as it has to be, and quite random"
     settings.SECRET_KEY_FALLBACKS = []
 
-    with pytest.raises(NotDelivered, match="anew"):
+    with pytest.raises(NotDelivered, match="create the webhook again"):
         webhooks.send(webhook, webhooks.test_event())
     assert not receiver.requests
 

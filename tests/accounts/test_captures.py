@@ -12,9 +12,9 @@ from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
 from accounts.captures import reading, store
-from accounts.captures.encrypted import Unreadable
+from accounts.captures.encrypted import CaptureUnreadable
 from accounts.captures.queue import CaptureQueue
-from accounts.captures.store import MAX_TEXT_BYTES, Taken, store_taken
+from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
 from accounts.keys.table import KeyTable
 from accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
 from accounts.services import audit, changes
@@ -30,7 +30,7 @@ def project(db: None) -> Project:
     return changes.add(Project(organization=organization, name="search", capture_hours=2))
 
 
-def taken(project: Project, request_id: str = "req_1", **more: Any) -> Taken:
+def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedRequest:
     values: dict[str, Any] = {
         "request_id": request_id,
         "project_id": project.pk,
@@ -42,7 +42,7 @@ def taken(project: Project, request_id: str = "req_1", **more: Any) -> Taken:
         "answer": ANSWER,
     } | more
     sizes = {f"num_{name}_bytes": len(values[name]) for name in ("body", "answer")}
-    return Taken(**{**sizes, **values})
+    return CapturedRequest(**{**sizes, **values})
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
@@ -54,7 +54,7 @@ def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
 
 
 def test_what_is_kept_is_read_again_and_no_row_holds_it_in_the_clear(project: Project) -> None:
-    assert store_taken([taken(project)])
+    assert store_captured([taken(project)])
 
     assert texts_of() == (BODY, ANSWER)
     with connection.cursor() as cursor:
@@ -69,7 +69,7 @@ def test_what_is_kept_is_read_again_and_no_row_holds_it_in_the_clear(project: Pr
 
 def test_what_rules_find_is_not_in_it(project: Project) -> None:
     changes.change(project, capture_redactions=["email", "ANNA"])
-    store_taken([taken(project), taken(project, "req_2", body=b'{"prompt": "anna')])
+    store_captured([taken(project), taken(project, "req_2", body=b'{"prompt": "anna')])
 
     body, answer = texts_of()
     assert b"anna" not in (body + answer).lower()
@@ -82,24 +82,24 @@ def test_what_rules_find_is_not_in_it(project: Project) -> None:
 
 
 def test_what_was_cut_says_so(project: Project) -> None:
-    store_taken([taken(project, num_body_bytes=MAX_TEXT_BYTES + 1)])
+    store_captured([taken(project, num_body_bytes=MAX_TEXT_BYTES + 1)])
     row = Capture.objects.get()
     assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
 
 
 def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None:
-    store_taken([taken(project), taken(project, "req_2")])
+    store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
     first.sealed = second.sealed
     first.save()
-    with pytest.raises(Unreadable, match="another request"):
+    with pytest.raises(CaptureUnreadable, match="another request"):
         texts_of("req_1")
 
 
 def test_another_secret_key_opens_nothing(project: Project, settings: Any) -> None:
-    store_taken([taken(project)])
+    store_captured([taken(project)])
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key", []
-    with pytest.raises(Unreadable, match="secret key"):
+    with pytest.raises(CaptureUnreadable, match="secret key"):
         texts_of()
     assert not AuditEntry.objects.filter(action="capture.read").exists()
 
@@ -110,27 +110,27 @@ def test_another_secret_key_opens_nothing(project: Project, settings: Any) -> No
 def test_who_has_turned_it_off_meanwhile_leaves_nothing(project: Project) -> None:
     late = taken(project)
     changes.change(project, capture_hours=0)
-    assert store_taken([late])
+    assert store_captured([late])
     assert not Capture.stored.exists()
 
 
 def test_who_turns_it_off_while_it_is_sealed_leaves_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed = store.seal
+    encrypt = store.encrypt
 
     def slowly(texts: Any) -> bytes:
         changes.change(project, capture_hours=0)
-        return sealed(texts)
+        return encrypt(texts)
 
-    monkeypatch.setattr(store, "seal", slowly)
-    assert not store_taken([taken(project)])
+    monkeypatch.setattr(store, "encrypt", slowly)
+    assert not store_captured([taken(project)])
     assert not Capture.stored.exists()
 
 
 def test_turning_it_off_and_removing_the_project_delete_what_is_there(project: Project) -> None:
     other = changes.add(Project(organization=project.organization, name="b", capture_hours=1))
-    store_taken([taken(project), taken(other, "req_2")])
+    store_captured([taken(project), taken(other, "req_2")])
 
     changes.change(project, capture_hours=0)
     assert [row.request_id for row in Capture.stored.all()] == ["req_2"]
@@ -141,7 +141,9 @@ def test_turning_it_off_and_removing_the_project_delete_what_is_there(project: P
 
 def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) -> None:
     now = datetime.now(UTC)
-    store_taken([taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")])
+    store_captured(
+        [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
+    )
 
     changes.change(project, capture_hours=1)
     assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
@@ -153,7 +155,7 @@ def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) ->
 
 
 def test_what_has_expired_is_not_seen_before_it_is_deleted(project: Project) -> None:
-    store_taken([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
+    store_captured([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
     assert not Access(None, is_superuser=True).rows(Capture).exists()
     assert Capture.stored.delete_expired(datetime.now(UTC)) == 1
     assert not Capture.stored.exists()
@@ -173,7 +175,7 @@ def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Pr
     entry = AuditEntry.objects.get(action="project.update")
     assert (entry.before, entry.after) == ({"capture_hours": 2}, {"capture_hours": 5})
 
-    store_taken([taken(project)])
+    store_captured([taken(project)])
     texts_of()
     entry = AuditEntry.objects.get(action="capture.read")
     assert (entry.target, entry.before, entry.after) == ("req_1", None, None)
@@ -221,7 +223,7 @@ def test_those_who_lead_the_organisation_read_and_set_it_and_nobody_else(
     may: bool,
 ) -> None:
     changes.set_role(alice, project if is_in_project else project.organization, role)
-    store_taken([taken(project)])
+    store_captured([taken(project)])
     row = Capture.objects.get()
     key: ApiKey = new_key(project=project).key
 
@@ -238,7 +240,7 @@ def test_leading_elsewhere_shows_nothing_of_it(
     place = changes.add(Project(organization=elsewhere, name="p"))
     second = changes.add(Project(organization=project.organization, name="second"))
     changes.set_role(alice, elsewhere, Role.OWNER)
-    store_taken([taken(project)])
+    store_captured([taken(project)])
     assert not Access.of(alice).rows(Capture).exists()
 
     changes.set_role(alice, project.organization, Role.OWNER)
@@ -258,7 +260,7 @@ class Database:
         self.is_away = False
         self.poison = ""
 
-    def store(self, batch: Sequence[Taken]) -> bool:
+    def store(self, batch: Sequence[CapturedRequest]) -> bool:
         if self.is_away:
             raise OperationalError("away")
         ids = [each.request_id for each in batch]
@@ -273,7 +275,7 @@ def database() -> Iterator[Database]:
     yield Database()
 
 
-def a(request_id: str, num_bytes: int = 10) -> Taken:
+def a(request_id: str, num_bytes: int = 10) -> CapturedRequest:
     return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
 
 

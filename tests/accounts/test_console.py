@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +21,13 @@ from accounts.alerts.quotas import Quota
 from accounts.console import words
 from accounts.console.quotas import closest, quota_rows
 from accounts.keys.lifecycle import create_key
-from accounts.limits.current import read_levels_with, read_state_with
-from accounts.limits.failover import GuardedLimiter, WhenAway
-from accounts.limits.leases import Level
-from accounts.limits.limiter import LimitsAway
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
+from accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
 from accounts.limits.rulebook import rule_of
-from accounts.limits.rules import Claim, Rule
-from accounts.models import Limit, LimitMetric, LimitScope, LimitWindow, Role, User
+from accounts.limits.rules import Metric, Rule, Window
+from accounts.limits.service import show_in_pages
+from accounts.models import Limit, LimitScope, Role, User
 from accounts.services import changes
 from accounts.services.access import Access
 from accounts.services.changes import first_project, set_role
@@ -220,7 +220,7 @@ def quota_cells(text: str, name: str) -> list[str]:
 
 
 def test_the_overview_tells_which_quotas_are_closest_to_their_end(alice: User, root: User) -> None:
-    _limit(alice, LimitMetric.WEIGHTED_TOKENS, LimitWindow.NONE, 2000)
+    _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
     assert "Quotas closest" not in page(signed_in(alice), "/console/")  # nothing is used yet
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
     store(used(alice, "r1", weighted_tokens=1500.0))
@@ -246,7 +246,7 @@ def test_the_overview_is_without_quotas_where_there_are_none(alice: User) -> Non
 
 
 def test_a_quota_tells_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
-    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 3)
+    _limit(alice, Metric.REQUESTS, Window.DAY, 3)
     asked = admission("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1))
     store(settlement("r1", admission=asked))
 
@@ -425,19 +425,19 @@ async def _all_of(response: Any) -> str:
 def limiter() -> Iterator[MemoryLimiter]:
     """That of this process."""
     made = MemoryLimiter()
-    read_levels_with(made.levels)
+    show_in_pages(SimpleNamespace(state=None, levels=made.levels))  # type: ignore[arg-type]
     yield made
-    read_levels_with(None)
+    show_in_pages(None)
 
 
 def test_limits_tell_what_is_left_and_when_it_is_there_again(
     alice: User, bob: User, limiter: MemoryLimiter
 ) -> None:
-    limit = _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
-    _limit(alice, LimitMetric.TOKENS, LimitWindow.MINUTE, 1000)
-    _limit(alice, LimitMetric.TOKENS, LimitWindow.WEEK, 5000, week_start="sunday")
-    _limit(bob, LimitMetric.TOKENS, LimitWindow.MINUTE, 777)
-    claim = Claim("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
+    limit = _limit(alice, Metric.REQUESTS, Window.DAY, 10)
+    _limit(alice, Metric.TOKENS, Window.MINUTE, 1000)
+    _limit(alice, Metric.TOKENS, Window.WEEK, 5000, week_start="sunday")
+    _limit(bob, Metric.TOKENS, Window.MINUTE, 777)
+    claim = ReservationRequest("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
     async_to_sync(limiter.acquire)(claim)
 
     text = page(signed_in(alice), "/console/limits/")
@@ -455,7 +455,7 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
 def test_limits_tell_when_they_run_out_at_the_pace_of_late(
     alice: User, root: User, limiter: MemoryLimiter
 ) -> None:
-    hers = _limit(alice, LimitMetric.WEIGHTED_TOKENS, LimitWindow.NONE, 3000)
+    hers = _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
     store(used(alice, "r1", weighted_tokens=1500.0))
 
@@ -470,7 +470,7 @@ def test_limits_tell_when_they_run_out_at_the_pace_of_late(
 
 
 def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> None:
-    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    _limit(alice, Metric.REQUESTS, Window.DAY, 10)
 
     text = page(signed_in(alice), "/console/limits/")
 
@@ -479,42 +479,39 @@ def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> 
 
 
 @pytest.fixture
-def store_is() -> Iterator[Callable[[MemoryLimiter, WhenAway], None]]:
+def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
     """Says where this process counts."""
 
-    def count(store: MemoryLimiter, when_away: WhenAway) -> None:
-        guard = GuardedLimiter(store, MemoryLimiter(), when_away)
-        read_levels_with(guard.levels)
-        read_state_with(lambda: guard.state)
+    def count(store: MemoryLimiter, when_away: UnavailablePolicy) -> None:
+        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))
 
     yield count
-    read_levels_with(None)
-    read_state_with(None)
+    show_in_pages(None)
 
 
 class _Dead(MemoryLimiter):
     """A store that never answers."""
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        raise LimitsAway("it is dead")
+        raise LimitsUnavailable("it is dead")
 
 
 @pytest.mark.parametrize(
     ("when_away", "told", "is_known"),
     [
-        (WhenAway.REFUSE, "Requests are refused until it is back.", False),
-        (WhenAway.ALLOW, "Requests run without limits until it is back.", False),
-        (WhenAway.SHARE, "each web process counts for itself", True),
+        (UnavailablePolicy.REFUSE, "Requests are refused until it is back.", False),
+        (UnavailablePolicy.ALLOW, "Requests run without limits until it is back.", False),
+        (UnavailablePolicy.SHARE, "each web process counts for itself", True),
     ],
 )
 def test_while_the_store_of_the_limits_is_away_the_page_says_what_holds(
     alice: User,
-    store_is: Callable[[MemoryLimiter, WhenAway], None],
-    when_away: WhenAway,
+    store_is: Callable[[MemoryLimiter, UnavailablePolicy], None],
+    when_away: UnavailablePolicy,
     told: str,
     is_known: bool,
 ) -> None:
-    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
+    _limit(alice, Metric.REQUESTS, Window.DAY, 10)
     store_is(_Dead(), when_away)
 
     text = page(signed_in(alice), "/console/limits/")
@@ -526,10 +523,10 @@ def test_while_the_store_of_the_limits_is_away_the_page_says_what_holds(
 
 
 def test_nothing_is_said_of_a_store_that_answers(
-    alice: User, store_is: Callable[[MemoryLimiter, WhenAway], None]
+    alice: User, store_is: Callable[[MemoryLimiter, UnavailablePolicy], None]
 ) -> None:
-    _limit(alice, LimitMetric.REQUESTS, LimitWindow.DAY, 10)
-    store_is(MemoryLimiter(), WhenAway.REFUSE)
+    _limit(alice, Metric.REQUESTS, Window.DAY, 10)
+    store_is(MemoryLimiter(), UnavailablePolicy.REFUSE)
 
     text = page(signed_in(alice), "/console/limits/")
 

@@ -257,8 +257,9 @@ def test_an_e_mail_says_which_key_ends_when(olga: User, search: Project, setting
     assert message.subject == "API key crawler expires at 2026-05-30 12:00 UTC"
     assert message.body == (
         f"The API key crawler ({key.hint}) of olga, in Acme / search, expires at 2026-05-30 12:00 "
-        "UTC.\n\nWhat calls with it is refused from then on, and what it is running ends. Rotate "
-        "it, make a new one, or move its end.\n\nhttps://vinery.example/console/keys/\n"
+        "UTC.\n\nFrom then on requests with this key are refused, and running requests end. Rotate "
+        "the key, create a new one, or change its expiry.\n\n"
+        "https://vinery.example/console/keys/\n"
     )
 
 

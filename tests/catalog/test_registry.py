@@ -1,4 +1,4 @@
-"""What is done with served models is in the audit log, whichever door it came by."""
+"""Changes of served models are in the audit log, from the command line and from the admin."""
 
 from __future__ import annotations
 
@@ -10,33 +10,44 @@ from django.urls import reverse
 
 from accounts.models import AuditEntry, User
 from serving.catalog import registry
-from serving.catalog.models import ServedModel
+from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.django_db
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
-def told() -> list[str]:
+def audited() -> list[str]:
     return [entry.action for entry in AuditEntry.objects.order_by("number")]
 
 
-def test_the_registry_tells(tmp_path: Path) -> None:
+def test_changes_by_the_registry_are_audited(tmp_path: Path) -> None:
     registry.add_model(TINY_CHAT, name="chat", options={"max_running": 3})
     registry.set_loaded("chat", False)
     registry.set_loaded("chat", False)
-    # A model whose folder is gone can be loaded, which the node tells of, and removed.
+    # A model whose folder is missing can still be loaded, with an error from the node, and removed.
     ServedModel.objects.filter(name="chat").update(folder=str(tmp_path / "gone"))
     registry.set_loaded("chat", True)
     registry.remove_model("chat")
 
-    assert told() == ["model.create", "model.unload", "model.load", "model.delete"]
+    assert audited() == ["model.create", "model.unload", "model.load", "model.delete"]
     entry = AuditEntry.objects.get(action="model.create")
     assert entry.after["options"] == {"max_running": 3}
     assert entry.organization_id is None
 
 
-def test_the_admin_tells(client: Client) -> None:
+def test_the_list_has_the_status_of_each_engine() -> None:
+    registry.add_model(TINY_CHAT, name="a")
+    failed = registry.add_model(TINY_CHAT, name="b")
+    EngineStatus.objects.create(model=failed, state=EngineState.FAILED, last_error="why")
+
+    statuses = [(each.name, each.status) for each in registry.list_models()]
+
+    states = [(name, status.state, status.last_error) for name, status in statuses]
+    assert states == [("a", "unloaded", ""), ("b", "failed", "why")]
+
+
+def test_changes_by_the_admin_are_audited(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU", "options": "{}"}
     client.post(reverse("admin:serving_servedmodel_add"), form)
@@ -51,5 +62,5 @@ def test_the_admin_tells(client: Client) -> None:
     assert model.updated_at > stamp
     client.post(reverse("admin:serving_servedmodel_delete", args=[model.pk]), {"post": "yes"})
 
-    assert told() == ["model.create", "model.update", "model.load", "model.delete"]
+    assert audited() == ["model.create", "model.update", "model.load", "model.delete"]
     assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"root"}

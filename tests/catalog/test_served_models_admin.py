@@ -1,4 +1,4 @@
-"""The form of a served model, and who may load one."""
+"""The admin's form of a served model, and the permission to load one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(db: None, client: Client) -> User:
 
 
 def errors_of(client: Client, **values: str) -> dict[str, Any]:
-    """What the form refuses, by field. Empty when the model was added."""
+    """The form's errors by field. Empty when the model was added."""
     form = {"name": "chat", "folder": TINY_CHAT, "device": "CPU", "options": "{}"} | values
     response = client.post(reverse(ADD), form)
     return {} if response.status_code == 302 else dict(response.context["adminform"].form.errors)
@@ -42,7 +42,7 @@ def test_no_options_are_an_empty_object(client: Client, root: User, options: str
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("{max_running: 3}", "Enter a valid JSON."),
         ("[3]", "Write a JSON object"),
@@ -52,20 +52,20 @@ def test_no_options_are_an_empty_object(client: Client, root: User, options: str
         ('{"colour": 3}', "There are max_running, max_waiting"),
         ('{"max_running": "many"}', "Expected `int`"),
         ('{"max_running": 0}', "max_running must be positive"),
-        ('{"output_format": "german"}', "known are deepseek_r1, "),
+        ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
     ],
 )
-def test_wrong_options_are_told_at_their_field(
-    client: Client, root: User, options: str, told: str
+def test_wrong_options_are_refused_at_their_field(
+    client: Client, root: User, options: str, message: str
 ) -> None:
     errors = errors_of(client, options=options)
 
     assert errors.keys() == {"options"}
-    assert told in errors["options"][0]
+    assert message in errors["options"][0]
     assert not ServedModel.objects.exists()
 
 
-def test_a_wrong_folder_and_wrong_options_are_told_together(client: Client, root: User) -> None:
+def test_a_wrong_folder_and_wrong_options_are_refused_together(client: Client, root: User) -> None:
     errors = errors_of(client, folder="/nowhere", options="[]")
 
     assert errors == {
@@ -74,12 +74,12 @@ def test_a_wrong_folder_and_wrong_options_are_told_together(client: Client, root
     }
 
 
-def test_a_missing_folder_is_told_once(client: Client, root: User) -> None:
+def test_a_missing_folder_is_refused_once(client: Client, root: User) -> None:
     assert errors_of(client, folder="") == {"folder": ["This field is required."]}
 
 
 @pytest.mark.parametrize(
-    ("is_loaded", "seen", "shown"),
+    ("is_loaded", "state", "shown"),
     [
         (True, EngineState.READY, "Ready"),
         (True, EngineState.LOADING, "Loading"),
@@ -91,17 +91,17 @@ def test_a_missing_folder_is_told_once(client: Client, root: User) -> None:
         (False, None, "Unloaded"),
     ],
 )
-def test_the_list_says_the_state_in_words(
-    client: Client, root: User, is_loaded: bool, seen: EngineState | None, shown: str
+def test_the_list_shows_the_state(
+    client: Client, root: User, is_loaded: bool, state: EngineState | None, shown: str
 ) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=is_loaded)
-    if seen:
-        EngineStatus.objects.create(model=model, state=seen)
+    if state:
+        EngineStatus.objects.create(model=model, state=state)
 
     assert f">{shown}</span>" in client.get(reverse(MODELS)).content.decode()
 
 
-def test_a_long_error_is_short_in_the_list_and_whole_on_the_page(
+def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(
     client: Client, root: User
 ) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
@@ -114,7 +114,7 @@ def test_a_long_error_is_short_in_the_list_and_whole_on_the_page(
     assert error in unescape(client.get(page).content.decode())
 
 
-def test_who_may_only_look_loads_nothing(client: Client, db: None) -> None:
+def test_a_user_with_view_permission_cannot_load(client: Client, db: None) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=False)
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(codename="view_servedmodel"))

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from serving.constraints.families.registry import by_name
-from serving.core.events import Completed, Event, Finished, FinishReason, Usage
-from serving.core.request import Repetition, Tool
-from serving.core.result import ChoiceResult, build_result
-from serving.output.choice import ChoiceReader
-from serving.output.detokenize import Decoder
-from serving.output.parse_events import (
-    CallArgs,
-    CallEnded,
-    CallInput,
-    CallStarted,
-    Parser,
-    Piece,
-    Reasoning,
-    Text,
+from serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStarted,
+    ToolInputDelta,
+    Usage,
 )
+from serving.core.request import Tool
+from serving.core.result import ChoiceResult, build_result
+from serving.output.detokenize import Decoder
+from serving.output.parser import Parser
+from serving.output.reader import ChoiceReader
+from serving.output.writer import EventWriter
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny-chat"
 WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})
@@ -29,42 +33,78 @@ WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties"
 Folded = list[tuple[str, str]]
 
 
+class Parsing:
+    """A parser with a writer of its own: what it is fed comes back as events."""
+
+    def __init__(
+        self, family: str, tools: Sequence[Tool], *, opens_reasoning: bool, **settings: Any
+    ) -> None:
+        self.writer = EventWriter(0, new_call_id=call_id, tools=tools, **settings)
+        self.parser: Parser = by_name(family).parser.new_parser(
+            self.writer, tools, opens_reasoning=opens_reasoning
+        )
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self.parser.is_reasoning
+
+    @property
+    def has_open_call(self) -> bool:
+        return self.writer.has_open_call
+
+    def feed(self, text: str) -> list[Event]:
+        self.parser.feed(text)
+        return self.writer.take()
+
+    def finish(self) -> list[Event]:
+        self.parser.finish()
+        self.writer.finish()
+        return self.writer.take()
+
+
+def call_id(index: int) -> str:
+    return f"call_{index}"
+
+
+def a_call_started(name: str, index: int = 0) -> ToolCallStarted:
+    return ToolCallStarted(0, index, call_id(index), name)
+
+
 def a_parser(
-    format_name: str,
+    family: str,
     *,
     opens_reasoning: bool = False,
     has_tools: bool = True,
     tools: Sequence[Tool] = (WEATHER,),
-) -> Parser:
-    tools = tools if has_tools else ()
-    return by_name(format_name).parser.new_parser(tools, opens_reasoning=opens_reasoning)
+) -> Parsing:
+    return Parsing(family, tools if has_tools else (), opens_reasoning=opens_reasoning)
 
 
-def pieces_of(parser: Parser, parts: Iterable[str]) -> list[Piece]:
-    pieces = [piece for part in parts for piece in parser.feed(part)]
-    return pieces + parser.finish()
+def events_of(parsing: Parsing, parts: Iterable[str]) -> list[Event]:
+    events = [event for part in parts for event in parsing.feed(part)]
+    return events + parsing.finish()
 
 
-def folded(pieces: Iterable[Piece]) -> Folded:
+def folded(parsing: Parsing, parts: Iterable[str]) -> Folded:
     """Neighbours of one kind joined; a call is one entry, with a mark while it is open."""
     items: Folded = []
-    for piece in pieces:
-        match piece:
-            case Text(text):
+    for event in events_of(parsing, parts):
+        match event:
+            case TextDelta(_, text):
                 _grow(items, "text", text)
-            case Reasoning(text):
+            case ReasoningDelta(_, text):
                 _grow(items, "reasoning", text)
-            case CallStarted(name, is_custom):
-                items.append((f"open custom {name}" if is_custom else f"open {name}", ""))
-            case CallArgs(text) | CallInput(text):
+            case ToolCallStarted():
+                items.append((f"custom {event.name}" if event.is_custom else event.name, ""))
+            case ToolArgsDelta(_, _, text) | ToolInputDelta(_, _, text):
                 items[-1] = (items[-1][0], items[-1][1] + text)
-            case CallEnded():
-                items[-1] = (items[-1][0].removeprefix("open "), items[-1][1])
+    if parsing.has_open_call:
+        items[-1] = (f"open {items[-1][0]}", items[-1][1])
     return items
 
 
 def _grow(items: Folded, kind: str, text: str) -> None:
-    assert text, "an empty piece says nothing"
+    assert text, "an empty delta"
     if items and items[-1][0] == kind:
         items[-1] = (kind, items[-1][1] + text)
     else:
@@ -78,9 +118,9 @@ def read(
     opens_reasoning: bool = False,
     tools: Sequence[Tool] = (WEATHER,),
 ) -> Folded:
-    """What a format makes of a whole text."""
+    """What a family reads in a whole text."""
     parser = a_parser(format_name, opens_reasoning=opens_reasoning, tools=tools)
-    return folded(pieces_of(parser, [text]))
+    return folded(parser, [text])
 
 
 def cut(text: str, cuts: Iterable[int]) -> list[str]:
@@ -104,34 +144,31 @@ def ids_of(text: str) -> list[int]:
 
 
 def a_reader(
-    format_name: str = "think+hermes",
+    family: str = "think+hermes",
     *,
+    decoder: Decoder | None = None,
+    opens_reasoning: bool = False,
     stop: Sequence[str] = (),
     include_stop_text: bool = False,
-    stop_ids: Sequence[int] = (),
-    end_ids: Sequence[int] = (),
-    repetition: Repetition | None = None,
-    min_tokens: int = 0,
     hides_reasoning: bool = False,
-    opens_reasoning: bool = False,
-    decoder: Decoder | None = None,
-    tells_tokens: bool = False,
-    tells_silent_tokens: bool = False,
+    exposes_tokens: bool = False,
+    **settings: Any,
 ) -> ChoiceReader:
-    return ChoiceReader(
-        0,
-        decoder or CharDecoder(),
-        a_parser(format_name, opens_reasoning=opens_reasoning),
+    parsing = Parsing(
+        family,
+        (WEATHER,),
+        opens_reasoning=opens_reasoning,
         stop=stop,
         include_stop_text=include_stop_text,
-        stop_ids=stop_ids,
-        end_ids=end_ids,
-        repetition=repetition,
-        min_tokens=min_tokens,
         hides_reasoning=hides_reasoning,
-        tells_tokens=tells_tokens,
-        tells_silent_tokens=tells_silent_tokens,
-        new_call_id=lambda index: f"call_{index}",
+        exposes_tokens=exposes_tokens,
+    )
+    return ChoiceReader(
+        parsing.writer,
+        decoder or CharDecoder(),
+        parsing.parser,
+        include_stop_text=include_stop_text,
+        **settings,
     )
 
 

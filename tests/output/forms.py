@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving.core.request import Tool
 
-from .builders import Folded, a_parser, folded, pieces_of
+from .builders import Folded, a_parser, folded
 
 TOOLS = [
     Tool(
@@ -31,8 +31,7 @@ TOOLS = [
 
 
 def read(name: str, text: str, *, tools: list[Tool] = TOOLS, opens: bool = False) -> Folded:
-    """The same for the text as one piece and character by character."""
-    whole = folded(pieces_of(a_parser(name, tools=tools, opens_reasoning=opens), [text]))
-    by_character = pieces_of(a_parser(name, tools=tools, opens_reasoning=opens), list(text))
-    assert folded(by_character) == whole
+    """What is read in a text, whole and character by character."""
+    whole = folded(a_parser(name, tools=tools, opens_reasoning=opens), [text])
+    assert folded(a_parser(name, tools=tools, opens_reasoning=opens), list(text)) == whole
     return whole

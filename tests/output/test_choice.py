@@ -311,8 +311,8 @@ def told(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
     reader = a_reader(
         "plain",
         decoder=Detokenizer.keeping(TOKENIZER, SPECIAL, ()).new_decoder(),
-        tells_tokens=True,
-        tells_silent_tokens=silent,
+        exposes_tokens=True,
+        exposes_silent_tokens=silent,
     )
     events: list[Event] = []
     for at in range(0, len(token_ids), size):

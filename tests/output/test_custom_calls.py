@@ -8,23 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.core.events import ToolInputDelta
 from serving.core.tools import custom_arguments, custom_tool
-from serving.output.custom_calls import with_custom_calls
-from serving.output.parse_events import CallInput, Parser
 
 from . import families, other_families
-from .builders import WEATHER, Folded, a_parser, cut, folded, pieces_of
+from .builders import WEATHER, Folded, a_parser, cut, folded
 
 RUN = custom_tool("run", "Run code", None)
 TOOLS = (RUN, WEATHER)
 
 
-def a_custom_parser(format_name: str) -> Parser:
-    return with_custom_calls(a_parser(format_name, tools=TOOLS), TOOLS)
-
-
-def told(format_name: str, parts: list[str]) -> Folded:
-    return folded(pieces_of(a_custom_parser(format_name), parts))
+def read(family: str, parts: list[str]) -> Folded:
+    return folded(a_parser(family, tools=TOOLS), parts)
 
 
 def hermes(arguments: str) -> str:
@@ -47,9 +42,9 @@ def test_any_cut_of_json_gives_the_text(
     output = write([("run", json.dumps({"input": text}, ensure_ascii=is_ascii))])
 
     expected = [("custom run", text)]
-    assert told(name, [output]) == expected
-    assert told(name, list(output)) == expected
-    assert told(name, cut(output, cuts)) == expected
+    assert read(name, [output]) == expected
+    assert read(name, list(output)) == expected
+    assert read(name, cut(output, cuts)) == expected
 
 
 @pytest.mark.parametrize("writer", OTHER_WRITERS)
@@ -62,9 +57,9 @@ def test_any_cut_of_another_notation_gives_the_text(
     output = write([("run", {"input": text})])
 
     expected = [("custom run", text)]
-    assert told(name, [output]) == expected
-    assert told(name, list(output)) == expected
-    assert told(name, cut(output, cuts)) == expected
+    assert read(name, [output]) == expected
+    assert read(name, list(output)) == expected
+    assert read(name, cut(output, cuts)) == expected
 
 
 # Arguments as models write them when nobody holds them to it.
@@ -78,10 +73,10 @@ STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join
 def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[int]) -> None:
     for output in (hermes(arguments), f"[TOOL_CALLS]run[ARGS]{arguments}"):
         name = "hermes" if output.startswith("<") else "devstral"
-        whole = told(name, [output])
+        whole = read(name, [output])
 
-        assert told(name, list(output)) == whole
-        assert told(name, cut(output, cuts)) == whole
+        assert read(name, list(output)) == whole
+        assert read(name, cut(output, cuts)) == whole
 
 
 @pytest.mark.parametrize(
@@ -101,25 +96,25 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[
     ],
 )
 def test_arguments_become_a_text(arguments: str, text: str) -> None:
-    assert told("hermes", [hermes(arguments)]) == [("custom run", text)]
+    assert read("hermes", [hermes(arguments)]) == [("custom run", text)]
 
 
 def test_a_function_beside_it_keeps_its_arguments() -> None:
     calls = [("get_weather", '{"input": "a\\nb"}'), ("run", '{"input": "a\\nb"}')]
 
-    assert told("hermes", [families.hermes(calls)]) == [
+    assert read("hermes", [families.hermes(calls)]) == [
         ("get_weather", '{"input": "a\\nb"}'),
         ("custom run", "a\nb"),
     ]
 
 
 def test_the_text_is_told_as_it_is_written() -> None:
-    parser = a_custom_parser("hermes")
+    parser = a_parser("hermes", tools=TOOLS)
     output = hermes(custom_arguments('print("hi")\n' * 9))
 
-    pieces = [piece for letter in output for piece in parser.feed(letter)]
+    events = [event for letter in output for event in parser.feed(letter)]
 
-    grown = [piece.text for piece in pieces if isinstance(piece, CallInput)]
+    grown = [event.text for event in events if isinstance(event, ToolInputDelta)]
     assert "".join(grown) == 'print("hi")\n' * 9
     assert len(grown) == len("".join(grown))
 
@@ -136,10 +131,12 @@ def test_the_text_is_told_as_it_is_written() -> None:
 def test_a_call_that_is_cut_stays_open(arguments: str, text: str) -> None:
     output = f'<tool_call>\n{{"name": "run", "arguments": {arguments}'
 
-    assert told("hermes", [output]) == [("open custom run", text)]
+    assert read("hermes", [output]) == [("open custom run", text)]
 
 
-def test_without_custom_tools_the_parser_is_the_familys_own() -> None:
-    parser = a_parser("hermes")
+def test_an_argument_of_that_name_is_no_input_of_other_tools() -> None:
+    arguments = '{"input": "a"}'
 
-    assert with_custom_calls(parser, [WEATHER]) is parser
+    assert read("hermes", [families.hermes([("get_weather", arguments)])]) == [
+        ("get_weather", arguments)
+    ]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.constraints.families.registry import by_name, family_names
+from serving.core.events import ReasoningDelta, TextDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parse_events import Reasoning, Text
 
-from .builders import a_parser, cut, folded, pieces_of
+from .builders import a_parser, cut, events_of, folded
 
 TOOLS = [Tool("ping"), Tool("get_weather", None, {"type": "object"})]
 ARGUMENTS = '{"city": "Paris; {"}'
@@ -72,7 +72,7 @@ def test_any_cut_gives_the_same(
     text = data.draw(outputs(name))
 
     def read(parts: list[str]) -> list[tuple[str, str]]:
-        return folded(pieces_of(a_parser(name, opens_reasoning=opens, tools=TOOLS), parts))
+        return folded(a_parser(name, opens_reasoning=opens, tools=TOOLS), parts)
 
     whole = read([text])
     assert read(cut(text, cuts)) == whole
@@ -83,10 +83,10 @@ def test_any_cut_gives_the_same(
 def test_plain_words_are_told_as_they_come(name: str) -> None:
     parser = a_parser(name, tools=TOOLS)
 
-    pieces = [piece for word in ("Hello", " there", ", you") for piece in parser.feed(word)]
+    events = [event for word in ("Hello", " there", ", you") for event in parser.feed(word)]
 
-    assert "".join(piece.text for piece in pieces) == "Hello there, you"
-    assert len(pieces) == 3
+    assert "".join(event.text for event in events) == "Hello there, you"
+    assert len(events) == 3
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,16 @@ def test_plain_words_are_told_as_they_come(name: str) -> None:
 )
 @pytest.mark.parametrize("text", ["Hello.", "a < b", '{"a": 1}', "[1, {}]", "x[0] {y} | z\n"])
 def test_answers_without_syntax_stay_as_they_are(name: str, text: str) -> None:
-    assert folded(pieces_of(a_parser(name, tools=TOOLS), [text])) == [("text", text)]
+    assert folded(a_parser(name, tools=TOOLS), [text]) == [("text", text)]
 
 
 @pytest.mark.parametrize("name", [name for name in family_names() if "+" not in name])
 def test_without_tools_no_call_is_read(name: str) -> None:
     text = "".join(syntax_of(name)) + "Hello."
 
-    pieces = pieces_of(a_parser(name, has_tools=False), [text])
+    events = events_of(a_parser(name, has_tools=False), [text])
 
-    assert {type(piece) for piece in pieces} <= {Text, Reasoning}
+    assert {type(event) for event in events} <= {TextDelta, ReasoningDelta}
 
 
 @every_format

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.constraints.families.registry import by_name
-from serving.output.parse_events import CallArgs, CallStarted, Text
+from serving.core.events import TextDelta, ToolArgsDelta
 
-from .builders import a_parser, cut, pieces_of
+from .builders import a_call_started, a_parser, cut, events_of, folded
 from .other_families import WRITERS as OTHERS
 from .other_families import Call
 from .ways import (
@@ -118,9 +118,9 @@ def test_a_string_is_told_as_it_is_made(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
     words = "word " * 20
 
-    pieces = pieces_of(parser, list(written(way, [("get_weather", {"city": words})])))
+    events = events_of(parser, list(written(way, [("get_weather", {"city": words})])))
 
-    grown = [piece.text for piece in pieces if isinstance(piece, CallArgs)]
+    grown = [event.text for event in events if isinstance(event, ToolArgsDelta)]
     assert json.loads("".join(grown)) == {"city": words}
     assert len(grown) >= len(words) - 1
 
@@ -130,9 +130,9 @@ def test_a_call_is_told_with_its_first_argument(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
     text = written(way, [PARIS])
 
-    pieces = [piece for part in cut(text, [text.index("aris")]) for piece in parser.feed(part)]
+    events = [event for part in cut(text, [text.index("aris")]) for event in parser.feed(part)]
 
-    assert CallStarted("get_weather") in pieces
+    assert a_call_started("get_weather") in events
 
 
 @ways
@@ -173,8 +173,8 @@ def test_a_final_answer_that_is_cut_is_not_lost(way: str) -> None:
 def test_text_is_told_at_once(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
 
-    assert parser.feed("Hello") == [Text("Hello")]
-    assert parser.feed(" you") == [Text(" you")]
+    assert parser.feed("Hello") == [TextDelta(0, "Hello")]
+    assert parser.feed(" you") == [TextDelta(0, " you")]
 
 
 @ways
@@ -189,7 +189,7 @@ def test_without_tools_there_are_no_calls(way: str) -> None:
     text = written(way, [PARIS])
     parser = a_parser(WRITERS[way][0], has_tools=False)
 
-    assert "".join(piece.text for piece in pieces_of(parser, [text])) == text
+    assert folded(parser, [text]) == [("text", text)]
 
 
 # Without a tag only the tools' names tell a call from other brackets.

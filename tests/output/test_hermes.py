@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.output.parse_events import CallArgs, CallStarted, Text
+from serving.core.events import TextDelta, ToolArgsDelta
 
-from .builders import a_parser, cut, folded, pieces_of, read
+from .builders import a_call_started, a_parser, cut, folded, read
 
 PARIS = '{"city": "Paris"}'
 
@@ -94,8 +94,11 @@ def test_arguments_are_told_while_they_grow():
     parser = a_parser("hermes")
 
     assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
-    assert parser.feed('uments": {"ci') == [CallStarted("get_weather"), CallArgs('{"ci')]
-    assert parser.feed('ty": "Pa') == [CallArgs('ty": "Pa')]
+    assert parser.feed('uments": {"ci') == [
+        a_call_started("get_weather"),
+        ToolArgsDelta(0, 0, '{"ci'),
+    ]
+    assert parser.feed('ty": "Pa') == [ToolArgsDelta(0, 0, 'ty": "Pa')]
 
 
 def test_the_name_may_come_after_the_arguments():
@@ -136,7 +139,7 @@ def test_a_cut_in_the_white_space_before_a_value_changes_nothing(value):
     text = f'<tool_call>{{"name":  "ping", "arguments":  {value}}}</tool_call>'
 
     assert read("hermes", text) == [("ping", "{}")]
-    assert folded(pieces_of(a_parser("hermes"), list(text))) == [("ping", "{}")]
+    assert folded(a_parser("hermes"), list(text)) == [("ping", "{}")]
 
 
 def test_half_a_surrogate_pair_can_still_be_sent():
@@ -195,15 +198,15 @@ def test_a_missing_brace_does_not_swallow_what_follows():
 def test_without_tools_a_tag_is_text():
     parser = a_parser("hermes", has_tools=False)
 
-    assert pieces_of(parser, [a_call()]) == [Text(a_call())]
+    assert folded(parser, [a_call()]) == [("text", a_call())]
 
 
 def test_text_is_told_at_once():
     parser = a_parser("hermes")
 
-    assert parser.feed("Hello") == [Text("Hello")]
-    assert parser.feed(" <b") == [Text(" <b")]
-    assert parser.feed(" <tool") == [Text(" ")]
+    assert parser.feed("Hello") == [TextDelta(0, "Hello")]
+    assert parser.feed(" <b") == [TextDelta(0, " <b")]
+    assert parser.feed(" <tool") == [TextDelta(0, " ")]
 
 
 _strings = st.text('ab{}[]"\\;<>/: \n😀', max_size=8)
@@ -224,8 +227,8 @@ _outputs = st.lists(st.one_of(_calls, _noise), max_size=5).map("".join)
 
 @given(_outputs, st.lists(st.integers(0, 300), max_size=8))
 def test_any_cut_gives_the_same(text, cuts):
-    assert folded(pieces_of(a_parser("hermes"), cut(text, cuts))) == read("hermes", text)
-    assert folded(pieces_of(a_parser("hermes"), list(text))) == read("hermes", text)
+    assert folded(a_parser("hermes"), cut(text, cuts)) == read("hermes", text)
+    assert folded(a_parser("hermes"), list(text)) == read("hermes", text)
 
 
 @given(st.lists(_objects, min_size=1, max_size=4))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.core.events import ToolArgsDelta
 from serving.core.request import Tool
-from serving.output.parse_events import CallArgs
 
-from .builders import Folded, a_parser, folded, pieces_of
+from .builders import Folded, a_parser, events_of, folded
 from .families import WRITERS, Call
 
 PARIS: Call = ("get_weather", '{"city": "Paris"}')
@@ -27,7 +27,7 @@ def written(way: str, calls: Sequence[Call]) -> str:
 
 
 def read(way: str, text: str) -> Folded:
-    return folded(pieces_of(a_parser(WRITERS[way][0], tools=TOOLS), [text]))
+    return folded(a_parser(WRITERS[way][0], tools=TOOLS), [text])
 
 
 @ways
@@ -49,9 +49,9 @@ def test_arguments_are_told_as_they_are_made(way: str) -> None:
     arguments = json.dumps({"text": "word " * 20})
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
 
-    pieces = pieces_of(parser, list(written(way, [("f", arguments)])))
+    events = events_of(parser, list(written(way, [("f", arguments)])))
 
-    grown = [piece.text for piece in pieces if isinstance(piece, CallArgs)]
+    grown = [event.text for event in events if isinstance(event, ToolArgsDelta)]
     assert "".join(grown) == arguments
     assert len(grown) >= len(arguments) - 1
 

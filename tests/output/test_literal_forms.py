@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.output.parse_events import Text
+from serving.core.events import TextDelta
 
 from .builders import a_parser
 from .forms import TOOLS, read
@@ -147,4 +147,4 @@ def test_a_link_is_told_as_soon_as_it_is_one() -> None:
     parser = a_parser("llama3_pythonic", tools=TOOLS)
 
     assert parser.feed("[pin") == []
-    assert parser.feed("k](x)") == [Text("[pink](x)")]
+    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]

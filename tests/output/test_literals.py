@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.output.literals import Literals
+from serving.output.lexer import Literals
 
 
 def test_it_finds_the_string_that_is_complete_first():

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.core.request import Repetition
-from serving.output.repetition import RepetitionDetector
+from serving.output.stop import RepetitionDetector
 
 REPETITIONS = st.builds(
     lambda smallest, more, count: Repetition(smallest + more, smallest, count),
@@ -48,5 +48,5 @@ def test_the_past_beyond_a_pattern_is_forgotten() -> None:
     for number in range(5000):
         assert not detector.feed(number % 3)
 
-    assert sum(map(len, detector._places.values())) <= 8 + 3
+    assert sum(map(len, detector._positions.values())) <= 8 + 3
     assert len(detector._runs) <= 8

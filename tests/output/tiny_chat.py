@@ -15,9 +15,9 @@ from serving.constraints.families.registry import Family, by_name, detect
 from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult
-from serving.output.choice import ChoiceReader
-from serving.output.custom_calls import with_custom_calls
 from serving.output.detokenize import Detokenizer
+from serving.output.reader import ChoiceReader
+from serving.output.writer import EventWriter
 from serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
@@ -76,15 +76,11 @@ class Model:
         )
         ids = self._generate(prompt.token_ids, grammar)
         is_ended = ids[-1] in self.assets.tokenizer.eos_ids
-        reader = ChoiceReader(
-            0,
-            self._detokenizer.new_decoder(),
-            with_custom_calls(
-                self.family.parser.new_parser(chat.tools, opens_reasoning=prompt.opens_reasoning),
-                chat.tools,
-            ),
-            new_call_id=str,
+        writer = EventWriter(0, new_call_id=str, tools=chat.tools)
+        parser = self.family.parser.new_parser(
+            writer, chat.tools, opens_reasoning=prompt.opens_reasoning
         )
+        reader = ChoiceReader(writer, self._detokenizer.new_decoder(), parser)
         events = [event for id_ in ids for event in reader.feed([id_])]
         return [*events, *reader.finish("stop" if is_ended else "length")], is_ended
 

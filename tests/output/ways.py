@@ -11,7 +11,7 @@ import pytest
 from serving.core.request import Tool
 
 from . import families, other_families
-from .builders import Folded, a_parser, folded, pieces_of
+from .builders import Folded, a_parser, folded
 from .other_families import AMONG_TEXT, AS_MESSAGES, Call
 
 _ANYTHING: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def written(way: str, calls: Sequence[Call]) -> str:
 
 def read(way: str, parts: str | Sequence[str]) -> Folded:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
-    return folded(pieces_of(parser, [parts] if isinstance(parts, str) else parts))
+    return folded(parser, [parts] if isinstance(parts, str) else parts)
 
 
 def calls_in(read: Folded) -> list[Any]:

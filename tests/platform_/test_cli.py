@@ -29,7 +29,9 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return found
 
 
-@pytest.mark.parametrize("parser", parsers(commands.parser()), ids=lambda parser: parser.prog)
+@pytest.mark.parametrize(
+    "parser", parsers(commands.parser(*commands.COMMANDS)), ids=lambda parser: parser.prog
+)
 def test_every_command_and_every_argument_has_a_help_text(
     parser: argparse.ArgumentParser,
 ) -> None:

@@ -33,14 +33,14 @@ def test_another_port_changes_the_url_only(tmp_path: Path) -> None:
     file = tmp_path / "bootstrap.json"
     credentials.write(file, FIRST)
 
-    credentials.move(file, "http://127.0.0.1:9000")
+    credentials.update_url(file, "http://127.0.0.1:9000")
 
     moved = Credentials("http://127.0.0.1:9000", "vny_key", "admin", "pass")
     assert credentials.read(file) == moved
 
 
 def test_a_deleted_file_stays_deleted(tmp_path: Path) -> None:
-    credentials.move(tmp_path / "bootstrap.json", "http://127.0.0.1:9000")
+    credentials.update_url(tmp_path / "bootstrap.json", "http://127.0.0.1:9000")
 
     assert credentials.read(tmp_path / "bootstrap.json") is None
     assert list(tmp_path.iterdir()) == []

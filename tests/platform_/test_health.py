@@ -11,11 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from accounts.limits.leases import Floor
-from accounts.limits.limiter import Limiter, LimitsAway
+from accounts.limits.reservations import Limiter, LimitsUnavailable, UsageBaseline
 from accounts.limits.rulebook import Snapshot
 from accounts.limits.rules import Metric, Rule, Window
-from serving.runtime.limits import Limits, LimitSettings
+from accounts.limits.service import LimitService, LimitSettings
 from serving.runtime.runtime import Runtime
 from serving.runtime.traffic import ModelTraffic, Traffic
 from vinery.health.application import _of_keys
@@ -76,8 +75,8 @@ def test_buckets_hold_all_that_is_shorter() -> None:
     assert told[f"{name}_sum", "small"] == 90.06
 
 
-def limits_of(*scopes: str) -> Limits:
-    limits = Limits(LimitSettings())
+def limits_of(*scopes: str) -> LimitService:
+    limits = LimitService(LimitSettings())
     rules = {
         scope: (Rule(number, scope, Metric.TOKENS, Window.NONE, 100),)
         for number, scope in enumerate(scopes, start=1)
@@ -88,7 +87,7 @@ def limits_of(*scopes: str) -> Limits:
 
 async def test_limits_are_told_with_what_is_used_of_them() -> None:
     limits = limits_of("platform", "organization:7")
-    await limits.limiter.restore([Floor(rule, rule.id * 10) for rule in limits.book.rules])
+    await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
     told = told_by(_Levels(await read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
     assert told == {
@@ -110,7 +109,7 @@ async def test_limits_of_keys_and_users_are_not_told() -> None:
 async def test_limits_whose_store_is_away_are_left_out() -> None:
     class Away:
         async def levels(self, rules: object) -> object:
-            raise LimitsAway("away")
+            raise LimitsUnavailable("away")
 
     limits = limits_of("platform")
     limits._limiter = cast(Limiter, Away())

@@ -27,10 +27,10 @@ signal.pause()
 """
 _TIED = """
 import os, signal, sys
-from vinery.process import parent_watch as tether
-tether.GRACE_S = 0.5
+from vinery.process import parent_watch
+parent_watch.GRACE_S = 0.5
 {before}
-tether.hold_to(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
+parent_watch.end_with(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
 {after}
 open(sys.argv[1], "w").write(str(os.getpid()))
 while True:
@@ -104,13 +104,13 @@ def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
 
 
 def test_grandchildren_are_not_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vinery.process import parent_watch as tether
+    from vinery.process import parent_watch
 
     held: list[int] = []
-    monkeypatch.setattr(tether, "hold_to", held.append)
-    monkeypatch.setenv(tether.PARENT_VARIABLE, "4711")
+    monkeypatch.setattr(parent_watch, "end_with", held.append)
+    monkeypatch.setenv(parent_watch.PARENT_VARIABLE, "4711")
 
-    tether.hold_to_named_parent()
-    tether.hold_to_named_parent()
+    parent_watch.end_with_named_parent()
+    parent_watch.end_with_named_parent()
 
     assert held == [4711]

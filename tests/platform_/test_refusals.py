@@ -60,7 +60,7 @@ def test_open_access_to_the_network(tmp_path: Path) -> None:
     )
 
     assert told.returncode == 2
-    assert told.stderr.startswith("vinery: VINERY_AUTH=off would serve anybody")
+    assert told.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
     assert told.stderr.count("\n") == 1
 
 

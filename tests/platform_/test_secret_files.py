@@ -110,5 +110,5 @@ def test_it_refuses_a_short_pepper(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_it_ends_where_no_secret_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
 
-    with pytest.raises(SettingError, match="can be neither read nor made"):
+    with pytest.raises(SettingError, match="can be neither read nor created"):
         secret_files.django_key(Home(tmp_path / "home"))

@@ -109,6 +109,21 @@ async def test_a_service_that_is_killed_starts_again(script: MakeScript) -> None
         assert is_alive(one.pids()[1])
 
 
+async def test_a_restart_waits_for_no_delay_however_often(
+    script: MakeScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = script("one"), script("other")
+    async with supervised(one, other) as (supervisor, _):
+        for number in range(1, 7):  # the delay after six early ends is 5 s
+            await until(lambda number=number: len(one.pids()) == number and other.pids())
+            supervisor.restart([one.service])
+
+        await until(lambda: len(one.pids()) == 7)
+        assert len(one.pids("end")) == 6
+        assert len(other.pids()) == 1
+    assert caplog.messages == []
+
+
 async def test_the_others_live_on_when_one_dies(script: MakeScript) -> None:
     one, other = script("one"), script("other")
     async with supervised(one, other):
@@ -134,7 +149,7 @@ async def test_it_says_what_ended_and_how(
         await until(lambda: len(short_lived.pids()) == 2)
 
     assert "short ended after" in caplog.messages[0]
-    assert "(exit status 3); it starts again in 0 s" in caplog.messages[0]
+    assert "(exit status 3); restart in 0 s" in caplog.messages[0]
 
 
 async def test_a_program_that_is_not_there_is_tried_again(

@@ -19,7 +19,7 @@ from django.db.utils import load_backend
 
 from accounts.alerts import webhooks
 from accounts.base.errors import KeyRefused
-from accounts.captures.encrypted import unseal
+from accounts.captures.encrypted import decrypt
 from accounts.keys.table import KeyTable
 from accounts.models import Capture, Limit, UsageRecord, Webhook
 from accounts.services import audit
@@ -114,7 +114,7 @@ class TestUpgrade:
         assert [day.differences for day in verify(*MARCH) if day.differences] == []
 
     def test_encrypted_texts_and_secrets_can_be_read(self) -> None:
-        assert b"Write to" in unseal(Capture.stored.get()).body
+        assert b"Write to" in decrypt(Capture.stored.get()).body
         assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from docs.errors import wrong_values
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake
+from docs.wrong_values import wrong_values
 from serving.core.errors import InvalidRequest
 from serving.core.request import DIALECTS, V1, V3, Dialect, Endpoint
 from serving.protocols.common.refused import REFUSED
@@ -20,7 +20,12 @@ from .exchanges import exchange
 
 CHAT, RESPONSES = Endpoint.CHAT, Endpoint.RESPONSES
 ROWS = [(endpoint, row) for endpoint, rows in MISTAKES.items() for row in rows]
-WRONG_VALUES = [(endpoint, *row) for endpoint, body in BODIES.items() for row in wrong_values(body)]
+WRONG_VALUES = [
+    (endpoint, *row)
+    for endpoint, body in BODIES.items()
+    for row in wrong_values(body)
+    if row[0] not in REFUSED[endpoint]
+]
 
 
 def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:

@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 
 from accounts.keys.table import ANONYMOUS
+from accounts.limits.service import LimitService, LimitSettings
 from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
 from serving.requests.record import RequestRecord
-from serving.runtime.limits import Limits, LimitSettings
 from serving.runtime.live import LiveRequests
 from serving.runtime.runtime import Runtime
 
@@ -28,7 +28,7 @@ class Process:
         ledger = UsageLedger(folder)
         self._ledger = ledger
         runtime = SimpleNamespace(
-            ledger=ledger, live=LiveRequests(ledger), limits=Limits(LimitSettings())
+            ledger=ledger, live=LiveRequests(ledger), limits=LimitService(LimitSettings())
         )
         self._record = RequestRecord(
             cast(Runtime, runtime),

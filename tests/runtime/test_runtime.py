@@ -44,7 +44,7 @@ class Limits:
         self.may_be_read = threading.Event()
         self.may_be_read.set()
 
-    def read(self) -> str:
+    def read_update(self) -> str:
         self.may_be_read.wait(120)
         self._calls.append("read limits")
         return "limits"

@@ -1,5 +1,5 @@
--- What is used of each rule: {now, used}.
+-- Return what is used of each rule: {now, used}.
 
 local used = {}
-for i, tab in ipairs(call.tabs) do used[i] = read(tab) end
+for i, counter in ipairs(call.tabs) do used[i] = read(counter) end
 return cmsgpack.pack({now, used})

@@ -1,4 +1,4 @@
--- Keep leases alive: {id, lease key, keys of the sets it may be in} each.
+-- Keep leases alive: {id, lease key, keys of the sets that may contain it} each.
 
 local expires = now + call.ttl_ms
 for _, lease in ipairs(call.leases) do
@@ -7,7 +7,7 @@ for _, lease in ipairs(call.leases) do
         redis.call('HSET', lease_key, 'expires', expires)
         redis.call('PEXPIRE', lease_key, call.ttl_ms + REMEMBERED_MS)
         for _, key in ipairs(keys) do
-            -- XX: a shadow rule may not have let it in.
+            -- XX: a shadow rule may not have let the lease in.
             redis.call('ZADD', key, 'XX', expires, id)
             redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
         end

@@ -1,12 +1,12 @@
--- Replace what a lease has reserved by what was spent, and forget the lease. A tab's cost is
--- what was spent of it. A window that is over is left as it is. A lease that has expired is
--- settled all the same: its process may live, and could not be heard.
+-- Replace what a lease has reserved by the actual costs, and delete the lease. A counter's cost is
+-- the actual one. A window that is over stays as it is. An expired lease is settled, too: its
+-- process may live, and could not renew it.
 
 local stored = redis.call('HGET', call.lease, 'parts')
 if not stored then return 0 end
 
 local parts = cmsgpack.unpack(stored)
 
-for i, tab in ipairs(call.tabs) do give_back(tab, call.id, parts[i], cost_of(tab)) end
+for i, counter in ipairs(call.tabs) do settle(counter, call.id, parts[i], cost_of(counter)) end
 redis.call('DEL', call.lease)
 return 1

@@ -1,323 +1,169 @@
-"""`vinery alerts`: what was told of quotas and of keys, whom, and whether it arrives."""
+"""`vinery alerts`: alerts about quotas, reminders about keys, and their webhooks."""
 
 from __future__ import annotations
 
 import argparse
+import smtplib
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
-from vinery.cli.find import ids_of
+from django.conf import settings
+from django.core.mail import send_mail
+
+from accounts.alerts import webhooks
+from accounts.models import Webhook
+from accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
+from accounts.resources.base import EVERYTHING
+from vinery.cli import resource
+from vinery.cli.find import ids_of, organization_named, webhook_of
 from vinery.cli.key import period
-from vinery.cli.shape import (
-    Commands,
-    Failure,
-    add_json,
-    add_num,
-    print_rows,
-    refusals,
-    say,
-    start_django,
-)
+from vinery.cli.resource import Option
+from vinery.cli.shape import Commands, Failure, add_json, add_num, say
 
-if TYPE_CHECKING:
-    from accounts.models import Alert, Delivery, KeyReminder, Webhook
-
-_ALERTS = ("created_at", "percent", "whose", "metric", "window", "used", "amount", "told")
-_REMINDERS = (
-    *("created_at", "key", "hint", "owner", "project", "event", "happens_at", "days_before"),
-    "told",
-)
-_RECEIVERS = ("deliveries__webhook", "deliveries__user")
-_WEBHOOKS = ("id", "name", "organization", "url", "active")
+_WEBHOOK: Final = ("id", "ID", "from `alerts webhooks`")
+_FIELDS: Final = {
+    "name": Option(help="what it is for"),
+    "url": Option(metavar="URL", help="https://..."),
+    "is_active": Option("--active", help="whether it receives alerts"),
+}
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery alerts` and what is under it."""
-    alerts = commands.add_parser(
-        "alerts", help="see and test alerts of quotas and keys, manage webhooks"
+    """Add `vinery alerts` and its commands."""
+    actions = resource.add_group(
+        commands, "alerts", "see and test alerts of quotas and keys, manage webhooks"
     )
-    actions = alerts.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_lists(actions)
-    _add_test(actions)
-    _add_webhooks(actions)
-    _add_changes_of_webhooks(actions)
-
-
-def _add_lists(actions: Commands) -> None:
-    show = actions.add_parser("list", help="list alerts", description="List the newest alerts.")
-    add_num(show)
-    add_json(show)
-    show.set_defaults(run=list_alerts)
-    keys = actions.add_parser(
+    resource.add_list(actions, ALERTS, "List the newest alerts.", has_num=True)
+    keys = resource.add_command(
+        actions,
         "reminders",
-        help="list reminders of keys",
-        description="List the newest reminders of keys that were about to expire or were due to be "
-        "rotated.",
+        list_reminders,
+        "List the newest reminders about keys that expire or have to be rotated.",
     )
     keys.add_argument("--key", action="append", metavar="ID_OR_HINT", help="only of this key")
     add_num(keys)
     add_json(keys)
-    keys.set_defaults(run=list_reminders)
-
-
-def _add_test(actions: Commands) -> None:
-    test = actions.add_parser(
+    test = resource.add_command(
+        actions,
         "test",
-        help="send a test to webhooks or to an address",
-        description="Send a test to all active webhooks, to one of them, or as an e-mail.",
+        send_test,
+        "Send a test to all active webhooks, to one of them, or as an e-mail.",
     )
     where = test.add_mutually_exclusive_group()
     where.add_argument("--webhook", type=int, metavar="ID", help="from `alerts webhooks`")
     where.add_argument("--email", metavar="ADDRESS", help="to this address")
-    test.set_defaults(run=send_test)
+    _add_webhooks(actions)
 
 
 def _add_webhooks(actions: Commands) -> None:
-    hooks = actions.add_parser("webhooks", help="list webhooks", description="List webhooks.")
-    add_json(hooks)
-    hooks.set_defaults(run=list_webhooks)
-    add = actions.add_parser(
+    resource.add_list(actions, WEBHOOKS, "List webhooks.", name="webhooks")
+    add = resource.add_command(
+        actions,
         "add-webhook",
-        help="add a webhook; prints its secret once",
-        description="Add a webhook that is told of alerts of an organisation's limits, or of "
-        "those of the platform and of models. Its secret is printed once.",
+        add_webhook,
+        "Add a webhook, and print its secret once.",
+        description="Add a webhook that receives alerts of an organisation's limits, or of those "
+        "of the platform and of models. Its secret is printed once.",
     )
     add.add_argument("name", metavar="NAME", help="what it is for")
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
-    add.set_defaults(run=add_webhook)
-
-
-def _add_changes_of_webhooks(actions: Commands) -> None:
-    change = actions.add_parser(
+    change = resource.add_command(
+        actions,
         "change-webhook",
-        help="change a webhook",
-        description="Change a webhook; what is not named stays.",
+        change_webhook,
+        "Change a webhook. Options that are not given keep their values.",
     )
-    change.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
-    change.add_argument("--name", help="what it is for")
-    change.add_argument("--url", metavar="URL", help="https://...")
-    change.add_argument(
-        "--active", action=argparse.BooleanOptionalAction, help="whether it is told of anything"
+    change.add_argument("id", type=int, metavar="ID", help=_WEBHOOK[2])
+    resource.add_fields(change, WEBHOOKS, _FIELDS, _FIELDS)
+    rotate = resource.add_command(
+        actions, "rotate-webhook", rotate_webhook, WEBHOOKS.action("rotate").help
     )
-    change.set_defaults(run=change_webhook)
-    rotate = actions.add_parser(
-        "rotate-webhook",
-        help="give a webhook a new secret; prints it once",
-        description="Give a webhook a new secret, and print it once. For a time messages carry "
-        "two signatures, one with each secret.",
-    )
-    rotate.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
+    rotate.add_argument("id", type=int, metavar="ID", help=_WEBHOOK[2])
     rotate.add_argument(
         "--grace",
         type=_grace,
         metavar="PERIOD",
-        help="how long the old secret signs, too, like 30m, 12h or 7d, at most 30d; none for one "
-        "that others know (default: 1d)",
+        help="how long the old secret signs, too, like 30m, 12h or 7d, at most 30d; none for a "
+        "leaked secret (default: 1d)",
     )
-    rotate.set_defaults(run=rotate_webhook)
-    gone = actions.add_parser(
-        "remove-webhook", help="remove a webhook", description="Remove a webhook."
+    resource.add_remove(
+        actions,
+        WEBHOOKS,
+        lambda text: webhook_of(int(text) if text.isdecimal() else 0),
+        "Remove a webhook.",
+        name="remove-webhook",
+        argument=_WEBHOOK,
     )
-    gone.add_argument("id", type=int, metavar="ID", help="from `alerts webhooks`")
-    gone.set_defaults(run=remove_webhook)
-
-
-def list_alerts(arguments: argparse.Namespace) -> int:
-    """Print the newest alerts."""
-    start_django()
-    from accounts.models import Alert
-
-    rows = [
-        {
-            "id": alert.pk,
-            "created_at": alert.created_at,
-            "limit_id": alert.limit_id,
-            "percent": alert.percent,
-            "scope": alert.scope,
-            "whose": alert.whose or alert.scope,
-            "metric": alert.metric,
-            "window": alert.window,
-            "used": alert.num_used,
-            "amount": alert.amount,
-            "resets_at": alert.resets_at,
-            "runs_out_at": alert.runs_out_at,
-            "told": _told(alert),
-        }
-        for alert in Alert.objects.prefetch_related(*_RECEIVERS)[: arguments.num]
-    ]
-    print_rows(rows, _ALERTS, as_json=arguments.json)
-    return 0
 
 
 def list_reminders(arguments: argparse.Namespace) -> int:
     """Print the newest reminders. Raises `Failure`."""
-    start_django()
-    from accounts.models import KeyReminder
-
-    reminders = KeyReminder.objects.prefetch_related(*_RECEIVERS)
+    reminders = KEY_REMINDERS.rows(EVERYTHING)
     if arguments.key:
         reminders = reminders.filter(key_id__in=ids_of("key", arguments.key))
-    rows = [
-        {
-            "id": reminder.pk,
-            "created_at": reminder.created_at,
-            "key_id": reminder.key_id,
-            "key": reminder.key_name,
-            "hint": reminder.hint,
-            "owner": reminder.owner_name,
-            "project": reminder.project_name,
-            "event": reminder.event,
-            "happens_at": reminder.happens_at,
-            "days_before": reminder.days_before,
-            "told": _told(reminder),
-        }
-        for reminder in reminders[: arguments.num]
-    ]
-    print_rows(rows, _REMINDERS, as_json=arguments.json)
+    resource.show_table(KEY_REMINDERS, list(reminders[: arguments.num]), arguments)
     return 0
 
 
 def send_test(arguments: argparse.Namespace) -> int:
-    """Say of each receiver whether it took a test. Raises `Failure` if one did not."""
-    start_django()
+    """Print for each receiver whether a test was delivered. Raises `Failure` if one was not."""
     if arguments.email:
         return _test_mail(arguments.email)
-    from accounts.alerts import webhooks
-    from accounts.models import Webhook
-
-    some = (
-        [_webhook(arguments.webhook)]
-        if arguments.webhook
-        else list(Webhook.objects.filter(is_active=True))
-    )
-    if not some:
+    active = Webhook.objects.filter(is_active=True)
+    receivers = [webhook_of(arguments.webhook)] if arguments.webhook else list(active)
+    if not receivers:
         raise Failure("There is no active webhook. Add one: vinery alerts add-webhook")
-    num_failed = 0
-    for webhook in some:
-        try:
-            webhooks.send(webhook, webhooks.test_event())
-        except webhooks.NotDelivered as error:
-            num_failed += 1
-            say(f"{webhook}: {error}")
-        else:
-            say(f"{webhook}: delivered.")
-    if num_failed:
-        raise Failure(f"{num_failed} of {len(some)} webhooks did not take the test.")
+    test = WEBHOOKS.action("test")
+    errors: list[Any] = [test.run(webhook)["error"] for webhook in receivers]
+    for webhook, error in zip(receivers, errors, strict=True):
+        say(f"{webhook}: {error or 'delivered.'}")
+    if num_failed := sum(map(bool, errors)):
+        raise Failure(f"The test was not delivered to {num_failed} of {len(receivers)} webhooks.")
     return 0
-
-
-def list_webhooks(arguments: argparse.Namespace) -> int:
-    """Print all webhooks."""
-    start_django()
-    from accounts.models import Webhook
-
-    rows = [
-        {
-            "id": webhook.pk,
-            "name": webhook.name,
-            "organization": str(webhook.organization or ""),
-            "url": webhook.url,
-            "active": webhook.is_active,
-            "previous_secret_until": webhook.previous_secret_until,
-        }
-        for webhook in Webhook.objects.select_related("organization")
-    ]
-    print_rows(rows, _WEBHOOKS, as_json=arguments.json)
-    return 0
-
-
-def add_webhook(arguments: argparse.Namespace) -> int:
-    """Make a webhook and print its secret. Raises `Failure`."""
-    start_django()
-    from accounts.alerts import webhooks
-    from accounts.services import changes
-    from vinery.cli.find import organization_named
-
-    place = organization_named(arguments.organization) if arguments.organization else None
-    webhook, secret = webhooks.make(arguments.name, arguments.url, place)
-    with refusals():
-        changes.add(webhook)
-    say(f"Webhook {webhook.pk}: {webhook}. Keep its secret, it is not shown again:")
-    print(secret)
-    return 0
-
-
-def change_webhook(arguments: argparse.Namespace) -> int:
-    """Give a webhook other values. Raises `Failure`."""
-    start_django()
-    from accounts.services import changes
-
-    named = {"name": arguments.name, "url": arguments.url, "is_active": arguments.active}
-    with refusals():
-        webhook = changes.change(
-            _webhook(arguments.id),
-            **{name: value for name, value in named.items() if value is not None},
-        )
-    say(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
-    return 0
-
-
-def rotate_webhook(arguments: argparse.Namespace) -> int:
-    """Give a webhook a new secret, and print that alone, for scripts. Raises `Failure`."""
-    start_django()
-    from accounts.alerts import webhooks
-
-    grace = webhooks.USUAL_GRACE if arguments.grace is None else arguments.grace
-    if grace > webhooks.MAX_GRACE:
-        raise Failure(f"The old secret may be good for {webhooks.MAX_GRACE.days} days at most.")
-    print(webhooks.rotate(_webhook(arguments.id), grace))
-    return 0
-
-
-def remove_webhook(arguments: argparse.Namespace) -> int:
-    """Remove a webhook. Raises `Failure`."""
-    start_django()
-    from accounts.services import changes
-
-    webhook = _webhook(arguments.id)
-    changes.remove(webhook)
-    say(f"Removed: {webhook}.")
-    return 0
-
-
-def _told(subject: Alert | KeyReminder) -> list[str]:
-    return [f"{each.receiver}: {each.state}{_tries(each)}" for each in subject.deliveries.all()]
-
-
-def _tries(delivery: Delivery) -> str:
-    """What went wrong so far."""
-    if not delivery.error:
-        return ""
-    tries = "1 try" if delivery.num_tries == 1 else f"{delivery.num_tries} tries"
-    return f" after {tries} ({delivery.error})"
-
-
-def _grace(text: str) -> timedelta:
-    return timedelta(0) if text == "none" else period(text)
-
-
-def _webhook(webhook_id: int) -> Webhook:
-    from accounts.models import Webhook
-
-    webhook = Webhook.objects.filter(pk=webhook_id).first()
-    if webhook is None:
-        raise Failure(f"There is no webhook {webhook_id}. See: vinery alerts webhooks")
-    return webhook
 
 
 def _test_mail(address: str) -> int:
-    import smtplib
-
-    from django.conf import settings
-    from django.core.mail import send_mail
-
     if not settings.VINERY_HAS_EMAIL:
         raise Failure("There is no mail server. Set VINERY_EMAIL_URL.")
     text = "Alerts of quotas reach this address.\n"
     try:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
-        raise Failure(f"The mail server did not take it: {error}.") from error
+        raise Failure(f"The mail server refused the test: {error}.") from error
     say(f"Sent to {address}.")
     return 0
+
+
+def add_webhook(arguments: argparse.Namespace) -> int:
+    """Create a webhook and print its secret. Raises `Failure`."""
+    name = arguments.organization
+    organization = organization_named(name) if name else None
+    values = {"name": arguments.name, "url": arguments.url, "organization": organization}
+    new = resource.create(WEBHOOKS, values)
+    say(f"Webhook {new.row.pk}: {new.row}. Keep its secret, it is not shown again:")
+    print(new.secret)
+    return 0
+
+
+def change_webhook(arguments: argparse.Namespace) -> int:
+    """Change a webhook. Raises `Failure`."""
+    values = resource.values_of(arguments)
+    webhook = resource.change(WEBHOOKS, webhook_of(arguments.id), values)
+    say(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
+    return 0
+
+
+def rotate_webhook(arguments: argparse.Namespace) -> int:
+    """Rotate a secret, and print the new one alone, for scripts. Raises `Failure`."""
+    grace = webhooks.USUAL_GRACE if arguments.grace is None else arguments.grace
+    if grace > webhooks.MAX_GRACE:
+        raise Failure(f"The old secret may be valid for {webhooks.MAX_GRACE.days} days at most.")
+    rotate = WEBHOOKS.action("rotate")
+    new = rotate.run(webhook_of(arguments.id), grace_s=grace.total_seconds())
+    print(new.secret)
+    return 0
+
+
+def _grace(text: str) -> timedelta:
+    return timedelta(0) if text == "none" else period(text)

@@ -1,4 +1,4 @@
-"""What `vinery up` says when it is ready: where it is, who may enter, and one line to try."""
+"""What `vinery up` prints when it is ready: the URL, the credentials, and a command to try."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ready(
 ) -> str:
     """The lines to print. `model` is one that the key may use, or None.
 
-    The password is shown at the first start only; later ones tell where it was saved.
+    Only the first start shows the password; later starts show the file that has it.
     """
     lines = ["ready", "", f"  URL       {base_url}", f"  admin     {base_url}/admin/"]
     if known is not None:
@@ -34,7 +34,7 @@ def ready(
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:
-    """A chat completion that can be pasted into a shell."""
+    """A shell command that requests a chat completion."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
     words = (
         *("curl", f"{base_url}/v1/chat/completions"),

@@ -1,65 +1,65 @@
-"""The rows that words of a command line mean. Needs Django to be started."""
+"""The rows that the words of a command line mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
+from django.db.models import Model, QuerySet
+
+from accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery.cli.shape import Failure
 
-if TYPE_CHECKING:
-    from accounts.models import ApiKey, Organization, Project, User
+RowT = TypeVar("RowT", bound=Model)
 
 
 def user_named(username: str) -> User:
-    """Raises `Failure` when there is nobody of this name."""
-    from accounts.models import User
-
-    found = User.objects.filter(username=username).first()
-    if found is None:
-        raise Failure(f"There is no user {username}. See: vinery user list")
-    return found
+    """Return the user of this name. Raises `Failure`."""
+    return _only(User.objects.filter(username=username), "user", username)
 
 
 def organization_named(name: str) -> Organization:
-    """Raises `Failure` when there is none of this name."""
-    from accounts.models import Organization
-
-    found = Organization.objects.filter(name=name).first()
-    if found is None:
-        raise Failure(f"There is no organisation {name}. See: vinery organization list")
-    return found
+    """Return the organisation of this name. Raises `Failure`."""
+    return _only(Organization.objects.filter(name=name), "organisation", name, "organization")
 
 
 def project_named(name: str) -> Project:
-    """By `organisation/project`, or by its own name where only one project has it.
+    """Return the project `organisation/project`, or the only project of this name.
 
     Raises `Failure` for none or several.
     """
-    from accounts.models import Project
-
     projects = Project.objects.select_related("organization")
     organization, _, own = name.partition("/")
-    found = list(projects.filter(organization__name=organization, name=own)[:1])
-    found = found or list(projects.filter(name=name)[:2])
-    if not found:
-        raise Failure(f"There is no project {name}. See: vinery project list")
-    if len(found) > 1:
-        raise Failure(f"Several projects are named {name}. Write ORGANISATION/{name}.")
-    return found[0]
+    in_organization = projects.filter(organization__name=organization, name=own)
+    rows = in_organization if in_organization.exists() else projects.filter(name=name)
+    several = f"Several projects are named {name}. Write ORGANISATION/{name}."
+    return _only(rows, "project", name, several=several)
 
 
 def key_named(id_or_hint: str) -> ApiKey:
-    """Raises `Failure` for none or several."""
-    from accounts.models import ApiKey
-
+    """Return the key of this id or hint. Raises `Failure` for none or several."""
     keys = ApiKey.objects.select_related("owner", "project__organization")
     by = {"pk": int(id_or_hint)} if id_or_hint.isdecimal() else {"hint": id_or_hint}
-    found = list(keys.filter(**by)[:2])
+    several = f"Several keys have the hint {id_or_hint}. Use the id from: vinery key list"
+    return _only(keys.filter(**by), "key", id_or_hint, several=several)
+
+
+def webhook_of(webhook_id: int) -> Webhook:
+    """Return the webhook of this id. Raises `Failure`."""
+    found = Webhook.objects.filter(pk=webhook_id).first()
+    if found is None:
+        raise Failure(f"There is no webhook {webhook_id}. See: vinery alerts webhooks")
+    return found
+
+
+def _only(
+    rows: QuerySet[RowT], kind: str, name: str, command: str = "", *, several: str = ""
+) -> RowT:
+    found = list(rows[:2])
     if not found:
-        raise Failure(f"There is no key {id_or_hint}. See: vinery key list")
+        raise Failure(f"There is no {kind} {name}. See: vinery {command or kind} list")
     if len(found) > 1:
-        raise Failure(f"Several keys have the hint {id_or_hint}. Use the id from: vinery key list")
+        raise Failure(several)
     return found[0]
 
 
@@ -69,18 +69,16 @@ METAVARS: Final = {
     "project": "ID_OR_NAME",
     "organization": "ID_OR_NAME",
 }
+FINDERS: Final[dict[str, Callable[[str], Any]]] = {
+    "key": key_named,
+    "user": user_named,
+    "project": project_named,
+    "organization": organization_named,
+}
 
 
 def ids_of(kind: str, words: Iterable[str] | None) -> list[int]:
-    """The ids that are meant by ids or names of keys, users, projects or organisations. Books
-    keep rows of what is gone: a number is taken for an id, whether or not there is such a row.
-
-    Raises `Failure` for a name that nobody has.
-    """
-    find = {
-        "key": key_named,
-        "user": user_named,
-        "project": project_named,
-        "organization": organization_named,
-    }[kind]
+    """Return the ids of keys, users, projects or organisations. A number is an id, even of a
+    removed row, because usage records outlive it. Raises `Failure` for an unknown name."""
+    find = FINDERS[kind]
     return [int(word) if word.isdecimal() else find(word).pk for word in words or ()]

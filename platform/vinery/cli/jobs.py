@@ -1,7 +1,7 @@
-"""`vinery jobs`: the Celery worker, with the clock of periodic tasks in a thread.
+"""`vinery jobs`: the Celery worker, with Celery beat in a thread.
 
-Celery itself would run the clock in a forked process, which outlives a worker that is
-killed, and keep its state in a file that does not survive a kill on systems without gdbm.
+Celery itself would run beat in a forked process, which outlives a killed worker, and keep its state
+in a file that a kill may corrupt on systems without gdbm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CONCURRENCY = 2
-# Less than a web process may take, so that this one is never the last.
+# Less than the grace of a web process, so the supervisor never waits for this one.
 _GRACE_S = 4.0
 
 
@@ -46,11 +46,11 @@ def run(_: argparse.Namespace) -> int:
 
     from vinery.celery import app
 
-    # Root is a danger to workers that unpickle; ours read JSON only.
+    # Celery warns about root because of pickle; our workers accept JSON only.
     warnings.simplefilter("ignore", SecurityWarning)
     worker_shutting_down.connect(_end_in_time)
-    clock = beat.Service(app, max_interval=1, scheduler_cls=beat.Scheduler)
-    threading.Thread(target=_tick, args=(clock,), name="clock", daemon=True).start()
+    scheduler = beat.Service(app, max_interval=1, scheduler_cls=beat.Scheduler)
+    threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True).start()
     worker = app.Worker(
         pool="threads",
         concurrency=_CONCURRENCY,
@@ -61,22 +61,24 @@ def run(_: argparse.Namespace) -> int:
         without_heartbeat=True,
     )
     worker.start()
-    clock.stop()
+    scheduler.stop()
     return int(worker.exitcode or 0)
 
 
-def _tick(clock: Service) -> None:
-    """Run the clock. A worker whose clock broke ends, so that the supervisor renews both."""
+def _run_beat(scheduler: Service) -> None:
+    """Run beat. If it fails, the worker ends, and the supervisor restarts both."""
     try:
-        clock.start()
+        scheduler.start()
     except Exception:
-        log.exception("the clock of periodic tasks broke")
+        log.exception("the scheduler of periodic tasks failed")
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_in_time(**_: Any) -> None:
-    """A job that goes on after SIGTERM is left: its row in the database has a lease, so
-    another worker takes it up. A thread cannot be ended, so the process is."""
+    """End the process, even if a job still runs. A thread cannot be ended.
+
+    The job's row in the database has a lease, so another worker takes it over.
+    """
     timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
     timer.daemon = True
     timer.start()

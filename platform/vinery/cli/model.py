@@ -11,33 +11,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
+from serving.catalog import registry
+from serving.catalog.registry import UnknownModel
 from serving.engine.config import option_documents
-from vinery.cli.shape import Commands, Failure, start_django, table
+from vinery.cli.resource import add_command, add_group
+from vinery.cli.shape import Commands, Failure, table
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery model` and what is under it."""
-    model = commands.add_parser("model", help="add, load, unload and list models")
-    actions = model.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    """Add `vinery model` and its commands."""
+    actions = add_group(commands, "model", "add, load, unload and list models")
     _add_add(actions)
-    for name, run, help_text in (
-        ("load", load, "start the engine of a model"),
-        ("unload", unload, "end the engine of a model, and keep the model"),
-        ("remove", remove, "serve a model no longer; its folder stays"),
+    for name, run, text in (
+        ("load", load, "Start the engine of a model."),
+        ("unload", unload, "Stop the engine of a model, and keep the model."),
+        ("remove", remove, "Stop serving a model. Its folder stays."),
     ):
-        action = actions.add_parser(name, help=help_text, description=f"{help_text}.".capitalize())
+        action = add_command(actions, name, run, text)
         action.add_argument("name", metavar="NAME", help="the name that clients use")
-        action.set_defaults(run=run)
-    show = actions.add_parser(
-        "list", help="list all models", description="List all models and their state."
-    )
-    show.set_defaults(run=list_models)
+    add_command(actions, "list", list_models, "List all models and their state.")
 
 
 def _add_add(actions: Commands) -> None:
-    add_ = actions.add_parser(
+    add_ = add_command(
+        actions,
         "add",
-        help="serve a model from a folder",
+        add,
+        "Serve a model from a folder.",
         description="Serve a folder with an exported OpenVINO model, and load it.",
         epilog=_options_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,7 +57,6 @@ def _add_add(actions: Commands) -> None:
         "times",
     )
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
-    add_.set_defaults(run=add)
 
 
 def _options_epilog() -> str:
@@ -75,7 +76,7 @@ def _options_epilog() -> str:
 
 
 def option(text: str) -> tuple[str, Any]:
-    """A key and a value, which is JSON if it reads as such, and text otherwise."""
+    """Return a key and a value: JSON where it is valid JSON, else text."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not like KEY=VALUE")
@@ -86,11 +87,8 @@ def option(text: str) -> tuple[str, Any]:
 
 
 def add(arguments: argparse.Namespace) -> int:
-    """Register a model. Raises `Failure` when the folder, the name or an option is bad."""
-    start_django()
-    from serving.catalog import registry
-
-    with _refusals():
+    """Register a model. Raises `Failure` for an invalid folder, name or option."""
+    with _failures():
         registry.add_model(
             arguments.folder,
             name=arguments.name,
@@ -103,33 +101,27 @@ def add(arguments: argparse.Namespace) -> int:
 
 
 def load(arguments: argparse.Namespace) -> int:
-    """Ask for an engine. It starts within a second or two, if a node runs."""
+    """Request an engine, which a running node starts within two seconds."""
     return _set_loaded(arguments.name, is_loaded=True)
 
 
 def unload(arguments: argparse.Namespace) -> int:
-    """Ask for the engine's end."""
+    """Request the end of an engine."""
     return _set_loaded(arguments.name, is_loaded=False)
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    """Take a model out of service."""
-    start_django()
-    from serving.catalog import registry
-
-    with _refusals():
+    """Stop serving a model. Raises `Failure`."""
+    with _failures():
         registry.remove_model(arguments.name)
-    print(f"{arguments.name} is served no longer.")
+    print(f"{arguments.name} is no longer served.")
     return 0
 
 
 def list_models(_: argparse.Namespace) -> int:
     """Print a table of all models."""
-    start_django()
-    from serving.catalog import registry
-
     rows = [
-        (model.name, model.state, model.device, str(model.folder), model.last_error)
+        (model.name, model.status.state, model.device, model.folder, model.status.last_error)
         for model in registry.list_models()
     ]
     print(table(("NAME", "STATE", "DEVICE", "FOLDER", "LAST ERROR"), rows))
@@ -137,22 +129,15 @@ def list_models(_: argparse.Namespace) -> int:
 
 
 def _set_loaded(name: str, *, is_loaded: bool) -> int:
-    start_django()
-    from serving.catalog import registry
-
-    with _refusals():
+    with _failures():
         registry.set_loaded(name, is_loaded)
     print(f"{name} is being {'loaded' if is_loaded else 'unloaded'}. See: vinery model list")
     return 0
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what the registry refuses into a line."""
-    from django.core.exceptions import ValidationError
-
-    from serving.catalog.registry import UnknownModel
-
+def _failures() -> Iterator[None]:
+    """Raise errors of the registry as `Failure`."""
     try:
         yield
     except ValidationError as error:

@@ -3,77 +3,53 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-from vinery.cli.places import add_changes
-from vinery.cli.shape import (
-    Commands,
-    add_json,
-    print_rows,
-    refusals,
-    say,
-    start_django,
-)
+from django.db.models import Count
 
-if TYPE_CHECKING:
-    from accounts.models import Organization
+from accounts.models import Organization
+from accounts.resources.base import RowAction
+from accounts.resources.organizations import ORGANIZATIONS
+from vinery.cli import resource
+from vinery.cli.find import organization_named
+from vinery.cli.shape import Commands, say
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery organization` and what is under it."""
-    organization = commands.add_parser(
-        "organization", help="make, list, switch and remove organisations"
+    """Add `vinery organization` and its commands."""
+    actions = resource.add_group(
+        commands, "organization", "create, list, deactivate and remove organisations"
     )
-    actions = organization.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    make = actions.add_parser("create", help="make one", description="Make an organisation.")
-    make.add_argument("name", metavar="NAME", help="its name, which no other has")
-    make.set_defaults(run=create)
-    show = actions.add_parser("list", help="list all", description="List organisations by name.")
-    add_json(show)
-    show.set_defaults(run=list_organizations)
-    add_changes(
+    make = resource.add_command(actions, "create", create, "Create an organisation.")
+    make.add_argument("name", metavar="NAME", help="its name, which must be unique")
+    resource.add_list(actions, ORGANIZATIONS, "List organisations by name.", extra=_num_projects)
+    resource.add_rename(actions, ORGANIZATIONS, organization_named)
+    resource.add_actions(
+        actions, ORGANIZATIONS, organization_named, ("deactivate", "activate"), done=activated
+    )
+    resource.add_remove(
         actions,
-        "an organisation",
-        _find,
-        goes_along="roles, limits and webhooks",
-        holds="projects",
+        ORGANIZATIONS,
+        organization_named,
+        "Remove an organisation for good, with its roles, limits and webhooks. An organisation "
+        "with projects cannot be removed. Its usage records stay.",
     )
 
 
 def create(arguments: argparse.Namespace) -> int:
-    """Make an organisation. Raises `Failure`."""
-    start_django()
-    from accounts.models import Organization
-    from accounts.services import changes
-
-    with refusals():
-        changes.add(Organization(name=arguments.name))
-    say(f"{arguments.name} is made. Make a project in it: vinery project create")
+    """Create an organisation. Raises `Failure`."""
+    resource.create(ORGANIZATIONS, {"name": arguments.name})
+    say(f"{arguments.name} is created. Create a project in it: vinery project create")
     return 0
 
 
-def list_organizations(arguments: argparse.Namespace) -> int:
-    """Print all organisations."""
-    start_django()
-    from django.db.models import Count
-
-    from accounts.models import Organization
-
-    rows = [
-        {
-            "id": each.pk,
-            "name": each.name,
-            "active": each.is_active,
-            "projects": each.num_projects,
-            "created": each.created_at,
-        }
-        for each in Organization.objects.annotate(num_projects=Count("projects")).order_by("name")
-    ]
-    print_rows(rows, ("id", "name", "active", "projects", "created"), as_json=arguments.json)
-    return 0
+def activated(row: Any, action: RowAction) -> str:
+    """Return what is printed after an activation or a deactivation."""
+    return f"{row} is {action.done}{', and so are its keys' if 'de' in action.name else ''}."
 
 
-def _find(name: str) -> Organization:
-    from vinery.cli.find import organization_named
-
-    return organization_named(name)
+def _num_projects(rows: Sequence[Organization]) -> list[dict[str, int]]:
+    counted = Organization.objects.annotate(num_projects=Count("projects"))
+    found = {row.pk: row.num_projects for row in counted}
+    return [{"projects": found[row.pk]} for row in rows]

@@ -1,4 +1,4 @@
-"""`vinery prepare`: bring the home folder and the database up to date. Safe to repeat."""
+"""`vinery prepare`: create or upgrade the home folder and the database. Safe to repeat."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ def add_to(commands: Commands) -> None:
     """Add `vinery prepare`."""
     parser = commands.add_parser(
         "prepare",
-        help="migrate, collect static files, make the first admin and key",
+        help="migrate, collect static files, create the first admin and key",
         description=(
-            "Bring the home folder and the database up to date. `vinery up` does this "
-            "itself; hosts that run single processes do it once after an upgrade."
+            "Create or upgrade the home folder and the database. `vinery up` does this "
+            "itself; hosts that run single processes need it once after an upgrade."
         ),
     )
     parser.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:
-    """Do what is not done yet. Raises `SettingError` or `Failure`."""
+    """Do the steps that are not done yet. Raises `SettingError` or `Failure`."""
     start_django()
     from django.db import Error as DatabaseError
 
     _refuse_bad_settings()
     try:
         _migrate()
-        _make_first_credentials()
+        _create_first_credentials()
         _register_reference_model()
     except DatabaseError as error:
         raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
@@ -42,7 +42,7 @@ def run(_: argparse.Namespace) -> int:
 
 
 def _refuse_bad_settings() -> None:
-    """Raise the first error of our system checks. Warnings are for `manage.py check`."""
+    """Raises `SettingError` for the first error of our system checks. Ignores warnings."""
     from django.core.checks import ERROR, run_checks
 
     from vinery.checks import VINERY
@@ -58,18 +58,18 @@ def _migrate() -> None:
     from django.db.migrations.executor import MigrationExecutor
 
     executor = MigrationExecutor(connection)
-    # With nothing to apply, the command still spends half a second on permissions.
+    # Without migrations to apply, the command would still spend 0.5 s on permissions.
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", interactive=False, verbosity=0)
-    # Counts of failed sign-ins are no model's, so that migrations do not make their table.
+    # The cache has no model, so migrations do not create its table.
     call_command("createcachetable", verbosity=0)
 
 
-def _make_first_credentials() -> None:
-    """Make the first admin and key, and the file that tells them.
+def _create_first_credentials() -> None:
+    """Create the first admin and key, and `bootstrap.json` with both.
 
-    The file is written before the commit: after a crash in between, the next start makes
-    new credentials and writes it again. The other way round, nobody would know them.
+    The file is written before the commit: after a crash in between, the next start creates new
+    credentials and writes it again. In the other order, the credentials would be lost.
     """
     from django.conf import settings
     from django.db import transaction
@@ -81,7 +81,7 @@ def _make_first_credentials() -> None:
         admin, password = ensure_first_admin()
         api_key = ensure_first_key(admin)
         if password is None and api_key is None:
-            credentials.move(file, base_url)
+            credentials.update_url(file, base_url)
             return
         known = credentials.read(file) or Credentials(base_url, "", "", "")
         credentials.write(
@@ -114,7 +114,7 @@ def _collect_static_files() -> None:
 
 
 def _state_of_static_files() -> str:
-    """A hash of every source file's path, size and time: it changes when one of them does."""
+    """A hash of the path, size and modification time of every static file."""
     from django.contrib.staticfiles.finders import get_finders
 
     digest = hashlib.sha256()

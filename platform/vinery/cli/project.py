@@ -1,138 +1,97 @@
-"""`vinery project`: what keys are made for, and what is counted together."""
+"""`vinery project`: keys belong to projects, and usage is added up by project."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Final
 
-from vinery.cli.places import add_changes
-from vinery.cli.shape import (
-    Commands,
-    Failure,
-    add_json,
-    print_rows,
-    refusals,
-    say,
-    start_django,
-)
+from django.db.models import Count
 
-if TYPE_CHECKING:
-    from accounts.models import Project
+from accounts.models import Project
+from accounts.resources.organizations import PROJECTS
+from accounts.services.changes import first_project
+from vinery.cli import resource
+from vinery.cli.find import organization_named, project_named
+from vinery.cli.organization import activated
+from vinery.cli.resource import Option
+from vinery.cli.shape import Commands, Failure, say
+
+_CAPTURE: Final = {
+    "capture_hours": Option(
+        metavar="N", help="for how long, up to 720; 0 captures nothing and deletes what is kept"
+    ),
+    "capture_redactions": Option(
+        "--redact",
+        metavar="RULE",
+        help="redact this: email, card, phone, ip or secret, or any literal text; may be given "
+        "several times, and replaces all earlier rules",
+        clear="--no-redact",
+    ),
+}
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery project` and what is under it."""
-    project = commands.add_parser("project", help="make, list, switch and remove projects")
-    actions = project.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    make = actions.add_parser("create", help="make one", description="Make a project.")
-    make.add_argument("name", metavar="NAME", help="its name, once in its organisation")
+    """Add `vinery project` and its commands."""
+    actions = resource.add_group(
+        commands, "project", "create, list, deactivate and remove projects"
+    )
+    make = resource.add_command(actions, "create", create, "Create a project.")
+    make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
     make.add_argument(
-        "--organization", metavar="NAME", help="where it belongs (default: the first one)"
+        "--organization", metavar="NAME", help="its organisation (default: the first one)"
     )
-    make.set_defaults(run=create)
-    show = actions.add_parser("list", help="list all", description="List projects by name.")
-    show.add_argument("--organization", metavar="NAME", help="only those of this one")
-    add_json(show)
-    show.set_defaults(run=list_projects)
-    _add_change(actions)
-    add_changes(
+    resource.add_list(
         actions,
-        "a project",
-        _find,
-        goes_along="roles, limits and kept texts",
-        holds="keys, revoked ones, too,",
+        PROJECTS,
+        "List projects by name.",
+        {"--organization": ("organization", lambda name: organization_named(name).pk)},
+        extra=_num_keys,
     )
-
-
-def _add_change(actions: Commands) -> None:
-    change = actions.add_parser(
+    change = resource.add_command(
+        actions,
         "change",
-        help="say what is kept of its requests' texts",
-        description="Say for how long requests and answers of a project are kept, encrypted, and "
-        "what is blacked out of them. What is not named stays as it is.",
+        change_project,
+        "Set how long texts of requests are captured, and what is redacted from them. Captured "
+        "texts are encrypted. Options that are not given keep their values.",
     )
     change.add_argument("name", metavar="NAME", help="its name")
-    change.add_argument(
-        "--capture-hours",
-        type=int,
-        metavar="N",
-        help="for how long, up to 720; 0 keeps nothing, and deletes what was kept",
+    resource.add_fields(change, PROJECTS, _CAPTURE, _CAPTURE)
+    resource.add_rename(actions, PROJECTS, project_named)
+    resource.add_actions(
+        actions, PROJECTS, project_named, ("deactivate", "activate"), done=activated
     )
-    redactions = change.add_mutually_exclusive_group()
-    redactions.add_argument(
-        "--redact",
-        action="append",
-        metavar="RULE",
-        help="black this out: email, card, phone, ip or secret, or any words as they are; may be "
-        "given several times, and takes the place of all that were there",
+    resource.add_remove(
+        actions,
+        PROJECTS,
+        project_named,
+        "Remove a project for good, with its roles, limits and captured texts. A project with "
+        "keys, revoked ones included, cannot be removed. Its usage records stay.",
     )
-    redactions.add_argument("--no-redact", action="store_true", help="black nothing out")
-    change.set_defaults(run=change_project)
 
 
 def create(arguments: argparse.Namespace) -> int:
-    """Make a project. Raises `Failure`."""
-    start_django()
-    from accounts.models import Project
-    from accounts.services import changes
-    from accounts.services.changes import first_project
-    from vinery.cli.find import organization_named
-
-    named = arguments.organization
-    with refusals():
-        place = organization_named(named) if named else first_project().organization
-        project = changes.add(Project(organization=place, name=arguments.name))
-    say(f"{project} is made.")
+    """Create a project. Raises `Failure`."""
+    name = arguments.organization
+    organization = organization_named(name) if name else first_project().organization
+    project = resource.create(PROJECTS, {"organization": organization, "name": arguments.name})
+    say(f"{project} is created.")
     return 0
 
 
 def change_project(arguments: argparse.Namespace) -> int:
-    """Change what is named. Raises `Failure`."""
-    start_django()
-    from accounts.services import changes
-
-    redactions = [] if arguments.no_redact else arguments.redact
-    asked = {"capture_hours": arguments.capture_hours, "capture_redactions": redactions}
-    values = {name: value for name, value in asked.items() if value is not None}
+    """Change what a project captures. Raises `Failure`."""
+    values = resource.values_of(arguments)
     if not values:
-        raise Failure("Say what to change. See: vinery project change --help")
-    with refusals():
-        project = changes.change(_find(arguments.name), **values)
+        raise Failure("Name what to change. See: vinery project change --help")
+    project = resource.change(PROJECTS, project_named(arguments.name), values)
     hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
-    kept = f"keeps texts for {hours} hours" if hours else "keeps no texts"
-    say(f"{project} {kept}; blacked out: {rules or 'nothing'}.")
+    captured = f"captures texts for {hours} hours" if hours else "captures no texts"
+    say(f"{project} {captured}; redacted: {rules or 'nothing'}.")
     return 0
 
 
-def list_projects(arguments: argparse.Namespace) -> int:
-    """Print projects."""
-    start_django()
-    from django.db.models import Count
-
-    from accounts.models import Project
-    from vinery.cli.find import organization_named
-
-    projects = Project.objects.select_related("organization")
-    if arguments.organization:
-        projects = projects.filter(organization=organization_named(arguments.organization))
-    rows = [
-        {
-            "id": each.pk,
-            "organization": each.organization.name,
-            "name": each.name,
-            "active": each.is_active,
-            "keys": each.num_keys,
-            "capture_hours": each.capture_hours,
-            "created": each.created_at,
-        }
-        for each in projects.annotate(num_keys=Count("api_keys"))
-    ]
-    heads = ("id", "organization", "name", "active", "keys", "capture_hours", "created")
-    print_rows(rows, heads, as_json=arguments.json)
-    return 0
-
-
-def _find(name: str) -> Project:
-    from vinery.cli.find import project_named
-
-    return project_named(name)
+def _num_keys(rows: Sequence[Project]) -> list[dict[str, int]]:
+    counted = Project.objects.annotate(num_keys=Count("api_keys"))
+    found = {row.pk: row.num_keys for row in counted}
+    return [{"keys": found[row.pk]} for row in rows]

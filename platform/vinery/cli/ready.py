@@ -1,4 +1,4 @@
-"""`vinery ready`: asks the server of this machine whether it is ready, for health checks."""
+"""`vinery ready`: check whether the server of this machine is ready, for health checks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def add_to(commands: Commands) -> None:
     """Add `vinery ready`."""
     parser = commands.add_parser(
         "ready",
-        help="tell whether the server is ready",
+        help="check whether the server is ready",
         description=(
-            "Ask the server on VINERY_HOST, VINERY_PORT whether a model has really made a "
-            "token. The exit status is 0 when it has, and 1 when it has not."
+            "Ask the server on VINERY_HOST, VINERY_PORT whether a model has generated a "
+            "token lately. The exit status is 0 if it has, and 1 if not."
         ),
     )
     parser.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:
-    """Print a line. Raises `Failure` when the server is not ready."""
+    """Print a line. Raises `Failure` if the server is not ready."""
     base_url = Address.from_env().base_url
     state = readiness(base_url)
     if state is not Readiness.READY:

@@ -1,7 +1,8 @@
-"""`vinery up`: everything on this machine, under one supervisor.
+"""`vinery up`: run all processes on this machine under one supervisor.
 
-In this order: check the settings, take the port and the home folder; prepare in a child;
-start node, web and jobs; say when a model has really answered. No Django in this process.
+It checks the settings, binds the port and locks the home folder; runs `vinery prepare` in a child;
+starts node, web and jobs; and prints the URL and the credentials once a model has generated a
+token. This process does not import Django.
 """
 
 from __future__ import annotations
@@ -14,25 +15,29 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vinery.cli import banner
 from vinery.cli.shape import Commands
 from vinery.config import credentials, env
-from vinery.config.home import Home
+from vinery.config.home import REPOSITORY, Home
 from vinery.health.client import Readiness, first_model, readiness
-from vinery.process import lock, logs
-from vinery.process import parent_watch as tether
+from vinery.process import lock, logs, parent_watch
 from vinery.process.listening import Address, listen, server_for
+from vinery.process.reload import changed_files
 from vinery.process.supervisor import Service, Supervisor
 
 _MAX_WEB_WORKERS = 64
 _MAX_OPEN_FILES = 65_536
-_ASK_EVERY_S = 0.2
+_READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
-# A little more than the supervisor takes for its orderly end.
-_TETHER_GRACE_S = 12.0
+# A little more than the supervisor needs to end in order.
+_PARENT_GRACE_S = 12.0
+
+# What `--reload` watches, and the folders whose changes need `vinery prepare`.
+_SOURCES = tuple(REPOSITORY / name for name in ("accounts", "platform", "serving", "templates"))
+_NEEDS_PREPARE = frozenset({"migrations", "static"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,16 @@ class Plan:
     home: Home
     address: Address
     num_web_workers: int
+    is_reloading: bool = False
 
     @classmethod
-    def from_env(cls) -> Plan:
-        """Read all settings of this command. Raises `SettingError`."""
+    def from_env(cls, *, is_reloading: bool = False) -> Plan:
+        """The plan by the settings. Raises `SettingError`."""
         workers = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=_MAX_WEB_WORKERS)
-        return cls(Home.from_env(), Address.from_env(), workers)
+        return cls(Home.from_env(), Address.from_env(), workers, is_reloading)
 
     def environment(self) -> Mapping[str, str]:
-        """What children are told: settings as they were resolved here."""
+        """The environment of the children: settings as this process has resolved them."""
         return os.environ | {
             "VINERY_HOME": str(self.home.path),
             "VINERY_HOST": self.address.host,
@@ -58,7 +64,7 @@ class Plan:
         }
 
     def services(self, fd: int) -> tuple[Service, ...]:
-        """All processes that must run, in the order of their start."""
+        """All services, in the order of their start."""
         webs = tuple(
             _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True)
             for number in range(1, self.num_web_workers + 1)
@@ -81,16 +87,21 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="end when the process that started this one ends (for make)",
     )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="restart web and jobs processes when code or templates change (for development)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until a signal. Raises `SettingError` before anything is started."""
+    """Run until a signal. Raises `SettingError` before any process is started."""
     if arguments.end_with_parent:
-        tether.hold_to(os.getppid(), grace_s=_TETHER_GRACE_S)
+        parent_watch.end_with(os.getppid(), grace_s=_PARENT_GRACE_S)
     level = env.choice("VINERY_LOG_LEVEL", "info", among=logs.LEVELS)
     logging.config.dictConfig(logs.logging_config(level.upper()))
-    plan = Plan.from_env()
+    plan = Plan.from_env(is_reloading=arguments.reload)
     plan.home.create()
     with listen(plan.address) as server, lock.hold(plan.home.lock_file):
         server_for(server)
@@ -104,37 +115,54 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     supervisor = Supervisor(plan.environment())
     _obey_signals(supervisor)
     is_first_start = credentials.read(plan.home.bootstrap_file) is None
-    _tell(f"preparing {plan.home.path}")
+    _print(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
     if status != 0:
         return status if status > 0 else 1
-    greeting = _greet_when_ready(plan, supervisor, is_first_start=is_first_start)
+    services = plan.services(server.fileno())
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(greeting)
-        await supervisor.run(plan.services(server.fileno()))
-    _tell("stopped")
+        tasks.create_task(_greet_when_ready(plan, supervisor, is_first_start=is_first_start))
+        reloading = tasks.create_task(_reload(plan, supervisor, services))
+        await supervisor.run(services)
+        reloading.cancel()
+    _print("stopped")
     return 0
 
 
 async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_start: bool) -> None:
     clock = asyncio.get_running_loop().time
     began_at = clock()
-    tell_after_s = _FIRST_PROGRESS_AFTER_S
+    report_after_s = _FIRST_PROGRESS_AFTER_S
     base_url = plan.address.base_url
     while (state := await asyncio.to_thread(readiness, base_url)) is not Readiness.READY:
         if supervisor.is_stopping:
             return
         waited_s = clock() - began_at
-        if waited_s >= tell_after_s:
-            _tell(f"waiting for {state.value} ({waited_s:.0f} s)")
-            tell_after_s *= 2
-        await asyncio.sleep(_ASK_EVERY_S)
+        if waited_s >= report_after_s:
+            _print(f"waiting for {state.value} ({waited_s:.0f} s)")
+            report_after_s *= 2
+        await asyncio.sleep(_READINESS_POLL_S)
     file = plan.home.bootstrap_file
     known = credentials.read(file)
     model = await asyncio.to_thread(first_model, base_url, known.api_key) if known else None
-    _tell(banner.ready(base_url, file, known, model, is_first_start=is_first_start))
+    _print(banner.ready(base_url, file, known, model, is_first_start=is_first_start))
+
+
+async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
+    """Restart web and jobs processes after each change of a source file.
+
+    The node keeps running, so that loaded models stay loaded.
+    """
+    if not plan.is_reloading:
+        return
+    front = [service for service in services if service.is_front]
+    async for paths in changed_files(_SOURCES):
+        _print(f"restarting after a change of {min(paths)}")
+        if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
+            await supervisor.run_once(_service("prepare", "prepare"))
+        supervisor.restart(front)
 
 
 def _obey_signals(supervisor: Supervisor) -> None:
@@ -146,7 +174,7 @@ def _obey_signals(supervisor: Supervisor) -> None:
 
 
 def _interrupt(supervisor: Supervisor) -> None:
-    """Ctrl-C. Only a second one kills: `make` passes SIGTERM on, so that one comes twice."""
+    """Ctrl-C. Only a second Ctrl-C kills: `make` forwards SIGTERM, so SIGTERM may come twice."""
     if supervisor.is_stopping:
         supervisor.kill()
     else:
@@ -155,7 +183,7 @@ def _interrupt(supervisor: Supervisor) -> None:
 
 def _end(supervisor: Supervisor) -> None:
     if not supervisor.is_stopping:
-        _tell("stopping; press Ctrl-C again to kill")
+        _print("stopping; press Ctrl-C again to kill")
         supervisor.stop()
 
 
@@ -171,5 +199,5 @@ def _allow_many_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(f"vinery: {line}", flush=True)

@@ -1,4 +1,4 @@
-"""`vinery usage`: what was used, as a table, as a file, and whether the books balance."""
+"""`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import argparse
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING
+from typing import IO, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from accounts.usage import export as files
+from accounts.usage import reports
+from accounts.usage.entries import Outcome
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.histogram import Percentiles
+from accounts.usage.periods import Granularity
+from accounts.usage.reports import Figures, Question
+from accounts.usage.verify import verify
+from vinery.cli import resource
 from vinery.cli.find import METAVARS, ids_of
 from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, counted, start_django, table
+from vinery.cli.shape import Commands, Failure, counted, table
 
-if TYPE_CHECKING:
-    from accounts.usage.filters import Filters
-    from accounts.usage.histogram import Percentiles
-    from accounts.usage.reports import Figures, Question
-
-# As in `accounts.usage.filters`, which needs Django.
-_DIMENSIONS = ("key", "user", "project", "organization", "model", "endpoint", "outcome", "status")
-_STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-_SUMS = ("requests", "tokens", "errors")
-_HEADS = (
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SUMS: Final = ("requests", "tokens", "errors")
+_HEADS: Final = (
     "REQUESTS",
     "ERRORS",
     "PROMPT",
@@ -36,18 +37,21 @@ _HEADS = (
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery usage` and what is under it."""
-    usage = commands.add_parser("usage", help="show, export and verify usage")
-    actions = usage.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    show = actions.add_parser(
+    """Add `vinery usage` and its commands."""
+    actions = resource.add_group(commands, "usage", "show, export and verify usage")
+    show = resource.add_command(
+        actions,
         "show",
-        help="print a table of usage",
-        description="Print usage point by point, or by what it is grouped by.",
+        show_usage,
+        "Print a table of usage.",
+        description="Print usage by time, or by the dimensions that it is grouped by.",
     )
     _add_selection(show)
     show.add_argument(
-        "--by", choices=_DIMENSIONS, action="append", help="group by this; again: both"
+        "--by",
+        choices=list(Dimension),
+        action="append",
+        help="group by this dimension; may be given several times",
     )
     show.add_argument(
         "--top",
@@ -57,31 +61,32 @@ def add_to(commands: Commands) -> None:
         help="how many groups (default: %(default)s)",
     )
     show.add_argument("--sort", choices=_SUMS, default="requests", help="the largest first")
-    show.add_argument("--granularity", choices=("minute", "hour", "day"), help="of points")
-    show.set_defaults(run=show_usage)
-
-    export = actions.add_parser(
+    show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
+    to_file = resource.add_command(
+        actions,
         "export",
-        help="write usage rows to a file",
+        export_usage,
+        "Write usage records to a file.",
         description="Write one line for each request.",
     )
-    _add_selection(export)
-    add_file(export)
-    export.set_defaults(run=export_usage)
-
-    verify = actions.add_parser(
+    _add_selection(to_file)
+    add_file(to_file)
+    check = resource.add_command(
+        actions,
         "verify",
-        help="compare rows and sums",
-        description="Add the rows up once more, day by day in UTC, and tell what differs.",
+        verify_usage,
+        "Compare usage records with their rollups.",
+        description="Add up the usage records again, day by day in UTC, and print each difference "
+        "from the rollups.",
     )
-    add_period(verify)
-    verify.add_argument("--repair", action="store_true", help="write sums that differ anew")
-    verify.set_defaults(run=verify_usage)
+    add_period(check)
+    check.add_argument(
+        "--repair", action="store_true", help="replace rollups that differ from the records"
+    )
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
-    """Print a table. Raises `Failure` for a period that makes no sense."""
-    start_django()
+    """Print a table. Raises `Failure` for an invalid period."""
     try:
         heads, rows = _groups(arguments) if arguments.by else _points(arguments)
     except ValueError as error:
@@ -91,36 +96,30 @@ def show_usage(arguments: argparse.Namespace) -> int:
 
 
 def export_usage(arguments: argparse.Namespace) -> int:
-    """Write rows as they are read."""
-    start_django()
-    from accounts.usage.export import Format, Selection, export
-
+    """Write usage records as they are read. Raises `Failure`."""
     since, until = period_of(arguments)
-    selection = Selection(since=since, until=until, filters=_filters(arguments), visible=None)
+    selection = files.Selection(since=since, until=until, filters=_filters(arguments), visible=None)
     with output(arguments.output) as file:
-        for text in export(selection, Format(arguments.format)):
+        for text in files.export(selection, files.Format(arguments.format)):
             file.write(text)
     return 0
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
-    """Print what differs and a line about each day. Returns 1 when something differed."""
-    start_django()
-    from accounts.usage.verify import verify
-
+    """Print the differences and a line for each day. Returns 1 for any difference."""
     is_balanced = True
     for checked in verify(*period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:
             print(difference)
         found = f"{len(checked.differences)} differences" if checked.differences else "balanced"
-        mended = ", written anew" if checked.differences and arguments.repair else ""
-        print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{mended}")
+        repaired = ", repaired" if checked.differences and arguments.repair else ""
+        print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
     return 0 if is_balanced else 1
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """Let rows be written to a file, in a format for programs."""
+    """Add the options of a file."""
     parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
@@ -128,19 +127,19 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 def add_period(
     parser: argparse.ArgumentParser, usual: timedelta | None = timedelta(days=1)
 ) -> None:
-    """Let rows be of some time; None: of all there is, unless said otherwise."""
-    told = "the beginning" if usual is None else "1d"
+    """Add the options of a period. `usual` is its default length; None: all time."""
+    default = "the beginning" if usual is None else "1d"
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
-        "--from", dest="since", type=_moment, metavar="TIME", help="such as 2026-03-01T12:00"
+        "--from", dest="since", type=_time, metavar="TIME", help="such as 2026-03-01T12:00"
     )
-    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="default: now")
+    parser.add_argument("--to", dest="until", type=_time, metavar="TIME", help="default: now")
     begin.add_argument(
         "--last",
         type=period,
         default=usual,
         metavar="PERIOD",
-        help=f"instead of --from, like 30m, 12h or 7d (default: {told})",
+        help=f"instead of --from, like 30m, 12h or 7d (default: {default})",
     )
     parser.add_argument(
         "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
@@ -160,12 +159,12 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--status",
         action="append",
-        choices=_STATUSES,
-        help="only with an HTTP status like this; none: what was never answered",
+        choices=[*STATUS_CLASSES, NO_STATUS],
+        help="only with an HTTP status of this class; none: requests without a response",
     )
 
 
-def _moment(text: str) -> datetime:
+def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -182,7 +181,8 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
-    """From a moment to before another. Those without a zone of their own are in --time-zone's."""
+    """Return the start (inclusive) and the end (exclusive). Times without a zone are in
+    `--time-zone`."""
     until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
     since = _in_zone(arguments.since, arguments)
     if since is None:
@@ -197,9 +197,6 @@ def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime
 
 
 def _filters(arguments: argparse.Namespace) -> Filters:
-    from accounts.usage.entries import Outcome
-    from accounts.usage.filters import NO_STATUS, Filters
-
     for name in arguments.outcome or ():
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
@@ -216,9 +213,6 @@ def _filters(arguments: argparse.Namespace) -> Filters:
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    from accounts.usage.periods import Granularity
-    from accounts.usage.reports import Question
-
     since, until = period_of(arguments)
     granularity = arguments.granularity
     return Question(
@@ -232,11 +226,8 @@ def _question(arguments: argparse.Namespace) -> Question:
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    from accounts.usage.filters import Dimension
-    from accounts.usage.reports import groups
-
     by = [Dimension(name) for name in arguments.by]
-    found = groups(
+    found = reports.groups(
         _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
     )
     rows = [
@@ -246,14 +237,15 @@ def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[
 
 
 def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    from accounts.usage.reports import series, totals
-
     question = _question(arguments)
     rows = [
         (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
-        for point in series(question)
+        for point in reports.series(question)
     ]
-    return (str(question.point).upper(),), [*rows, ("TOTAL", *_cells(totals(question).figures))]
+    return (str(question.point).upper(),), [
+        *rows,
+        ("TOTAL", *_cells(reports.totals(question).figures)),
+    ]
 
 
 def _value(value: int | str | None, name: str) -> str:
@@ -282,11 +274,11 @@ def _percentiles(found: Percentiles | None) -> str:
 
 
 def output(path: str | None) -> AbstractContextManager[IO[str]]:
-    """Where rows are written to. Raises `Failure`."""
+    """Return the file, or standard output. Raises `Failure`."""
     if path is None:
         return nullcontext(sys.stdout)
     try:
-        # CSV has line ends of its own.
+        # CSV writes its own line ends.
         return open(path, "w", encoding="utf-8", newline="")  # noqa: PTH123
     except OSError as error:
         raise Failure(f"{path} cannot be written: {error.strerror}.") from error

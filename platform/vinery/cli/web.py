@@ -12,7 +12,7 @@ from vinery.cli.shape import Commands, start_django
 from vinery.config.env import SettingError
 from vinery.process.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
-# Streams that are open at SIGTERM may continue for this time.
+# How long open streams may continue after SIGTERM.
 _GRACE_S = 5
 # Longer than clients keep idle connections (5 s in httpx, 60 s in most proxies). Otherwise a client
 # may send a request on a connection that the server is closing.
@@ -77,10 +77,10 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 
 
 def _application() -> Any:
+    from channels.routing import get_default_application
     from django.conf import settings
 
-    from vinery.asgi import application
-
+    application = get_default_application()  # what ASGI_APPLICATION names
     is_proxied = bool(settings.VINERY_PUBLIC_URL)
     return behind(application, settings.VINERY_TRUSTED_PROXIES) if is_proxied else application
 

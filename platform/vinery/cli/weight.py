@@ -1,74 +1,59 @@
-"""`vinery weight`: what tokens of a model count for in budgets."""
+"""`vinery weight`: the weights of tokens in budgets."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
-from vinery.cli.shape import Commands, Failure, add_json, print_rows, refusals, start_django
+from accounts.models import ModelWeight
+from accounts.resources.limits import MODEL_WEIGHTS
+from accounts.services import audit
+from vinery.cli import resource
+from vinery.cli.resource import Option
+from vinery.cli.shape import Commands, Failure
 
-_KINDS = ("uncached", "cached", "output", "image")
+_MODEL: Final = ("model", "MODEL", "the name that clients use")
+_KINDS: Final = ("uncached", "cached", "output", "image")
 
 
 def add_to(commands: Commands) -> None:
-    """Add `vinery weight` and what is under it."""
-    weight = commands.add_parser("weight", help="say what tokens of a model count for in budgets")
-    actions = weight.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    put = actions.add_parser(
+    """Add `vinery weight` and its commands."""
+    actions = resource.add_group(commands, "weight", "set the weights of tokens in budgets")
+    put = resource.add_command(
+        actions,
         "set",
-        help="set the weights of a model",
-        description="Set weights of a model; those that are not named stay, or are 1.",
+        set_weight,
+        "Set the weights of a model. Weights that are not given keep their values, or are 1.",
     )
-    put.add_argument("model", metavar="MODEL", help="the name that clients use")
-    for kind in _KINDS:
-        put.add_argument(f"--{kind}", type=float, metavar="WEIGHT", help=f"of each {kind} token")
-    put.set_defaults(run=set_weight)
-    show = actions.add_parser("list", help="list all weights", description="List all weights.")
-    add_json(show)
-    show.set_defaults(run=list_weights)
-    gone = actions.add_parser(
-        "remove", help="let all tokens of a model count 1", description="Forget a model's weights."
+    put.add_argument(_MODEL[0], metavar=_MODEL[1], help=_MODEL[2])
+    options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in _KINDS}
+    resource.add_fields(put, MODEL_WEIGHTS, _KINDS, options)
+    resource.add_list(actions, MODEL_WEIGHTS, "List all weights.")
+    resource.add_remove(
+        actions,
+        MODEL_WEIGHTS,
+        _weights_of,
+        "Remove the weights of a model: each of its tokens counts 1.",
+        argument=_MODEL,
+        done=lambda row: f"Tokens of {row.model} count 1.",
     )
-    gone.add_argument("model", metavar="MODEL", help="the name that clients use")
-    gone.set_defaults(run=remove)
 
 
 def set_weight(arguments: argparse.Namespace) -> int:
-    """Make or change a row. Raises `Failure`."""
-    start_django()
-    from accounts.models import ModelWeight
-    from accounts.services import audit, changes
-
-    named = {kind: getattr(arguments, kind) for kind in _KINDS}
-    values = {kind: value for kind, value in named.items() if value is not None}
-    with refusals(), audit.writing():
+    """Create or change the weights of a model. Raises `Failure`."""
+    values = resource.values_of(arguments)
+    with audit.writing():
         known = ModelWeight.objects.filter(model=arguments.model).first()
         if known is None:
-            changes.add(ModelWeight(model=arguments.model, **values))
+            resource.create(MODEL_WEIGHTS, {"model": arguments.model, **values})
         else:
-            changes.change(known, **values)
+            resource.change(MODEL_WEIGHTS, known, values)
     print(f"The weights of {arguments.model} are set.")
     return 0
 
 
-def list_weights(arguments: argparse.Namespace) -> int:
-    """Print all rows."""
-    start_django()
-    from accounts.models import ModelWeight
-
-    rows = list(ModelWeight.objects.values("model", *_KINDS))
-    print_rows(rows, ("model", *_KINDS), as_json=arguments.json)
-    return 0
-
-
-def remove(arguments: argparse.Namespace) -> int:
-    """Remove a row. Raises `Failure`."""
-    start_django()
-    from accounts.models import ModelWeight
-    from accounts.services import changes
-
-    weight = ModelWeight.objects.filter(model=arguments.model).first()
-    if weight is None:
-        raise Failure(f"There are no weights of {arguments.model}. See: vinery weight list")
-    changes.remove(weight)
-    print(f"Tokens of {arguments.model} count 1.")
-    return 0
+def _weights_of(model: str) -> ModelWeight:
+    found = ModelWeight.objects.filter(model=model).first()
+    if found is None:
+        raise Failure(f"There are no weights of {model}. See: vinery weight list")
+    return found

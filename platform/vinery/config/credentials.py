@@ -1,7 +1,7 @@
-"""`bootstrap.json`: the first credentials, for people who look and scripts that start.
+"""`bootstrap.json`: the first credentials, for users and scripts.
 
-Written once, with mode 0600. Later starts only correct the URL, and a file that somebody
-deleted stays deleted: the password in it is stored nowhere else.
+The first start writes it, with mode 0600. Later starts only update the URL, and do not create the
+file again after it was deleted: its password is stored nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vinery.config.home import write_private
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client needs to begin. `base_url` is the root, without `/v1`."""
+    """The first credentials. `base_url` is the root URL, without `/v1`."""
 
     base_url: str
     api_key: str
@@ -25,7 +25,7 @@ class Credentials:
 
 
 def read(file: Path) -> Credentials | None:
-    """The credentials in the file, or None without one. Raises `SettingError` if broken."""
+    """The credentials in the file; None without a file. Raises `SettingError` if it is invalid."""
     try:
         return Credentials(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -35,12 +35,12 @@ def read(file: Path) -> Credentials | None:
 
 
 def write(file: Path, credentials: Credentials) -> None:
-    """Write the file, whole or not at all. Raises OSError."""
+    """Write the file atomically. Raises OSError."""
     write_private(file, json.dumps(asdict(credentials), indent=2) + "\n")
 
 
-def move(file: Path, base_url: str) -> None:
-    """Correct the URL when host or port have changed. Does nothing without a file."""
+def update_url(file: Path, base_url: str) -> None:
+    """Update the URL if host or port have changed. Does nothing without a file."""
     known = read(file)
     if known and known.base_url != base_url:
         write(file, replace(known, base_url=base_url))

@@ -1,7 +1,6 @@
-"""Readers for environment variables: typed, and loud about values that cannot be used.
+"""Typed readers of environment variables. An unset or empty variable gives the default.
 
-A variable that is unset or empty gives the default. Needs nothing but the standard
-library, because the supervisor reads its settings without Django.
+Standard library only, because the supervisor reads its settings without Django.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class SettingError(Exception):
 
 
 def text(name: str, default: str = "") -> str:
-    """The variable's value without surrounding space."""
+    """The variable's value without leading and trailing space."""
     return os.environ.get(name, "").strip() or default
 
 
@@ -60,7 +59,7 @@ def choice(name: str, default: str, *, among: Collection[str]) -> str:
 
 
 def url(name: str, *, schemes: Collection[str]) -> str:
-    """A URL without its last slash, or "". Raises `SettingError` for another scheme."""
+    """A URL without a trailing slash, or "". Raises `SettingError` for another scheme."""
     return _checked_url(name, text(name).rstrip("/"), schemes)
 
 
@@ -82,8 +81,10 @@ def percentages(name: str, default: Sequence[int]) -> list[int]:
 def numbers(
     name: str, default: Sequence[int], *, at_most: int, like: str = "numbers such as 1,7"
 ) -> list[int]:
-    """Whole numbers from 1 on with commas between them, rising; "off" for none. Raises
-    `SettingError` for anything else, and tells what it should be `like`."""
+    """Comma-separated whole numbers from 1 to `at_most`, sorted; "off" gives none.
+
+    Raises `SettingError` for other values. `like` describes good values in its message.
+    """
     found = words(name)
     if not found:
         return list(default)
@@ -97,8 +98,7 @@ def numbers(
 
 
 def networks(name: str) -> list[IPv4Network | IPv6Network]:
-    """Networks such as 10.0.0.0/8, with commas between them. Raises `SettingError` for one
-    that is none."""
+    """Comma-separated networks such as 10.0.0.0/8. Raises `SettingError` for another value."""
     try:
         return [ip_network(word) for word in words(name)]
     except ValueError as error:
@@ -106,14 +106,14 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 
 def folder(name: str, default: Path) -> Path:
-    """An absolute path. Relative ones start at the working directory."""
+    """An absolute path. A relative value is resolved from the working directory."""
     return Path(text(name, str(default))).expanduser().resolve()
 
 
 def secret(name: str) -> str:
-    """The value of NAME, or what stands in the file that NAME_FILE names; "" for neither.
+    """The value of NAME, or the content of the file that NAME_FILE names; "" for neither.
 
-    Raises `SettingError` when both are set, or when the file cannot be read.
+    Raises `SettingError` if both are set, or if the file cannot be read.
     """
     value, file = text(name), text(f"{name}_FILE")
     if not file:
@@ -130,6 +130,6 @@ def _checked_url(name: str, value: str, schemes: Collection[str]) -> str:
     scheme, _, rest = value.partition("://")
     if value and (scheme not in schemes or not rest):
         starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
-        # The value may hold a password, so it is not repeated.
+        # The message omits the value, which may contain a password.
         raise SettingError(f"{name} is not a URL that can be used here. Start it with {starts}")
     return value

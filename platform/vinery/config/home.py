@@ -1,4 +1,4 @@
-"""The folder that holds all state, `VINERY_HOME`, and what lies where in it."""
+"""The home folder, `VINERY_HOME`: it holds all state."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A home folder. The properties only name places; `create` makes them."""
+    """The paths in a home folder. `create` creates the folders."""
 
     path: Path
 
     @classmethod
     def from_env(cls) -> Home:
-        """The home that VINERY_HOME names, by default `var` in the repository."""
+        """The home folder in VINERY_HOME, by default `var` in the repository."""
         return cls(env.folder("VINERY_HOME", REPOSITORY / "var"))
 
     @property
     def run(self) -> Path:
-        """Sockets, locks and schedules of the running processes. Worthless after a stop."""
+        """Sockets and locks of running processes. Not needed after a stop."""
         return self.path / "run"
 
     @property
     def cache(self) -> Path:
-        """What can be computed again, like compiled models."""
+        """Data that can be computed again, such as compiled models."""
         return self.path / "cache"
 
     @property
     def usage(self) -> Path:
-        """Usage that has not reached the database yet."""
+        """Usage journals that are not stored in the database yet."""
         return self.path / "usage"
 
     @property
@@ -53,12 +53,12 @@ class Home:
 
     @property
     def broker(self) -> Path:
-        """Messages to the jobs process, when there is no Redis."""
+        """Messages to the jobs process, without Redis."""
         return self.path / "broker"
 
     @property
     def bootstrap_file(self) -> Path:
-        """The first credentials, for people and scripts."""
+        """The first credentials, for users and scripts."""
         return self.path / "bootstrap.json"
 
     @property
@@ -67,7 +67,7 @@ class Home:
         return self.run / "supervisor.lock"
 
     def create(self) -> None:
-        """Make every folder, closed to other users. Raises `SettingError` if that fails."""
+        """Create all folders, with mode 0700. Raises `SettingError` if that fails."""
         folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ class Home:
 
 
 def write_private(path: Path, content: str, *, replace: bool = True) -> bool:
-    """Write a file that only its owner may read, whole or not at all.
+    """Write a file with mode 0600 atomically.
 
-    Returns False, and leaves the file alone, when it exists and `replace` is off. Safe
-    against other processes that do the same. Raises OSError.
+    Returns False without a change if the file exists and `replace` is False. Safe if several
+    processes do it at once. Raises OSError.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     draft = Path(name)
@@ -107,7 +107,7 @@ def _publish(draft: Path, path: Path, *, replace: bool) -> bool:
         draft.replace(path)
         return True
     try:
-        # A link, unlike a rename, fails when the name is taken.
+        # Unlike a rename, a link fails if the name exists.
         path.hardlink_to(draft)
     except FileExistsError:
         return False

@@ -1,15 +1,13 @@
-"""Django's key and the pepper of API keys: made once for each home, kept in files.
+"""Django's secret key and the peppers of API keys: generated once for each home, stored in files.
 
-The first process that needs a secret makes it, whichever process that is: `vinery up`,
-the tests, or `manage.py makemigrations` in a fresh clone. Reading and making are the same
-act, so there is no default that could be forgotten in production, and no order in which
-commands must be run. Where a home cannot be written, a secret must come from the
-environment, or the process ends: a secret that lives only in memory would void every key
-at the next start.
+The first process that needs a secret generates it: `vinery up`, the tests, or `manage.py` in a
+fresh clone. So there is no default secret in production, and no order of commands. If the home
+cannot be written, the secrets must come from the environment; otherwise the process ends, because a
+secret in memory alone would invalidate every key at the next start.
 
-Hosts that share a database must share these secrets: VINERY_SECRET_KEY and
-VINERY_KEY_PEPPER_1 (or `..._FILE`) come before the files. Keys of Django's from before, which
-still open what they have closed, are VINERY_SECRET_KEY_FALLBACKS.
+Hosts that share a database must share these secrets: VINERY_SECRET_KEY and VINERY_KEY_PEPPER_1 (or
+`..._FILE`) take precedence over the files. VINERY_SECRET_KEY_FALLBACKS has older secret keys, which
+still decrypt and verify.
 """
 
 from __future__ import annotations
@@ -25,31 +23,33 @@ from vinery.config.home import Home, write_private
 
 _PEPPER_VARIABLE = re.compile(r"VINERY_KEY_PEPPER_([1-9]\d*)(?:_FILE)?")
 _PEPPER_FILE = re.compile(r"key_pepper_([1-9]\d*)")
-# 64 characters as text: Django warns of keys under 50.
+# 64 characters as text: Django warns about keys under 50.
 _RANDOM_BYTES = 48
 # An HMAC-SHA-256 key loses strength when it is shorter than the hash.
 _MIN_PEPPER_BYTES = 32
 
 
 def django_key(home: Home) -> str:
-    """Django's SECRET_KEY. Raises `SettingError` if it can be neither read nor made."""
-    return env.secret("VINERY_SECRET_KEY") or _kept(home, "django_secret_key")
+    """Django's SECRET_KEY. Raises `SettingError` if it can be neither read nor generated."""
+    return env.secret("VINERY_SECRET_KEY") or _stored(home, "django_secret_key")
 
 
 def old_django_keys(home: Home) -> list[str]:
-    """Keys that were Django's before: they still open what they have closed. With blanks or line
-    breaks between them. Raises `SettingError` if they cannot be read."""
+    """Django's SECRET_KEY_FALLBACKS, separated by white space in the variable or file.
+
+    Raises `SettingError` if they cannot be read.
+    """
     given = env.secret("VINERY_SECRET_KEY_FALLBACKS")
     file = home.secrets / "django_secret_key_fallbacks"
     if not given and file.exists():
-        given = _kept(home, file.name)
+        given = _stored(home, file.name)
     return given.split()
 
 
 def key_peppers(home: Home) -> dict[int, bytes]:
-    """All numbered peppers, at least one; the highest number is for new keys.
+    """The peppers by number, at least one. New keys use the highest number.
 
-    Raises `SettingError` if one can be neither read nor made.
+    Raises `SettingError` if a pepper is too short, or can be neither read nor generated.
     """
     given = {match[1] for name in os.environ if (match := _PEPPER_VARIABLE.fullmatch(name))}
     peppers = {int(number): env.secret(f"VINERY_KEY_PEPPER_{number}") for number in given}
@@ -57,9 +57,9 @@ def key_peppers(home: Home) -> dict[int, bytes]:
     if home.secrets.is_dir():
         for file in home.secrets.iterdir():
             if match := _PEPPER_FILE.fullmatch(file.name):
-                peppers.setdefault(int(match[1]), _kept(home, file.name))
+                peppers.setdefault(int(match[1]), _stored(home, file.name))
     if not peppers:
-        peppers[1] = _kept(home, "key_pepper_1")
+        peppers[1] = _stored(home, "key_pepper_1")
     return {number: _checked(number, pepper) for number, pepper in sorted(peppers.items())}
 
 
@@ -71,22 +71,22 @@ def _checked(number: int, pepper: str) -> bytes:
     return pepper.encode()
 
 
-def _kept(home: Home, name: str) -> str:
-    """The content of a secret's file, which is made first if it is not there."""
+def _stored(home: Home, name: str) -> str:
+    """The content of a secret's file, which is created if it does not exist."""
     file = home.secrets / name
     try:
         if not file.exists():
-            _make(file)
+            _create(file)
         return file.read_text(encoding="ascii").strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SettingError(
-            f"The secret {file} can be neither read nor made: {reason}. "
+            f"The secret {file} can be neither read nor created: {reason}. "
             "Set VINERY_HOME to a folder that this user may write to."
         ) from error
 
 
-def _make(file: Path) -> None:
+def _create(file: Path) -> None:
     file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.parent.mkdir(mode=0o700, exist_ok=True)
     fresh = secrets.token_urlsafe(_RANDOM_BYTES)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from accounts.limits.failover import StoreState
+from accounts.limits.service import StoreState
 from serving.http.edge import Receive, Scope, Send, send_whole
 from serving.runtime.runtime import Runtime
 from vinery.health import metrics
@@ -124,7 +124,7 @@ def _of_limits(state: StoreState | None) -> _Check:
     """Whether limits are counted. Without Redis the process counts them itself."""
     if state is None or not state.is_degraded:
         return _Check("limits", True, "counted")
-    return _Check("limits", False, f"Redis is unavailable: {state.when_away}")
+    return _Check("limits", False, f"Redis is unavailable: {state.policy}")
 
 
 def _of_disk(runtime: Runtime) -> _Check:

@@ -1,7 +1,7 @@
-"""Asks a running server over HTTP whether it is ready, and which models it has.
+"""An HTTP client for a running server: is it ready, and which model can a key use?
 
-For the supervisor, which has neither Django nor an HTTP library. Loopback only, so proxies
-of the environment are ignored.
+Standard library only, for the supervisor. It ignores the environment's proxies, because it only
+connects to this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIMEOUT_S = 2.0
 
 
 class Readiness(Enum):
-    """How far a start has come, in words for whoever waits."""
+    """The progress of a start. The values name what the start waits for."""
 
     SILENT = "the web process to answer"
     LOADING = "a model's first token"
@@ -25,7 +25,7 @@ class Readiness(Enum):
 
 
 def readiness(base_url: str) -> Readiness:
-    """What `/readyz` says. Blocks for at most `_TIMEOUT_S`."""
+    """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
     match _get(f"{base_url}/readyz"):
         case (HTTPStatus.OK, _):
             return Readiness.READY
@@ -36,7 +36,7 @@ def readiness(base_url: str) -> Readiness:
 
 
 def first_model(base_url: str, api_key: str) -> str | None:
-    """The name of a model that this key may use, or None if the server names none."""
+    """The name of a model that this key may use; None without one or without a response."""
     match _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"}):
         case (HTTPStatus.OK, body):
             models = json.loads(body)["data"]
@@ -46,7 +46,7 @@ def first_model(base_url: str, api_key: str) -> str | None:
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
-    """Status and body, or None when no answer came."""
+    """Status and body; None without a response."""
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(Request(url, headers=headers or {}), timeout=_TIMEOUT_S) as answer:

@@ -21,9 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from accounts.limits.leases import Level
-from accounts.limits.limiter import LimitsAway
-from serving.runtime.limits import Limits
+from accounts.limits.service import Level, LimitService, LimitsUnavailable
 from serving.runtime.runtime import EngineHealth, Runtime
 from serving.runtime.traffic import Histogram, Traffic
 
@@ -189,7 +187,7 @@ class _Traffic(Collector):
         return family
 
 
-async def read_levels(limits: Limits) -> Sequence[Level]:
+async def read_levels(limits: LimitService) -> Sequence[Level]:
     """The use of the exposed limits; empty while Redis is unavailable."""
     rules = [
         rule for rule in limits.book.rules if _kind_and_owner(rule.scope)[0] in _EXPOSED_SCOPES
@@ -197,8 +195,8 @@ async def read_levels(limits: Limits) -> Sequence[Level]:
     if not rules:
         return ()
     try:
-        return await limits.limiter.levels(rules)
-    except LimitsAway:
+        return await limits.levels(rules)
+    except LimitsUnavailable:
         return ()
 
 

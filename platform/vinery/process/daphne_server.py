@@ -1,8 +1,7 @@
-"""Daphne on a socket that is already listening, with the end of ASGI's lifespan.
+"""Daphne on an inherited socket, with the end of ASGI's lifespan.
 
-Daphne has no lifespan protocol: an application that starts itself with its first request
-would never hear that it should write down what it still holds. Importing this module
-installs Twisted's reactor, so nothing else that imports Twisted may come before.
+Daphne lacks the lifespan protocol, but our application must know when the server ends, to store
+its usage. Importing this module installs Twisted's reactor, so import nothing of Twisted before.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from twisted.internet.defer import Deferred
 
 
 class LifespanServer(Server):  # type: ignore[misc]
-    """Ends the requests, and then the application."""
+    """Ends the requests, then the application's lifespan."""
 
     def kill_all_applications(self) -> Any:
-        """Called once, before the reactor ends; the reactor waits for what it returns."""
+        """Called once before the reactor ends. Returns a Deferred for which the reactor waits."""
         return super().kill_all_applications().addCallback(self._end_lifespan)
 
     def _end_lifespan(self, _: Any) -> Any:
@@ -27,14 +26,14 @@ class LifespanServer(Server):  # type: ignore[misc]
 
 
 async def end_lifespan(application: Any) -> None:
-    """Run an application's lifespan from start to end. The start must be idempotent."""
+    """Run the startup and the shutdown of an application. Its startup must be idempotent."""
     messages = iter(("lifespan.startup", "lifespan.shutdown"))
 
     async def receive() -> dict[str, str]:
         return {"type": next(messages)}
 
     async def send(_message: Any) -> None:
-        """Nothing waits for the acknowledgement."""
+        """Ignore the acknowledgement."""
 
     await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
 

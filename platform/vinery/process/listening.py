@@ -1,8 +1,7 @@
-"""The one socket that clients connect to.
+"""The listening socket of the server.
 
-The supervisor binds it once and hands it to every web worker, so a port that is taken is
-noticed before anything starts, and a worker that dies leaves its connection attempts in
-the queue of a socket that lives on.
+The supervisor binds it once, and every web worker inherits it. So a port that is in use is an error
+before any process starts, and connections wait in the socket's queue while a worker restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from vinery.config import env
 from vinery.config.env import SettingError
 
-# Connection attempts that wait while all workers are busy or restarting.
+# How many connections may wait while all workers are busy or restarting.
 BACKLOG = 2048
 
 UVICORN = "uvicorn"
@@ -27,7 +26,7 @@ _IPV4 = socket.AF_INET
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server listens. Port 0 lets the system choose."""
+    """The address on which the server listens. Port 0 lets the system choose a port."""
 
     host: str
     port: int
@@ -54,7 +53,7 @@ class Address:
 
     @property
     def reachable_host(self) -> str:
-        """A host that a client on this machine can connect to."""
+        """The host to which a client on this machine connects."""
         if not self.is_wildcard:
             return self.host
         return "::1" if ":" in self.host else "127.0.0.1"
@@ -74,12 +73,12 @@ class Address:
 
 
 def server_from_env() -> str:
-    """VINERY_SERVER: which ASGI server runs. Raises `SettingError` for an unknown one."""
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` for an unknown one."""
     return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
 
 
 def server_for(sock: socket.socket) -> str:
-    """VINERY_SERVER, when it can serve this socket. Raises `SettingError` otherwise."""
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` if it cannot serve this socket."""
     server = server_from_env()
     if server == DAPHNE and sock.family != _IPV4:
         raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
@@ -87,15 +86,15 @@ def server_for(sock: socket.socket) -> str:
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises `SettingError` when the address cannot be had."""
+    """A listening socket. Raises `SettingError` if the address cannot be used."""
     try:
-        family, place = _resolve(address)
+        family, sockaddr = _resolve(address)
         server = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
         raise _refusal(address, error) from error
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(place)
+        server.bind(sockaddr)
         server.listen(BACKLOG)
         server.setblocking(False)
     except OSError as error:
@@ -105,12 +104,12 @@ def listen(address: Address) -> socket.socket:
 
 
 def _resolve(address: Address) -> tuple[socket.AddressFamily, Any]:
-    """The family and the socket address, IPv4 first when a name has both."""
+    """The family and the socket address. Prefers IPv4 if a name has both."""
     found = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    family, _type, _protocol, _name, place = min(found, key=lambda entry: entry[0] != _IPV4)
-    return family, place
+    family, _type, _protocol, _name, sockaddr = min(found, key=lambda entry: entry[0] != _IPV4)
+    return family, sockaddr
 
 
 def _refusal(address: Address, error: OSError) -> SettingError:

@@ -1,4 +1,4 @@
-"""One supervisor for each home folder."""
+"""A lock that allows one supervisor for each home folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vinery.config.env import SettingError
 
 @contextmanager
 def hold(file: Path) -> Iterator[None]:
-    """Hold the lock. Raises `SettingError` when another process does.
+    """Hold the lock. Raises `SettingError` if another process holds it.
 
-    The kernel lets go of it when the holder dies, however it dies.
+    The kernel releases the lock when its holder dies.
     """
     with file.open("a+", encoding="ascii") as lock:
         try:

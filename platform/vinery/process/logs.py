@@ -1,9 +1,9 @@
-"""Logs: one line for each event, on standard error, with the name of the process.
+"""Logging: one line for each event, on standard error, with the name of the process.
 
     2026-01-31T12:00:00.000Z INFO web-1 accounts.keys.lifecycle: key revoked
 
-Nothing in the code base logs prompts, answers or keys; a key that slips in with someone
-else's message is blacked out here, as the last line of defence.
+Our code logs no prompts, answers or keys. As a last line of defence, this module masks keys in the
+messages of libraries.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PROCESS_VARIABLE = "VINERY_PROCESS"
 LEVELS = ("debug", "info", "warning", "error")
 
 _KEY = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]+")
-_CHATTY = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
+_VERBOSE = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
 _MAX_CHARACTERS = 4000
 _MAX_FRAMES = 12
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one line. Tracebacks become `error: message (at a.py:1 f < ...)`."""
+    """Formats a record as one line; a traceback becomes `Error: message (at a.py:1 f < ...)`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class LineFormatter(logging.Formatter):
 
 
 def logging_config(level: str) -> dict[str, Any]:
-    """What `logging.config.dictConfig` and Django's LOGGING take."""
+    """The configuration for `logging.config.dictConfig` and Django's LOGGING."""
     process = os.environ.get(PROCESS_VARIABLE, "vinery")
     quiet = max(level, "WARNING", key=logging.getLevelNamesMapping().__getitem__)
     return {
@@ -54,12 +54,12 @@ def logging_config(level: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
-            # Libraries that tell every step of a start, a stop or a schedule.
-            **{name: {"level": quiet} for name in _CHATTY},
-            # Django's own set-up gives these handlers of their own.
+            # These libraries log every step of a start, a stop or a schedule.
+            **{name: {"level": quiet} for name in _VERBOSE},
+            # Django's default configuration gives these their own handlers.
             "django": {"handlers": [], "level": level},
             "django.server": {"handlers": [], "level": quiet, "propagate": True},
-            # Every 404 is a warning there; access is counted elsewhere.
+            # It logs every 404 as a warning; metrics count requests.
             "django.request": {"level": "ERROR"},
         },
     }
@@ -71,7 +71,7 @@ def _stamp(record: logging.LogRecord) -> str:
 
 
 def _error(error: BaseException, trace: TracebackType | None) -> str:
-    """The error and where it came from, the innermost frame first."""
+    """The error and its stack, the innermost frame first."""
     frames = traceback.extract_tb(trace)[-_MAX_FRAMES:]
-    places = (f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
-    return f"{type(error).__name__}: {error} (at {' < '.join(places)})"
+    stack = (f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} (at {' < '.join(stack)})"

@@ -1,8 +1,8 @@
-"""Ties a process to its parent, so that no child outlives a supervisor that was killed.
+"""Ends a process when its parent dies, so that no child outlives a supervisor that was killed.
 
-On Linux the kernel sends SIGTERM at the parent's death. Everywhere a thread looks at the
-parent's id: it covers other systems, a parent that died before the kernel was asked, and a
-child that does not end on SIGTERM.
+On Linux the kernel sends SIGTERM when the parent dies. A thread also polls the parent's id: for
+other systems, for a parent that died before the kernel was asked, and for a child that ignores
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ import sys
 import threading
 import time
 
-# The supervisor names itself to its children with this.
+# The supervisor passes its process id to its children in this variable.
 PARENT_VARIABLE = "VINERY_PARENT_PID"
 
-# As long as the supervisor gives a child to end.
+# The time that the supervisor gives a child to end.
 GRACE_S = 7.0
-_LOOK_EVERY_S = 1.0
+_POLL_S = 1.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def hold_to_named_parent() -> None:
-    """Tie this process to the parent that the environment names; do nothing without one.
+def end_with_named_parent() -> None:
+    """Watch the parent that the environment names, if it names one.
 
-    The variable is removed, so that grandchildren are not tied to a grandparent.
+    Removes the variable, so that grandchildren do not watch their grandparent.
     """
     parent_pid = os.environ.pop(PARENT_VARIABLE, "")
     if parent_pid:
-        hold_to(int(parent_pid))
+        end_with(int(parent_pid))
 
 
-def hold_to(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
-    """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace."""
+def end_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
+    """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    watch = threading.Thread(target=_watch, args=(parent_pid, grace_s), name="tether", daemon=True)
+    watch = threading.Thread(
+        target=_watch, args=(parent_pid, grace_s), name="parent-watch", daemon=True
+    )
     watch.start()
 
 
 def _watch(parent_pid: int, grace_s: float) -> None:
     while os.getppid() == parent_pid:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_s)
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with processes of our own, if any are left
+        os.killpg(0, signal.SIGKILL)  # with the children of this process
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,12 +1,12 @@
-"""Keeps processes running, and ends them together.
+"""Runs services as child processes: starts them, restarts them, and ends them together.
 
-Each service is a process in a session of its own, so that Ctrl-C in a terminal reaches the
-supervisor alone. A service that ends is started again, at once if it had lived a while, and
-after a growing delay if it dies young; the supervisor never gives up. Its own end has two
-steps: services at the front get SIGTERM first and may finish what they answer, then those
-at the back on which the front depends. Whatever is left after a grace is killed.
+Each service is a process in its own session, so Ctrl-C in a terminal reaches only the supervisor. A
+service that ends is restarted: at once if it ran for a while, else after a growing delay. The
+supervisor never gives up. It ends services in two steps: front services get SIGTERM first and may
+finish their requests, then the back services on which they depend. After a grace period it kills
+the processes that are left.
 
-Linux and macOS only. Knows nothing of what the services are.
+Linux and macOS only.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vinery.process import logs
-from vinery.process import parent_watch as tether
+from vinery.process import logs, parent_watch
 
 log = logging.getLogger(__name__)
 
-# A service that lived this long was healthy: its next start is not delayed.
+# A service that ran this long was healthy: its restart is not delayed.
 _HEALTHY_S = 10.0
 # Delays before the 1st, 2nd, ... restart in a row; the last one repeats.
 _DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-# Together under 10 s, with time to spare for a busy machine.
+# Below 10 s in total, with reserve for a busy machine.
 _FRONT_GRACE_S = 5.5
 _TOTAL_GRACE_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A process that must run. `fds` stay open in it, under the same numbers."""
+    """A process to keep running. It inherits `fds` under the same numbers."""
 
     name: str
     argv: tuple[str, ...]
@@ -50,15 +49,16 @@ class Supervisor:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
         self._children: dict[Service, asyncio.subprocess.Process] = {}
+        self._restarting: set[Service] = set()
         self._stopping = asyncio.Event()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether an end was asked for."""
+        """Whether `stop` or `kill` was called."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Ask for an orderly end. `run` returns within `_TOTAL_GRACE_S`."""
+        """End all services in order. `run` returns within `_TOTAL_GRACE_S`."""
         self._stopping.set()
 
     def kill(self) -> None:
@@ -67,8 +67,15 @@ class Supervisor:
         for child in self._children.values():
             _kill_group(child.pid)
 
+    def restart(self, services: Iterable[Service]) -> None:
+        """Terminate these services. `run` starts them again without a delay."""
+        for service in services:
+            if child := self._children.get(service):
+                self._restarting.add(service)
+                _terminate(child)
+
     async def run_once(self, service: Service) -> int:
-        """Run a process to its end and return its exit status. `stop` ends it early."""
+        """Run a process until it ends, and return its exit status. `stop` ends it early."""
         child = await self._start(service)
         ended = asyncio.create_task(self._wait(service, child))
         stopping = asyncio.create_task(self._stopping.wait())
@@ -79,38 +86,42 @@ class Supervisor:
         return await ended
 
     async def run(self, services: Iterable[Service]) -> None:
-        """Keep the services running. Returns after `stop`, when the last process is gone."""
+        """Keep the services running until `stop`. Returns when the last process has ended."""
         keepers = {service: asyncio.create_task(self._keep(service)) for service in services}
-        broken = asyncio.gather(*keepers.values())
+        all_keepers = asyncio.gather(*keepers.values())
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait((broken, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
         await self._end_in_order(keepers)
         stopping.cancel()
-        await broken
+        await all_keepers
 
     async def _keep(self, service: Service) -> None:
         clock = asyncio.get_running_loop().time
         num_early_ends = 0
         while not self.is_stopping:
             started_at = clock()
-            end = await self._live(service)
+            end = await self._run_to_end(service)
             if self.is_stopping:
                 return
+            if service in self._restarting:
+                self._restarting.discard(service)
+                num_early_ends = 0
+                continue
             lived_s = clock() - started_at
             num_early_ends = 0 if lived_s >= _HEALTHY_S else num_early_ends + 1
             delay_s = delay_before_restart_s(num_early_ends)
             log.warning(
-                "%s ended after %.1f s (%s); it starts again in %g s",
+                "%s ended after %.1f s (%s); restart in %g s",
                 *(service.name, lived_s, end, delay_s),
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
-    async def _live(self, service: Service) -> str:
-        """Run a service from its start to its end, and return how it ended in words."""
+    async def _run_to_end(self, service: Service) -> str:
+        """Run a service once. Returns how it ended, for the log."""
         try:
             child = await self._start(service)
-        except OSError as error:  # no memory, no process ids: both may come back
+        except OSError as error:  # such as no memory: may be temporary
             return f"it could not start: {error}"
         return describe(await self._wait(service, child))
 
@@ -121,16 +132,16 @@ class Supervisor:
             pass_fds=service.fds,
             start_new_session=True,
             env=self._environment
-            | {logs.PROCESS_VARIABLE: service.name, tether.PARENT_VARIABLE: str(os.getpid())},
+            | {logs.PROCESS_VARIABLE: service.name, parent_watch.PARENT_VARIABLE: str(os.getpid())},
         )
         self._children[service] = child
-        if self.is_stopping:  # asked for while the process was made
+        if self.is_stopping:  # `stop` was called during the start
             child.terminate()
         return child
 
     async def _wait(self, service: Service, child: asyncio.subprocess.Process) -> int:
         status = await child.wait()
-        # What a service started ends with it, also when the service was killed.
+        # The children of a service end with it, also if it was killed.
         _kill_group(child.pid)
         del self._children[service]
         return status
@@ -155,28 +166,32 @@ class Supervisor:
     ) -> None:
         for service in services:
             if child := self._children.get(service):
-                with contextlib.suppress(ProcessLookupError):
-                    child.terminate()
+                _terminate(child)
         if waiting := list(tasks):
             await asyncio.wait(waiting, timeout=max(grace_s, 0.0))
 
 
 def delay_before_restart_s(num_early_ends: int) -> float:
-    """How long to wait before the next start, after so many early ends in a row."""
+    """The delay before the next start in seconds, after this number of early ends in a row."""
     return _DELAYS_S[min(max(num_early_ends - 1, 0), len(_DELAYS_S) - 1)]
 
 
 def describe(status: int) -> str:
-    """An exit status in words, as `asyncio` gives it: negative for a signal."""
+    """An exit status of asyncio, in which signals are negative, in words."""
     if status >= 0:
         return f"exit status {status}"
     return f"killed by {signal.Signals(-status).name}"
 
 
 def _kill_group(pid: int) -> None:
-    """Kill what is left of a service's process group; each service leads its own.
+    """Kill the rest of a service's process group. Each service leads its own group.
 
-    The kernel gives the number to nobody else while one process of the group is left.
+    The kernel does not reuse the id while a process of the group is left.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _terminate(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.terminate()

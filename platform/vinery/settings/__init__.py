@@ -1,7 +1,7 @@
-"""Django settings, top to bottom by theme. Values come from environment variables.
+"""Django settings by theme. Values come from environment variables.
 
-Everything that is not set has a default that is safe in production. A value that cannot
-be used raises `SettingError` with the variable's name.
+Every default is safe in production. An invalid value raises `SettingError` with the variable's
+name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vinery.process.listening import Address, server_from_env
 from vinery.settings.database import database
 from vinery.settings.signin import issuer_from_env, mail_server_from_env
 
-# -- Places ---------------------------------------------------------------------------
+# -- Folders --------------------------------------------------------------------------
 
 BASE_DIR = REPOSITORY
 HOME = Home.from_env()
@@ -28,23 +28,23 @@ VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
-# With less room than that where data lives, `/readyz` says so.
+# With less free disk space, `/readyz` reports `degraded`.
 VINERY_MIN_FREE_DISK_BYTES = (
     env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=1_000_000) * 1024 * 1024
 )
 VINERY_MODELS_DIR = BASE_DIR / "models"
-# Where the kernel tells of the machine: a container may have the host's mounted elsewhere.
+# The kernel's sysfs. A container may have that of the host mounted elsewhere.
 VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
 # -- Listening ------------------------------------------------------------------------
 
 VINERY_ADDRESS = Address.from_env()
 VINERY_SERVER = server_from_env()
-# What clients see as `system_fingerprint`: it changes when answers might.
+# Clients see the fingerprint as `system_fingerprint`. It changes when answers may change.
 VINERY_VERSION = __version__
 VINERY_FINGERPRINT = "vinery-" + ".".join(__version__.split(".")[:2])
 VINERY_PUBLIC_URL = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
-# Whose `X-Forwarded-For` is believed.
+# The proxies whose `X-Forwarded-For` is trusted.
 VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
     ip_network("127.0.0.0/8"),
     ip_network("::1"),
@@ -68,8 +68,10 @@ DEBUG = env.on_off("VINERY_DEBUG", default=False)
 
 
 def _allowed_hosts() -> list[str]:
-    """Hosts that a `Host` header may name. A web page in a browser on this machine could
-    otherwise reach a local server under a name of its own."""
+    """Hosts that a `Host` header may name.
+
+    Otherwise a web page of another host could reach a local server through DNS rebinding.
+    """
     if named := env.words("VINERY_ALLOWED_HOSTS"):
         return named
     if VINERY_ADDRESS.is_wildcard and not _PUBLIC.hostname:
@@ -86,12 +88,12 @@ CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if VINERY_PUBLIC
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _IS_BEHIND_TLS
 SECURE_SSL_REDIRECT = _IS_BEHIND_TLS
-# The proxy must set this header itself, and drop it when a client sends it.
+# The proxy must set this header, and remove it from clients' requests.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _IS_BEHIND_TLS else None
-# Probes come without the proxy; an API client would lose its body on a redirect.
+# Probes bypass the proxy, and API clients lose their body at a redirect.
 SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|startupz|metrics)$", r"^(v1|v2|v3|api)/"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _IS_BEHIND_TLS else 0
-# Other names of the domain, and browsers' preload lists, are for the domain's owner.
+# HSTS for subdomains and preload lists is the decision of the domain's owner.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 X_FRAME_OPTIONS = "DENY"
 
@@ -153,7 +155,7 @@ TEMPLATES = [
     }
 ]
 
-# -- People -----------------------------------------------------------------------------
+# -- Users ------------------------------------------------------------------------------
 
 AUTH_USER_MODEL = "accounts.User"
 AUTH_PASSWORD_VALIDATORS = [
@@ -165,7 +167,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-# A session's user is asked for again at each request: see `accounts/signin/people.py`.
+# Django calls the backend at each request with a session: see `accounts/signin/people.py`.
 AUTHENTICATION_BACKENDS = ["accounts.signin.people.PeopleBackend"]
 SESSION_SERIALIZER = "accounts.signin.sessions.EncryptedSerializer"
 LOGIN_URL = "account_login"
@@ -173,7 +175,7 @@ LOGIN_REDIRECT_URL = "/"
 VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staff", "all"))
 VINERY_OIDC = issuer_from_env()
 
-# What django-allauth reads. Nobody signs up by themselves: administrators make accounts.
+# Settings of django-allauth. There is no sign-up: administrators create accounts.
 ACCOUNT_ADAPTER = "accounts.signin.account.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
@@ -190,14 +192,14 @@ MFA_FORMS = {
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Vinery"
-# Phones' clocks may be half a minute off, and people type slowly.
+# The clocks of phones may be half a minute off, and users type slowly.
 MFA_TOTP_TOLERANCE = 1
 
 # -- E-mail -----------------------------------------------------------------------------
 
 _MAIL = mail_server_from_env()
 VINERY_HAS_EMAIL = _MAIL is not None
-# A link in a mail must lead here, so the host of the request that asks for it must be known.
+# A link in an e-mail needs a known host name, not the one that a request claims.
 VINERY_PASSWORD_RESET = VINERY_HAS_EMAIL and (bool(VINERY_PUBLIC_URL) or "*" not in ALLOWED_HOSTS)
 EMAIL_TIMEOUT = 10
 if _MAIL is None:
@@ -213,14 +215,13 @@ DEFAULT_FROM_EMAIL = env.text("VINERY_EMAIL_FROM", f"vinery@{_PUBLIC.hostname or
 DATABASES = {"default": database(HOME)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 VINERY_REDIS_URL = env.secret_url("REDIS_URL", schemes=("redis", "rediss", "unix"))
-# Counts failed sign-ins and used codes, for all processes together; nothing that is asked for
-# often. In the database because that is there in every installation, and is where sign-in
-# already depends on.
+# The cache counts failed sign-ins and used codes for all processes. It is in the database, which
+# every installation has and sign-in needs anyway. Nothing reads the cache often.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
         "LOCATION": "vinery_cache",
-        # Whoever tries many names should not push out the counts of others.
+        # High, so that an attacker who tries many names does not evict other counts.
         "OPTIONS": {"MAX_ENTRIES": 100_000},
     }
 }
@@ -239,30 +240,30 @@ CHANNEL_LAYERS = {"default": _channel_layer()}
 
 # -- Limits -------------------------------------------------------------------------------
 
-# Without a Redis, each of several web processes counts its own share.
+# Without Redis, each of several web processes counts its own share of a limit.
 VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
 VINERY_LIMITS_WHEN_AWAY = env.choice(
     "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
 )
-# What keys may be allowed to call; the room of accounts does not know what is served.
+# The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Alerts -------------------------------------------------------------------------------
 
-# At which percentages of a quota people are told, unless a limit has its own.
+# The percentages of a quota at which alerts are sent, unless a limit has its own.
 VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT", (50, 80, 100))
-# How many days before a key ends its owner is told.
+# How many days before a key expires its owner is reminded.
 VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
-# Where webhooks may go besides the public internet, and without TLS.
+# Private networks to which webhooks may be sent, also without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
 # -- Static files -------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
 STATIC_ROOT = HOME.static
-# Names carry no hash, so that templates render before files are collected: browsers must
-# ask again soon after an upgrade.
+# File names have no hash, so that templates render before files are collected. So browsers must
+# revalidate soon after an upgrade.
 WHITENOISE_MAX_AGE = 300
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 
@@ -282,7 +283,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Vinery management API",
-    "DESCRIPTION": "People, keys, limits, alerts, usage, refusals and the audit log.",
+    "DESCRIPTION": "Users, keys, limits, alerts, usage, refusals and the audit log.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -297,16 +298,16 @@ SPECTACULAR_SETTINGS = {
         "Role": "accounts.models.Role",
         "KeyScope": "accounts.models.Scope",
         "LimitScope": "accounts.models.LimitScope",
-        "LimitMetric": "accounts.models.LimitMetric",
-        "LimitWindow": "accounts.models.LimitWindow",
-        "WeekStart": "accounts.models.WeekStart",
+        "LimitMetric": "accounts.base.limit_table.METRIC_CHOICES",
+        "LimitWindow": "accounts.base.limit_table.WINDOW_CHOICES",
+        "WeekStart": "accounts.base.limit_table.WEEKDAY_CHOICES",
         "DeliveryState": "accounts.models.DeliveryState",
         "KeyState": "accounts.models.keys.STATES",
         "Break": "accounts.services.audit.Break",
     },
 }
 
-# -- Jobs: a message only wakes a worker, the work itself is a row in the database -------------
+# -- Jobs: a message only wakes a worker; the job itself is a row in the database ---------------
 
 CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://localhost"
 CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery.broker:Transport"
@@ -328,7 +329,7 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
-# Each would be one more queue to poll, and nothing asks over them.
+# Each would be another queue to poll, and nothing uses them.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_BEAT_SCHEDULE = {
@@ -345,7 +346,7 @@ CELERY_BEAT_SCHEDULE = {
     },
 }
 
-# -- How many days usage and alerts are kept; 0 is for ever --------------------------------------
+# -- Retention of usage and alerts in days; 0 keeps them for ever ---------------------------------
 
 
 def _days(table: str, default: int) -> int:

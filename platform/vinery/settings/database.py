@@ -1,4 +1,4 @@
-"""Which database: SQLite in the home folder, or what DATABASE_URL names."""
+"""The database: SQLite in the home folder, or the one in DATABASE_URL."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ def database(home: Home) -> dict[str, Any]:
 
 
 def _sqlite(parsed: dict[str, Any], name: str) -> dict[str, Any]:
-    """SQLite as a server needs it.
+    """SQLite with options for a server.
 
-    IMMEDIATE: a transaction that first reads and then writes cannot wait for another
-    writer, it fails at once; one that starts as a writer waits its turn. WAL: readers do
-    not wait for writers. NORMAL: a power cut may undo the last commits, a crash does not.
+    IMMEDIATE: a deferred transaction that reads first and then writes fails at once if another
+    transaction writes; an immediate one waits. WAL: readers do not wait for writers. NORMAL: a
+    power failure may lose the last commits, a crash of a process does not.
     """
     options = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
-    # Tests use a file too: threads that share Django's in-memory database get "table is
-    # locked" at once, where they would wait on a file.
+    # Tests use a file too: threads that share Django's in-memory database get "table is locked"
+    # at once, but wait for a file.
     return parsed | {"NAME": name, "OPTIONS": options, "TEST": {"NAME": f"{name}.test"}}
 
 
 def _postgresql(parsed: dict[str, Any]) -> dict[str, Any]:
-    """PostgreSQL with a pool for each process.
+    """PostgreSQL with a connection pool for each process.
 
-    Under ASGI a connection that is kept for a thread outlives its request for nothing;
-    from a pool, 20 requests that wait for tokens hold no connection.
+    Under ASGI a connection that a thread keeps is idle after its request. With a pool, requests
+    that wait for tokens hold no connection.
 
-    A host that is gone without a word is noticed in seconds: by itself TCP waits for a quarter
-    of an hour. The address may say otherwise, in libpq's own words.
+    `tcp_user_timeout` detects a dead host in seconds; TCP's default is a quarter of an hour. The
+    URL may override both options of libpq.
     """
     options = {"connect_timeout": 5, "tcp_user_timeout": 10_000, **parsed.get("OPTIONS", {})}
-    # The pool tries again later and later, up to minutes; given up, it tries when it is asked.
+    # The pool retries after growing delays, up to minutes. With this limit it gives up soon, and
+    # tries again at the next request.
     options["pool"] = {"min_size": 1, "max_size": 10, "timeout": 5, "reconnect_timeout": 3}
     return parsed | {"OPTIONS": options, "CONN_MAX_AGE": 0}

@@ -1,4 +1,4 @@
-"""Who vouches for people, and how mail is sent: what the variables say, checked."""
+"""The OpenID Connect issuer and the mail server, from environment variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def issuer_from_env() -> Issuer | None:
     url = env.text("VINERY_OIDC_ISSUER")
     if not url:
         return None
-    _refuse_open_wire(url)
+    _require_tls(url)
     client_id = env.text("VINERY_OIDC_CLIENT_ID")
     client_secret = env.secret("VINERY_OIDC_CLIENT_SECRET")
     if not client_id or not client_secret:
@@ -33,7 +33,7 @@ def issuer_from_env() -> Issuer | None:
     if (roles or admin_group) and not groups_claim:
         raise SettingError(
             "VINERY_OIDC_ADMIN_GROUP and VINERY_OIDC_ROLES need VINERY_OIDC_GROUPS_CLAIM: set it "
-            "to the claim that lists a person's groups, such as groups."
+            "to the claim that lists a user's groups, such as groups."
         )
     return Issuer(
         url=url,
@@ -50,8 +50,8 @@ def issuer_from_env() -> Issuer | None:
     )
 
 
-def _refuse_open_wire(url: str) -> None:
-    """The client's secret and people's tokens go there."""
+def _require_tls(url: str) -> None:
+    """Raises `SettingError` without https: the client's secret and users' tokens are sent there."""
     parts = urlsplit(url)
     is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
     if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
@@ -81,24 +81,26 @@ def _roles() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class MailServer:
-    """Where mail is handed in."""
+    """The SMTP server for outgoing mail."""
 
     host: str
     port: int
     user: str
     password: str
     is_tls: bool
-    """From the first byte, on port 465."""
+    """TLS from the first byte, port 465."""
     is_starttls: bool
-    """After a greeting, on port 587."""
+    """TLS after STARTTLS, port 587."""
 
 
 _PORTS: Final = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
 def mail_server_from_env() -> MailServer | None:
-    """`smtp://` upgrades to TLS, `smtps://` begins with it, `smtp+plain://` does without, for a
-    relay on this machine. Raises `SettingError`."""
+    """The server in VINERY_EMAIL_URL, or None. Raises `SettingError`.
+
+    `smtp://` uses STARTTLS, `smtps://` TLS, and `smtp+plain://` neither, for a local relay.
+    """
     address = env.secret_url("VINERY_EMAIL_URL", schemes=tuple(_PORTS))
     if not address:
         return None
@@ -106,9 +108,9 @@ def mail_server_from_env() -> MailServer | None:
     try:
         port = parts.port or _PORTS[parts.scheme]
     except ValueError:
-        raise SettingError("VINERY_EMAIL_URL has a port that is no number.") from None
+        raise SettingError("VINERY_EMAIL_URL has a port that is not a number.") from None
     if not parts.hostname:
-        raise SettingError("VINERY_EMAIL_URL names no host. Write smtp://user:password@host")
+        raise SettingError("VINERY_EMAIL_URL has no host. Write smtp://user:password@host")
     return MailServer(
         host=parts.hostname,
         port=port,

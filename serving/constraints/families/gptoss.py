@@ -8,8 +8,8 @@ from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Messages
 from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.messages import MESSAGE
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
+from serving.output.parsers.messages import MESSAGE
 
 # How the head of a call goes on after its name, the usual form first.
 _HEAD_ENDS: Final = (

@@ -6,7 +6,7 @@ from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Messages
 from serving.constraints.families.tagged import call_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.messages import MESSAGE
+from serving.output.parsers.messages import MESSAGE
 from serving.output.parsers.onyx import ONYX, SYNTAX
 
 

@@ -23,6 +23,7 @@ from serving.constraints.families.phi4 import PHI4_CALLS
 from serving.constraints.families.pythonic import pythonic_calls
 from serving.constraints.families.tagged import tagged_calls
 from serving.constraints.family import GrammarFamily
+from serving.core.output_formats import check_output_format
 from serving.output.parsers import glm4, lfm2, llama_pythonic, minicpm5, qwen3coder
 from serving.output.parsers.base import PLAIN, ParserFamily, ReasoningTags
 from serving.output.parsers.deepseek import DEEPSEEK
@@ -134,8 +135,6 @@ _BY_NAME: Final[Mapping[str, Family]] = {
     for family in (_PLAIN, *_FAMILIES)
     for each in (family, *(family.with_reasoning(*item) for item in _REASONING.items()))
 }
-# The same families under the names of other model servers.
-_OTHER_NAMES: Final = {"none": "plain", "hermes3": "hermes", "qwen3": "think"}
 
 
 def detect(template_text: str | None) -> Family:
@@ -158,15 +157,7 @@ def by_name(name: str) -> Family:
 
     Raises ValueError, with the known names.
     """
-    usual = "+".join(_OTHER_NAMES.get(part, part) for part in name.split("+"))
-    try:
-        return _BY_NAME[usual]
-    except KeyError:
-        known = ", ".join(sorted({part for each in _BY_NAME for part in each.split("+")}))
-        raise ValueError(
-            f"There is no output format {name!r}. Known formats are {known}, and reasoning with "
-            "calls such as think+hermes."
-        ) from None
+    return _BY_NAME[check_output_format(name)]
 
 
 def select_family(name: str, template_text: str | None) -> Family:

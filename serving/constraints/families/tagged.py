@@ -27,8 +27,8 @@ from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice
 from serving.core.tools import INPUT
-from serving.output.tagged_call import CDATA, TagSyntax
-from serving.output.typed import Kind, kind_of, options_of, types_of
+from serving.output.parsers.argument_types import Kind, kind_of, options_of, types_of
+from serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final[StructuralTag] = {"type": "grammar", "grammar": 'root ::= ""'}
 _ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}

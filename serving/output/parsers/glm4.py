@@ -10,8 +10,7 @@ GLM-4.7 writes the same without line breaks.
 
 from __future__ import annotations
 
-from serving.output.parsers.tagged import tagged_family
-from serving.output.tagged_call import TagSyntax
+from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     call_begin="<tool_call>",

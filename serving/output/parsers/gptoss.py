@@ -17,9 +17,16 @@ from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Tag
-from serving.output.messages import MESSAGE, START, Body, CallBody, MessagesParser, TextBody
-from serving.output.parse_events import Parser, Reasoning, Text
+from serving.output.parser import EventSink, Parser
 from serving.output.parsers.base import ReasoningTags
+from serving.output.parsers.messages import (
+    MESSAGE,
+    START,
+    Body,
+    CallBody,
+    MessagesParser,
+    TextBody,
+)
 
 CHANNEL: Final = "<|channel|>"
 CONSTRAIN: Final = "<|constrain|>"
@@ -42,22 +49,24 @@ class GptOss:
     special_texts = frozenset((START, MESSAGE, CHANNEL, CONSTRAIN, _END, CALL, _RETURN))
     reasoning = ReasoningTags(Tag(f"{CHANNEL}analysis{MESSAGE}"), Tag(_END), after_close=NEXT)
 
-    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
+    def new_parser(
+        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
+    ) -> Parser:
         def new_body(head: str) -> Body:
-            return _new_body(head, reads_calls=bool(tools))
+            return _new_body(sink, head, reads_calls=bool(tools))
 
         heads = (CHANNEL, CONSTRAIN, "to=")
-        return MessagesParser(heads, Tag(_END, CALL, _RETURN), new_body)
+        return MessagesParser(sink, heads, Tag(_END, CALL, _RETURN), new_body)
 
 
-def _new_body(head: str, *, reads_calls: bool) -> Body:
+def _new_body(sink: EventSink, head: str, *, reads_calls: bool) -> Body:
     recipient = _RECIPIENT.search(head)
     name = recipient[1].removeprefix(_FUNCTIONS) if recipient else ""
     if reads_calls and name and name not in _ROLES:
-        return CallBody(name)
+        return CallBody(sink, name)
     channel = _CHANNEL_NAME.search(head)
     is_reasoning = channel is not None and channel[1] == "analysis"
-    return TextBody(Reasoning if is_reasoning else Text)
+    return TextBody(sink, is_reasoning=is_reasoning)
 
 
 GPTOSS = GptOss()

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
 from serving.output.parsers.base import CallsFamily
+from serving.output.parsers.json_calls import JsonCalls
 
 OPEN = Tag("<|tool_call|>")
 
 GRANITE = CallsFamily(
-    OPEN, lambda opening, _: JsonCalls(opening), special_texts=frozenset((OPEN.text,))
+    OPEN, lambda sink, opening, _: JsonCalls(sink, opening), special_texts=frozenset((OPEN.text,))
 )

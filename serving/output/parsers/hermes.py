@@ -9,15 +9,15 @@ Several calls may share one pair of tags, and the last closing tag may be missin
 
 from __future__ import annotations
 
-from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
 from serving.output.parsers.base import CallsFamily
+from serving.output.parsers.json_calls import JsonCalls
 
 OPEN = Tag("<tool_call>")
 CLOSE = Tag("</tool_call>")
 
 HERMES = CallsFamily(
     OPEN,
-    lambda opening, _: JsonCalls(opening, close=CLOSE),
+    lambda sink, opening, _: JsonCalls(sink, opening, close=CLOSE),
     special_texts=frozenset((OPEN.text, CLOSE.text)),
 )

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.core.request import Tool
-from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
+from serving.output.parser import EventSink
 from serving.output.parsers.base import CallsFamily
+from serving.output.parsers.json_calls import JsonCalls
 
 _BARE = "{"
 OPEN = Tag("<|python_tag|>", _BARE)
 
 
-def _new_reader(opening: str, tools: Sequence[Tool]) -> JsonCalls:
+def _new_reader(sink: EventSink, opening: str, tools: Sequence[Tool]) -> JsonCalls:
     if opening == _BARE:
-        return JsonCalls.untagged(_BARE, frozenset(tool.name for tool in tools))
-    return JsonCalls(opening)
+        return JsonCalls.untagged(sink, _BARE, frozenset(tool.name for tool in tools))
+    return JsonCalls(sink, opening)
 
 
 LLAMA3 = CallsFamily(OPEN, _new_reader, special_texts=frozenset((OPEN.text,)))

@@ -7,8 +7,7 @@ A value that holds tags or line breaks may stand in a CDATA section.
 
 from __future__ import annotations
 
-from serving.output.parsers.tagged import tagged_family
-from serving.output.tagged_call import TagSyntax
+from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     call_begin='<function name="',

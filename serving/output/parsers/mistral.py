@@ -17,12 +17,10 @@ import re
 from collections.abc import Sequence
 
 from serving.core.request import Tool
-from serving.output.call_reader import CallReader, CallState
-from serving.output.headed_call import HeadedCall
-from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
-from serving.output.parse_events import Piece
-from serving.output.parsers.base import CallsFamily
+from serving.output.parser import EventSink
+from serving.output.parsers.base import CallReader, CallsFamily
+from serving.output.parsers.json_calls import HeadedCall, JsonCalls
 
 OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
@@ -30,46 +28,39 @@ _BARE = "[{"
 _HEAD = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*)?", re.ASCII)
 
 
-class _TaggedCalls:
+class _TaggedCalls(CallReader):
     """Reads what follows the tag, in either form."""
 
-    def __init__(self, opening: str) -> None:
+    def __init__(self, sink: EventSink, opening: str) -> None:
+        super().__init__(sink, opening)
         self._opening = opening
         self._reader: CallReader | None = None
-        self._space = ""
 
-    @property
-    def state(self) -> CallState:
-        return self._reader.state if self._reader else CallState.OPEN
+    def feed(self, text: str) -> None:
+        self._lexer.feed(text)
+        if self._reader is None and (first := self._lexer.text.lstrip()[:1]):
+            sink, opening = self._sink, self._opening
+            is_json = first in "[{"
+            self._reader = JsonCalls(sink, opening) if is_json else HeadedCall(sink, opening, _HEAD)
+        if self._reader is None:
+            self.pending = self._opening + self._lexer.text
+            return
+        self._reader.feed(self._lexer.take_all())
+        self._follow(self._reader)
 
-    @property
-    def rest(self) -> str:
-        return self._reader.rest if self._reader else ""
-
-    @property
-    def untold(self) -> str:
-        return self._reader.untold if self._reader else self._opening + self._space
-
-    def feed(self, text: str) -> list[Piece]:
+    def finish(self) -> None:
         if self._reader is not None:
-            return self._reader.feed(text)
-        text = self._space + text
-        first = text.lstrip()[:1]
-        if not first:
-            self._space = text
-            return []
-        is_json = first in "[{"
-        self._reader = JsonCalls(self._opening) if is_json else HeadedCall(self._opening, _HEAD)
-        return self._reader.feed(text)
+            self._reader.finish()
+            self._follow(self._reader)
 
-    def finish(self) -> list[Piece]:
-        return self._reader.finish() if self._reader else []
+    def _follow(self, reader: CallReader) -> None:
+        self.state, self.rest, self.pending = reader.state, reader.rest, reader.pending
 
 
-def _new_reader(opening: str, tools: Sequence[Tool]) -> CallReader:
+def _new_reader(sink: EventSink, opening: str, tools: Sequence[Tool]) -> CallReader:
     if opening == _BARE:
-        return JsonCalls.untagged(_BARE, frozenset(tool.name for tool in tools))
-    return _TaggedCalls(opening)
+        return JsonCalls.untagged(sink, _BARE, frozenset(tool.name for tool in tools))
+    return _TaggedCalls(sink, opening)
 
 
 MISTRAL = CallsFamily(

@@ -18,13 +18,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from serving.core.request import Tool
-from serving.output.calls import CallsParser
 from serving.output.lexer import Tag
-from serving.output.messages import MESSAGE, START, Body, MessagesParser, ParserBody, TextBody
-from serving.output.parse_events import Parser, Reasoning, Text
-from serving.output.parsers.base import ReasoningTags
-from serving.output.tagged_call import TaggedCall, TagSyntax
-from serving.output.typed import ParameterTypes
+from serving.output.parser import EventSink, Parser
+from serving.output.parsers.argument_types import ParameterTypes
+from serving.output.parsers.base import CallsParser, ReasoningTags
+from serving.output.parsers.messages import (
+    MESSAGE,
+    START,
+    Body,
+    MessagesParser,
+    ParserBody,
+    TextBody,
+)
+from serving.output.parsers.tagged import TaggedCall, TagSyntax
 
 _END: Final = "<|eom|>"
 _LAST_END: Final = "<|eot|>"
@@ -52,7 +58,9 @@ class Onyx:
     special_texts = frozenset((START, MESSAGE, _END, _LAST_END))
     reasoning = ReasoningTags(Tag(f" to=self{MESSAGE}"), Tag(_END), after_close=_NEXT)
 
-    def new_parser(self, tools: Sequence[Tool], *, opens_reasoning: bool) -> Parser:
+    def new_parser(
+        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
+    ) -> Parser:
         types = ParameterTypes(tools)
 
         def name_of(written: str) -> str:
@@ -60,18 +68,15 @@ class Onyx:
 
         def new_body(head: str) -> Body:
             recipient = _RECIPIENT.search(head)
-            if recipient and recipient[1] == "self":
-                return TextBody(Reasoning)
-            if not tools:
-                return TextBody(Text)
-            return ParserBody(
-                CallsParser(
-                    SYNTAX.opening,
-                    lambda tag: TaggedCall(SYNTAX, types, tag, name_of=name_of),
-                )
-            )
+            is_reasoning = recipient is not None and recipient[1] == "self"
+            if is_reasoning or not tools:
+                return TextBody(sink, is_reasoning=is_reasoning)
+            return ParserBody(CallsParser(sink, SYNTAX.opening, new_reader))
 
-        return MessagesParser(("to=",), Tag(_END, _LAST_END), new_body)
+        def new_reader(opening: str) -> TaggedCall:
+            return TaggedCall(sink, SYNTAX, types, opening, name_of=name_of)
+
+        return MessagesParser(sink, ("to=",), Tag(_END, _LAST_END), new_body)
 
 
 def _known_name(written: str, tools: Sequence[Tool]) -> str:

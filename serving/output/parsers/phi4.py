@@ -7,9 +7,10 @@ Some models write `<|tool_call|>` and `<|/tool_call|>` around the array instead.
 
 from __future__ import annotations
 
-from serving.output.json_calls import JsonCalls
 from serving.output.lexer import Tag
+from serving.output.parser import EventSink
 from serving.output.parsers.base import CallsFamily
+from serving.output.parsers.json_calls import JsonCalls
 
 _TOKEN = "<|tool_call|>"
 # The word without its bracket may be part of an answer about Python.
@@ -17,9 +18,10 @@ OPEN = Tag("functools[", _TOKEN)
 _CLOSE = Tag("<|/tool_call|>", "</|tool_call|>")
 
 
-def _new_reader(opening: str, _: object) -> JsonCalls:
-    is_token = opening == _TOKEN
-    return JsonCalls(opening, close=_CLOSE) if is_token else JsonCalls(opening, is_array=True)
+def _new_reader(sink: EventSink, opening: str, _: object) -> JsonCalls:
+    if opening == _TOKEN:
+        return JsonCalls(sink, opening, close=_CLOSE)
+    return JsonCalls(sink, opening, is_array=True)
 
 
 PHI4 = CallsFamily(OPEN, _new_reader, special_texts=frozenset((_TOKEN, *_CLOSE.texts)))

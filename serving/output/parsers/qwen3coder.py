@@ -13,8 +13,7 @@ The outer tags may be missing: smaller models forget the first one.
 
 from __future__ import annotations
 
-from serving.output.parsers.tagged import tagged_family
-from serving.output.tagged_call import TagSyntax
+from serving.output.parsers.tagged import TagSyntax, tagged_family
 
 SYNTAX = TagSyntax(
     wrapper="<tool_call>",

@@ -5,8 +5,9 @@ The constant parts are encoded once, so that a delta costs one join.
 
 from __future__ import annotations
 
-from serving.core.errors import ServingError
-from serving.core.events import Usage
+from typing import assert_never
+
+from serving.core.events import Completed, Failed, Progress, Usage
 from serving.protocols.common.encoding import DONE, error_body, frame, json_bytes
 
 
@@ -48,24 +49,25 @@ class ChunkFrames:
         """Return the start of a chunk of choice `index`, with the comma before its members."""
         return self._open + b'{"index":%d,' % index
 
-    def set_usage(self, usage: Usage) -> None:
-        """Write `usage` into the following chunks."""
-        self.close = self._closing(json_bytes(usage_object(usage)))
-
     def closing(self, **members: object) -> bytes:
         """Return `close` with more members of the chunk."""
         return b"}]," + json_bytes(members)[1:-1] + self.close[2:]
 
-    def end(self, usage: Usage) -> bytes:
-        """Return the last frames of a completed stream."""
-        if not self._includes_usage:
-            return DONE
-        totals = json_bytes(usage_object(usage))
-        return self._open + b'],"usage":' + totals + b"}\n\n" + DONE
-
-    def fail(self, error: ServingError) -> bytes:
-        """Return the last frames of a failed stream."""
-        return frame(error_body(error)) + DONE
+    def feed(self, event: Progress | Completed | Failed) -> bytes:
+        """Encode the usage so far, or the last frames of the stream."""
+        match event:
+            case Progress():
+                self.close = self._closing(json_bytes(usage_object(event.usage)))
+                return b""
+            case Completed() if self._includes_usage:
+                usage = json_bytes(usage_object(event.usage))
+                return self._open + b'],"usage":' + usage + b"}\n\n" + DONE
+            case Completed():
+                return DONE
+            case Failed():
+                return frame(error_body(event.error)) + DONE
+            case _:
+                assert_never(event)
 
     def _closing(self, usage: bytes) -> bytes:
         return b'}],"usage":' + usage + b"}\n\n" if self._includes_usage else b"}]}\n\n"

@@ -40,88 +40,41 @@ class SamplingFields(Wire):
         "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
         "else 1.",
         "OAVF OAVF OAV",
-        wrong=[
-            (-0.1, "must be at least 0"),
-            (2.1, "must be at most 2"),
-            ("1", "must be a number"),
-            (True, "must be a number"),
-            ([], "must be a number"),
-        ],
     )
     top_p: Probability | None = parameter(
-        "0 keeps only the most likely token. Default: the model's, else 1.",
-        "OAVF OAVF OAV",
-        wrong=[
-            (-0.1, "must be at least 0"),
-            (1.1, "must be at most 1"),
-            ("0.5", "must be a number"),
-        ],
+        "0 keeps only the most likely token. Default: the model's, else 1.", "OAVF OAVF OAV"
     )
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
         "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3.",
         "OVF OVF OV",
-        wrong=[
-            (-2, "must be at least -1"),
-            (1.5, "must be an integer"),
-            (True, "must be an integer"),
-        ],
     )
     min_p: Probability | None = parameter(
         "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
         "keeps only the most likely. Default: the model's.",
         "OVF OVF OV",
-        wrong=[
-            (1.01, "must be at most 1"),
-            (-1, "must be at least 0"),
-            ("0", "must be a number"),
-        ],
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
         "Equal seeds give equal answers. Negative seeds are mapped to the engine's range. "
         "Default: random.",
         "OAVF OAVF OV",
-        wrong=[
-            (2**63, "must be at most 9223372036854775807"),
-            (-(2**63) - 1, "must be at least -9223372036854775808"),
-            (1.0, "must be an integer"),
-            (False, "must be an integer"),
-            ("7", "must be an integer"),
-        ],
     )
     frequency_penalty: Penalty | None = parameter(
         "Grows with the number of times that a token was generated. Default: the model's.",
         "OAVF OAVF OV",
-        wrong=[
-            (2.5, "must be at most 2"),
-            (-2.5, "must be at least -2"),
-            ("1", "must be a number"),
-        ],
     )
     presence_penalty: Penalty | None = parameter(
-        "Applies to tokens that were generated before. Default: the model's.",
-        "OAVF OAVF OV",
-        wrong=[(-2.5, "must be at least -2"), (False, "must be a number")],
+        "Applies to tokens that were generated before. Default: the model's.", "OAVF OAVF OV"
     )
     # The engine computes with float16, and refuses 0: smaller values would become 0.
     repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
         "Applies to tokens of the prompt, too; 1 is none. Default: the model's.",
         "OVF OVF OV",
-        wrong=[
-            (0, "must be at least 0.01"),
-            (5e-324, "must be at least 0.01"),
-            ("1", "must be a number"),
-            (1001, "must be at most 1000"),
-        ],
+        wrong=[(5e-324, "must be at least 0.01")],
     )
     n: NumSamples | None = parameter(
         "The number of answers. Each is sampled with its own seed and streamed while it is "
         "generated; `best_of` is not needed.",
         "OAVF OAVF O",
-        wrong=[
-            ("2", "must be an integer"),
-            (0, "must be at least 1"),
-            (129, "must be at most 128"),
-        ],
     )
 
     def sampling(self) -> Sampling:
@@ -152,24 +105,19 @@ class SearchFields(Wire):
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
         "best mean log-probability are returned; not in streams.",
         "O OAF O",
-        wrong=[("2", "must be an integer"), (0, "must be at least 1")],
     )
     use_beam_search: bool | None = parameter(
-        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.",
-        "V V -",
-        wrong=[(1, "must be true or false")],
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", "V V -"
     )
     length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
         "Beam search: the exponent of the answer's length. A score is divided by that power.",
         "OV OV O",
-        wrong=[("1", "must be a number"), (101, "must be at most 100")],
     )
     early_stopping: bool | Literal["never"] | None = parameter(
         "Beam search: when the search ends; true, false or `never`.", "v v -"
     )
     no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "Beam search: no sequence of this many tokens occurs twice.",
-        wrong=[(0, "must be at least 1")],
+        "Beam search: no sequence of this many tokens occurs twice."
     )
 
     def beams(self, n: int, dialect: Dialect) -> BeamSearch | None:
@@ -237,17 +185,13 @@ class SpeculationFields(Wire):
         "The number of tokens that a draft model or a prompt lookup proposes in a step, for "
         "models served with one. Default: generation_config.json, else 5.",
         "O O O",
-        wrong=[("5", "must be an integer")],
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
         "A draft model stops its proposal below this confidence; not with `num_assistant_tokens`.",
         "O O O",
-        wrong=[("0.5", "must be a number")],
     )
     max_ngram_size: DraftTokens | None = parameter(
-        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.",
-        "O O O",
-        wrong=[([], "must be an integer")],
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", "O O O"
     )
 
     def speculation(self) -> SpeculativeDecoding:
@@ -277,7 +221,7 @@ _WordOfIds = Annotated[list[TokenId], Field(min_length=1)]
 def _bias_by_id(value: object) -> object:
     """The keys of JSON objects are strings."""
     if not isinstance(value, dict):
-        raise invalid("must be an object of token ids and biases")
+        return value
     for key in value:
         if not (key.isascii() and key.isdigit() and len(key) < 11):
             raise invalid(f"must have token ids as keys; {key[:40]!r} is no token id")
@@ -287,7 +231,7 @@ def _bias_by_id(value: object) -> object:
 def _words_of_ids(value: object) -> object:
     """FastDeploy takes a list of token ids, each of them a word. A word may also be a list."""
     if not isinstance(value, list):
-        raise invalid("must be an array of token ids, or of arrays of token ids")
+        return value
     return [[word] if isinstance(word, int) else word for word in value]
 
 
@@ -306,23 +250,16 @@ class TokenFields(Wire):
     logit_bias: LogitBias | None = parameter(
         "Added to the logits of these token ids; from -100 to 100.",
         "AV AV V",
-        wrong=[
-            ([], "must be an object of token ids and biases"),
-            ({"cat": 1}, "must have token ids as keys; 'cat' is no token id"),
-        ],
+        wrong=[({"cat": 1}, "must have token ids as keys; 'cat' is no token id")],
     )
     bad_words: list[Annotated[str, Field(min_length=1)]] | None = parameter(
-        "Words that the model does not generate at the start of a text or after a space.",
-        "VF VF -",
-        wrong=[("no", "must be an array")],
+        "Words that the model does not generate at the start of a text or after a space.", "VF VF -"
     )
     bad_words_token_ids: WordsOfIds | None = parameter(
-        "Token ids, or sequences of token ids, that the model does not generate.",
-        "F F -",
-        wrong=[("no", "must be an array of token ids, or of arrays of token ids")],
+        "Token ids, or sequences of token ids, that the model does not generate.", "F F -"
     )
     allowed_token_ids: TokenIds | None = parameter(
-        "The model generates only these tokens.", "V V -", wrong=[(5, "must be an array")]
+        "The model generates only these tokens.", "V V -"
     )
     logits_processors_args: dict[str, Any] | None = parameter(
         "Arguments for the administrator's logits processors; refused if the model has none.",
@@ -333,8 +270,7 @@ class TokenFields(Wire):
     )
     # vLLM's limit too. For completions OpenAI has 5.
     prompt_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token of the prompt; not in streams.",
-        "V V -",
+        "The number of alternatives for each token of the prompt; not in streams.", "V V -"
     )
     logprob_token_ids: TokenIds | None = parameter(
         "Tokens whose log-probabilities are always returned.", "V V -"

@@ -20,13 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.request import Grammar, GrammarKind
 from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import (
-    MAX_DEPTH,
-    Wire,
-    invalid,
-    is_deeper_than,
-    unsupported,
-)
+from serving.protocols.common.reading import MAX_DEPTH, Wire, invalid, is_deeper_than, unsupported
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -102,9 +96,7 @@ class ResponseFormat(Wire):
     model_config = ConfigDict(json_schema_extra=_or_a_tag)
 
     type: FormatType = parameter(
-        "`text`, `json_object`, `json_schema`, or the type of a tag.",
-        "OAVF VF O",
-        is_required=True,
+        "`text`, `json_object`, `json_schema`, or the type of a tag.", "OAVF VF O", is_required=True
     )
     json_schema: JsonSchema | None = parameter("The schema and its name.", "OAVF VF O")
     tag: SkipJsonSchema[dict[str, Any] | None] = None
@@ -197,8 +189,7 @@ class StructuredOutputs(Wire):
     json_object: bool | None = parameter(_OBJECT, "V V V")
     disable_any_whitespace: bool | None = parameter("JSON without whitespace.", "V V V")
     disable_additional_properties: Annotated[
-        bool | None,
-        BeforeValidator(_refuse_closing, json_schema_input_type=Literal[False] | None),
+        bool | None, BeforeValidator(_refuse_closing, json_schema_input_type=Literal[False] | None)
     ] = parameter("Only false: set `additionalProperties` in the schema.", "V V V")
     whitespace_pattern: Annotated[
         None, BeforeValidator(_refuse_whitespace, json_schema_input_type=None)
@@ -229,14 +220,12 @@ class FormatFields(Wire):
     """The format parameters that all endpoints have."""
 
     structured_outputs: StructuredOutputs | None = parameter(
-        "One constraint on the answer, with vLLM's names.",
-        "V V V",
-        wrong=[([], "must be an object")],
+        "One constraint on the answer, with vLLM's names.", "V V V"
     )
     structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "F - -")
     guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, "Fv Fv -")
     guided_regex: str | None = parameter(_REGEX, "Fv Fv -")
-    guided_choice: Choices | None = parameter(_CHOICE, "Fv Fv -", wrong=[("a", "must be an array")])
+    guided_choice: Choices | None = parameter(_CHOICE, "Fv Fv -")
     guided_grammar: str | None = parameter(_EBNF, "Fv Fv -")
     guided_json_object: bool | None = parameter(_OBJECT, "v v -")
 

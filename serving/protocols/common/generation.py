@@ -38,19 +38,15 @@ class GenerationBody(
     """The parameters of every generation endpoint."""
 
     include_reasoning: bool | None = parameter(
-        "False leaves the reasoning out of the answer. Its tokens still count.",
-        "V - -",
-        wrong=[("no", "must be true or false")],
+        "False leaves the reasoning out of the answer. Its tokens still count.", "V - -"
     )
     skip_special_tokens: bool | None = parameter(
         "False shows special tokens in the text. Reasoning and tool calls are then not parsed.",
         "OV OV OV",
-        wrong=[("no", "must be true or false")],
     )
     spaces_between_special_tokens: bool | None = parameter(
         "No effect: only tokenizers that decode word by word add such spaces.",
         "V V -",
-        wrong=[(0, "must be true or false")],
         changes_nothing=True,
     )
 

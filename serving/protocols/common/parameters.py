@@ -34,7 +34,7 @@ _COLUMNS = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What the documents say about a parameter, beside its type and its description."""
+    """The facts about a parameter beside its type and its description."""
 
     systems: str
     wrong: Sequence[tuple[Any, str]] = ()

@@ -164,13 +164,8 @@ class CompletionsEncoder:
                     json_bytes(event.cause),
                 )
                 return self._opens[event.choice] + finish + self._frames.close
-            case Progress():
-                self._frames.set_usage(event.usage)
-                return b""
-            case Completed():
-                return self._frames.end(event.usage)
-            case Failed():
-                return self._frames.fail(event.error)
+            case Progress() | Completed() | Failed():
+                return self._frames.feed(event)
             case _:
                 assert_never(event)
 

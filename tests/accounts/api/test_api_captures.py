@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from api_client import Api, Place, with_key
 
-from accounts.captures.store import Taken, store_taken
+from accounts.captures.store import CapturedRequest, store_captured
 from accounts.keys.lifecycle import NewKey
 from accounts.models import AuditEntry, Capture, Project, Role, User
 from accounts.services import changes
@@ -18,7 +18,7 @@ PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 
 def keep(project: Project, request_id: str, hours_ago: float = 0) -> None:
     changes.change(project, capture_hours=9)
-    one = Taken(
+    one = CapturedRequest(
         request_id=request_id,
         project_id=project.pk,
         created_at=datetime.now(UTC) - timedelta(hours=hours_ago),
@@ -30,7 +30,7 @@ def keep(project: Project, request_id: str, hours_ago: float = 0) -> None:
         num_body_bytes=len(PROMPT),
         num_answer_bytes=2,
     )
-    assert store_taken([one])
+    assert store_captured([one])
 
 
 def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Place) -> None:

@@ -144,6 +144,6 @@ def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Projec
     assert changed("--expires-in", "never").expires_at is None
     assert changed("--scope", "usage").scopes == ["usage"]
     num_entries = AuditEntry.objects.count()
-    assert "stays as it is" in vinery_("key", "change", str(key.pk)).out
+    assert "is unchanged" in vinery_("key", "change", str(key.pk)).out
     assert AuditEntry.objects.count() == num_entries
     assert "10.0.0.0/8" in vinery_("key", "change", str(key.pk), "--network", "office").err

@@ -49,7 +49,7 @@ def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) ->
     told = vinery_("user", "create", "robot", "--service", "--project", "search")
 
     robot = User.objects.get(username="robot")
-    assert told.out == "robot is made.\n"
+    assert told.out == "robot is created.\n"
     assert robot.is_service
     assert not robot.has_usable_password()
     assert robot.memberships.get().project == search

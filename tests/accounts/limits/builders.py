@@ -6,9 +6,9 @@ import itertools
 
 from msgspec import structs
 
-from accounts.limits.leases import Denial, Lease
-from accounts.limits.limiter import Limiter
-from accounts.limits.rules import EQUAL_WEIGHTS, Claim, Metric, Rule, Weekday, Weights, Window
+from accounts.limits.reservations import Denial, Lease, Limiter, ReservationRequest
+from accounts.limits.rules import Metric, Rule, Weekday, Window
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 _ids = itertools.count(1)
 
@@ -38,8 +38,8 @@ def claim(
     num_image_tokens: int = 0,
     weights: Weights = EQUAL_WEIGHTS,
     owner: str = "",
-) -> Claim:
-    return Claim(
+) -> ReservationRequest:
+    return ReservationRequest(
         f"req-{next(_ids)}",
         rules,
         num_input_tokens,
@@ -53,16 +53,16 @@ def claim(
 
 def under(lease: Lease, *rules: Rule) -> Lease:
     """The same lease when its rules have other amounts."""
-    return structs.replace(lease, claim=structs.replace(lease.claim, rules=rules))
+    return structs.replace(lease, request=structs.replace(lease.request, rules=rules))
 
 
-async def granted(limiter: Limiter, asked: Claim) -> Lease:
+async def granted(limiter: Limiter, asked: ReservationRequest) -> Lease:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Lease), answer
     return answer
 
 
-async def denied(limiter: Limiter, asked: Claim) -> Denial:
+async def denied(limiter: Limiter, asked: ReservationRequest) -> Denial:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Denial), answer
     return answer

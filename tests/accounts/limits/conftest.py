@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from accounts.limits.limiter import Limiter
 from accounts.limits.memory import MemoryLimiter
-from accounts.limits.redis_ import RedisLimiter, connect
+from accounts.limits.redis import RedisLimiter, connect
+from accounts.limits.reservations import Limiter
 from tests.own_redis import OwnRedis
 
 # A Wednesday, not quite at the start of a minute.
@@ -22,7 +22,7 @@ START_S = 1_800_000_001.5
 Fresh = Callable[[int], list[Limiter]]
 
 
-class Clock:
+class FakeClock:
     """Unix time that passes when the test says so."""
 
     def __init__(self, now_s: float = START_S) -> None:
@@ -37,8 +37,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def redis_fresh(redis_client: Redis, clock: Clock) -> Fresh:
+def redis_fresh(redis_client: Redis, clock: FakeClock) -> Fresh:
     """Makes limiters on Redis that share a store of their own."""
 
     def make(num: int) -> list[Limiter]:
@@ -83,7 +83,7 @@ def redis_fresh(redis_client: Redis, clock: Clock) -> Fresh:
 
 
 @pytest.fixture
-def memory_fresh(clock: Clock) -> Fresh:
+def memory_fresh(clock: FakeClock) -> Fresh:
     """Makes a limiter in memory, which all share."""
 
     def make(num: int) -> list[Limiter]:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from accounts.limits.leases import Lease
-from accounts.limits.limiter import LeaseExists, Limiter
-from accounts.limits.rules import NOTHING, Metric, Spent, Weights, Window
+from accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, LeaseExists, Limiter
+from accounts.limits.rules import Metric, Window
+from accounts.usage.weights import Weights
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
-from tests.accounts.limits.conftest import Clock, Fresh
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import FakeClock
 
 MINUTE = Window.MINUTE
 
@@ -39,7 +40,7 @@ async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
     lease = await granted(limiter, claim(tokens, requests, num_input_tokens=30))
     await limiter.extend(lease, 20)
 
-    await limiter.settle(lease, Spent(num_input_tokens=30, num_output_tokens=5))
+    await limiter.settle(lease, ActualUsage(num_input_tokens=30, num_output_tokens=5))
 
     assert await used(limiter, tokens, requests) == [35, 1]
 
@@ -48,7 +49,7 @@ async def test_a_request_that_never_ran_costs_nothing(limiter: Limiter) -> None:
     rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), places(1)
     lease = await granted(limiter, claim(*rules, num_input_tokens=30))
 
-    await limiter.settle(lease, NOTHING)
+    await limiter.settle(lease, NO_USAGE)
 
     assert await used(limiter, *rules) == [0, 0, 0, 0]
 
@@ -59,7 +60,7 @@ async def test_only_the_first_settlement_counts(limiter: Limiter) -> None:
     await granted(limiter, claim(tokens, place, num_input_tokens=30))
 
     for num_output_tokens in (1, 0, 50):
-        await limiter.settle(lease, Spent(10, num_output_tokens))
+        await limiter.settle(lease, ActualUsage(10, num_output_tokens))
 
     assert await used(limiter, tokens, place) == [11 + 31, 1]
 
@@ -68,7 +69,7 @@ async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) ->
     tokens = rule(amount=100)
     lease = await granted(limiter, claim(tokens, num_input_tokens=90))
 
-    await limiter.settle(lease, Spent(num_input_tokens=120))
+    await limiter.settle(lease, ActualUsage(num_input_tokens=120))
 
     (level,) = await limiter.levels([tokens])
     assert level.num_remaining == -20
@@ -84,10 +85,10 @@ async def test_a_quota_is_held_until_all_who_have_reserved_some_are_settled(
     second = await granted(limiter, claim(quota, num_output_tokens=40))
 
     for lease, num_output_tokens in ((first, 60), (second, 40)):
-        assert (await denied(limiter, claim(quota))).is_enforced
-        await limiter.settle(lease, Spent(num_output_tokens=num_output_tokens))
+        assert (await denied(limiter, claim(quota))).is_returnable
+        await limiter.settle(lease, ActualUsage(num_output_tokens=num_output_tokens))
 
-    assert not (await denied(limiter, claim(quota))).is_enforced
+    assert not (await denied(limiter, claim(quota))).is_returnable
 
 
 @pytest.mark.parametrize(
@@ -105,18 +106,18 @@ async def test_what_nobody_gives_back_or_time_brings_soon_is_not_held(
     limit = rule(metric, window, amount=1)
     await granted(limiter, claim(limit, num_input_tokens=1, num_output_tokens=0))
 
-    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_enforced
+    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_returnable
 
 
 async def test_who_holds_another_quota_does_not_hold_the_one_that_refuses(limiter: Limiter) -> None:
     mine, yours = rule(amount=10), rule(amount=100)
     lease = await granted(limiter, claim(mine, num_output_tokens=10))
-    await limiter.settle(lease, Spent(num_output_tokens=10))
+    await limiter.settle(lease, ActualUsage(num_output_tokens=10))
     await granted(limiter, claim(yours, num_output_tokens=10))
 
     denial = await denied(limiter, claim(yours, mine))
 
-    assert (denial.rule, denial.is_enforced) == (mine, False)
+    assert (denial.rule, denial.is_returnable) == (mine, False)
 
 
 async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
@@ -125,7 +126,7 @@ async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
 
     with pytest.raises(LeaseExists):
         await limiter.acquire(asked)
-    await limiter.settle(lease, NOTHING)
+    await limiter.settle(lease, NO_USAGE)
 
     assert isinstance(await limiter.acquire(asked), Lease)
 
@@ -134,7 +135,7 @@ async def test_a_claim_without_rules_is_granted(limiter: Limiter) -> None:
     lease = await granted(limiter, claim())
 
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
-    await limiter.settle(lease, Spent())
+    await limiter.settle(lease, ActualUsage())
 
 
 async def test_weighted_tokens_count_by_their_sort(limiter: Limiter) -> None:
@@ -148,7 +149,9 @@ async def test_weighted_tokens_count_by_their_sort(limiter: Limiter) -> None:
 
     await limiter.settle(
         lease,
-        Spent(num_input_tokens=100, num_cached_tokens=60, num_image_tokens=8, num_output_tokens=3),
+        ActualUsage(
+            num_input_tokens=100, num_cached_tokens=60, num_image_tokens=8, num_output_tokens=3
+        ),
     )
 
     # 32 x 1 + 60 x 0.125 + 8 x 2.5 + 3 x 4, and a part of a token is not left any more.
@@ -235,12 +238,12 @@ async def test_an_answer_that_runs_may_have_what_was_added(limiter: Limiter) -> 
     grant = await limiter.extend(under(lease, replace(tokens, amount=1000)), 500)
 
     assert (grant.num_output_tokens, grant.denial) == (500, None)
-    await limiter.settle(lease, Spent(num_output_tokens=600))
+    await limiter.settle(lease, ActualUsage(num_output_tokens=600))
     assert await used(limiter, tokens) == [600]
 
 
 async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
-    limiter: Limiter, clock: Clock
+    limiter: Limiter, clock: FakeClock
 ) -> None:
     before = rule(window=MINUTE, amount=600_000)
     after = replace(before, amount=60)
@@ -251,7 +254,7 @@ async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
     clock.pass_s(1.0)
     assert (await limiter.extend(under(runs, after), 5)).num_output_tokens == 1
     clock.pass_s(1.0)
-    await limiter.settle(under(ends, after), Spent(num_output_tokens=1))
+    await limiter.settle(under(ends, after), ActualUsage(num_output_tokens=1))
 
     assert await used(limiter, after) == [59]
 
@@ -262,7 +265,7 @@ async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter:
     moved = replace(tokens, scope="key:2")
 
     await granted(limiter, claim(moved, num_input_tokens=19))
-    await limiter.settle(running, Spent(num_input_tokens=50))
+    await limiter.settle(running, ActualUsage(num_input_tokens=50))
 
     assert await used(limiter, moved) == [70]
 
@@ -280,7 +283,7 @@ async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
 
     assert (await limiter.extend(lease, 5)).num_output_tokens == 1
     assert await used(limiter, *rules) == [most, most]
-    await limiter.settle(lease, Spent(most - 1, 0))
+    await limiter.settle(lease, ActualUsage(most - 1, 0))
     assert await used(limiter, *rules) == [most - 1, most - 1]
 
 
@@ -315,7 +318,7 @@ async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     first = await granted(limiter, claim(tokens))
     second = await granted(limiter, claim(tokens))
-    await limiter.settle(first, Spent(150))
+    await limiter.settle(first, ActualUsage(150))
 
     grant = await limiter.extend(second, 1)
 
@@ -327,7 +330,7 @@ async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
 async def test_a_settled_lease_cannot_be_extended(limiter: Limiter) -> None:
     tokens = rule()
     lease = await granted(limiter, claim(tokens))
-    await limiter.settle(lease, Spent())
+    await limiter.settle(lease, ActualUsage())
 
     assert (await limiter.extend(lease, 1)).is_lost
     assert await used(limiter, tokens) == [0]
@@ -346,7 +349,7 @@ async def test_a_shadow_rule_tells_what_it_would_have_refused(limiter: Limiter) 
     assert [denial.rule for denial in second.shadow_denials] == [shadow]
     # As if it were enforced: what it refuses it does not count.
     assert await used(limiter, shadow, tokens) == [1, 2]
-    await limiter.settle(second, Spent(0, 1))
+    await limiter.settle(second, ActualUsage(0, 1))
     assert await used(limiter, shadow, tokens) == [1, 2]
 
 
@@ -360,12 +363,12 @@ async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter
     assert [len(grant.shadow_denials) for grant in grants] == [0, 1, 0]
     assert all(grant.denial is None for grant in grants)
     assert await used(limiter, shadow) == [20]
-    await limiter.settle(lease, Spent(9, 25))
+    await limiter.settle(lease, ActualUsage(9, 25))
     assert await used(limiter, shadow) == [20]
 
 
 async def test_a_shadow_place_is_only_taken_when_it_is_there(
-    limiter: Limiter, clock: Clock
+    limiter: Limiter, clock: FakeClock
 ) -> None:
     shadow = places(1, is_shadow=True)
     first = await granted(limiter, claim(shadow))
@@ -373,9 +376,9 @@ async def test_a_shadow_place_is_only_taken_when_it_is_there(
     await limiter.renew([first, second])
     assert await used(limiter, shadow) == [1]
 
-    await limiter.settle(second, Spent())
+    await limiter.settle(second, ActualUsage())
     assert await used(limiter, shadow) == [1]
-    await limiter.settle(first, Spent())
+    await limiter.settle(first, ActualUsage())
     assert await used(limiter, shadow) == [0]
 
 
@@ -403,7 +406,7 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
                     break
             num_made += 1
             await asyncio.sleep(0)
-        await limiter.settle(lease, Spent(asked.num_input_tokens, num_made))
+        await limiter.settle(lease, ActualUsage(asked.num_input_tokens, num_made))
         num_spent += asked.num_input_tokens + num_made
 
     await asyncio.gather(*(request(number) for number in range(500)))

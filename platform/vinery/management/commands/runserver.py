@@ -1,7 +1,7 @@
-"""`manage.py runserver`: Django's development server, by Daphne.
+"""`manage.py runserver`: Daphne as the development server.
 
-Daphne brings the same command when it is an installed app, but then every process pays for
-Twisted: 26 MB and a quarter of the start (measured with Django 5.2, Twisted 26).
+Daphne has the same command as an installed app, but then every process imports Twisted: 26 MB and a
+quarter of the start time (measured with Django 5.2, Twisted 26).
 """
 
 from daphne.management.commands.runserver import Command

@@ -73,7 +73,7 @@ PromptLogprobs = list[dict[str, RankedToken] | None]
 class PromptDetails(Answer):
     """Part of the prompt's tokens."""
 
-    cached_tokens: Count = Field(description="Taken from the prefix cache.")
+    cached_tokens: Count = Field(description="CapturedRequest from the prefix cache.")
 
 
 class CompletionDetails(Answer):

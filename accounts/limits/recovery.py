@@ -1,0 +1,267 @@
+"""What a limiter learns from the usage records: baselines of use, and leases of dead processes.
+
+A limiter that has lost its memory, as every process does at its end, begins with baselines: how
+much of each quota was used since its window began, and about how full each bucket is. Usage records
+have nothing of concurrency, because a dead process runs no requests.
+
+A limiter that has its baselines counts by itself. But requests that ran when they were read are in
+no usage record yet: requests from before the quota was set, or from before Redis lost its memory.
+Their records come when they end. So the baselines of each quota are read again, soon at first and
+then less and less often. That is always safe, because a baseline only raises what is used, and what
+is in a record was used.
+
+In Redis, a lease that no process renews frees its slot of concurrency by itself. The rest of it
+counts as used until the usage records show what was really used. Then the process that has found
+the dead one's usage journal settles the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from math import ceil
+from typing import Final, NamedTuple
+
+import msgspec
+from django.conf import settings
+from redis import Redis
+from redis.exceptions import RedisError
+
+from accounts.limits import windows
+from accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
+from accounts.limits.reservations import (
+    NO_USAGE,
+    STORE_DEADLINE_S,
+    ActualUsage,
+    Costs,
+    UsageBaseline,
+    num_used,
+)
+from accounts.limits.rulebook import successors_of
+from accounts.limits.rules import PLATFORM, SCALE, Kind, Metric, Rule
+from accounts.models.usage import UsageRecord
+from accounts.usage.used import Use, each_since, used_since
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS: Final = {
+    "organization": "organization_id",
+    "project": "project_id",
+    "user": "user_id",
+    "key": "key_id",
+    "model": "model",
+}
+_NO_USE: Final = Use()
+# For how many of its periods the records of a bucket are read. The level before them is unknown, so
+# the bucket counts as used up then. The bucket was full once since, unless requests have used more
+# than four fifths of it all the time: only for those the first level matters.
+_NUM_PERIODS_READ: Final = 5
+_IDS_IN_A_CALL: Final = 500
+
+# Usage records are in the database a second or two after the end of a request.
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 600.0
+_PAUSE_GROWTH: Final = 3.0
+
+
+# -- Baselines ----------------------------------------------------------------------------------
+
+
+def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
+    """Return the baselines of the quotas among these rules, without those of which nothing is
+    used. Raises `django.db.Error`."""
+    since_ms = {rule: windows.quota_window(rule, now_s)[0] for rule in rules if rule.is_quota}
+    used = read_use(since_ms)
+    return [UsageBaseline(rule, used[rule], since_ms[rule]) for rule in since_ms if used[rule]]
+
+
+def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
+    """Return the baselines of the buckets among these rules, without those that are full. A
+    request counts as a whole from its start, though the limiter has counted its answer while it
+    was generated. Raises `django.db.Error`."""
+    now_ms = round(now_s * 1000)
+    by_tick: defaultdict[int, list[Rule]] = defaultdict(list)
+    for rule in rules:
+        if rule.kind is Kind.BUCKET:
+            by_tick[rule.tick_ms].append(rule)
+    baselines = []
+    for tick_ms, buckets in by_tick.items():
+        since_ms = now_ms - _NUM_PERIODS_READ * tick_ms * SCALE
+        for rule, (used, at_ms) in _used_of_buckets(buckets, since_ms).items():
+            used = windows.used_after(used, rule.amount, at_ms, now_ms, tick_ms)
+            baselines.append(UsageBaseline(rule, num_used(used), now_ms))
+    return [baseline for baseline in baselines if baseline.num_used]
+
+
+def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[int, int]]:
+    """Return the fixed-point units used at the start of the last request of each rule, and that
+    time."""
+    found = {rule: (rule.capacity, since_ms) for rule in rules}
+    rules_of: defaultdict[str, list[Rule]] = defaultdict(list)
+    for rule in rules:
+        rules_of[rule.scope].append(rule)
+    scopes = dict(rules_of)
+    for old, successors in successors_of(_key_ids(rules)).items():
+        binding = (f"key:{key_id}" for key_id in (old, *successors))
+        scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
+    for at_ms, owners, use in each_since(since_ms, tuple(_COLUMNS.values())):
+        named = (f"{kind}:{owner}" for kind, owner in zip(_COLUMNS, owners, strict=True))
+        for scope in (PLATFORM, *named):
+            for rule in scopes.get(scope, ()):
+                used, before_ms = found[rule]
+                left = windows.used_after(used, rule.amount, before_ms, at_ms, rule.tick_ms)
+                found[rule] = min(rule.capacity, left + _units(rule.metric, use)), at_ms
+    return found
+
+
+def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
+    """Return what each rule counts since a time of its own: whole tokens or requests. A few
+    queries for all scopes of a kind with the same time. Raises `django.db.Error`."""
+    groups: defaultdict[tuple[str, int], list[Rule]] = defaultdict(list)
+    for rule, at_ms in since_ms.items():
+        groups[rule.scope_kind, at_ms].append(rule)
+    found: dict[Rule, int] = {}
+    for (kind, at_ms), rules in groups.items():
+        owners = {rule.owner for rule in rules}
+        chains = successors_of(_key_ids(rules))
+        own = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
+        used = dict(own)
+        for old, successors in chains.items():
+            for key_id in map(str, successors):
+                used[key_id] = used.get(key_id, _NO_USE) + own.get(str(old), _NO_USE)
+        found |= {rule: _amount(rule.metric, used.get(rule.owner, _NO_USE)) for rule in rules}
+    return found
+
+
+def _amount(metric: Metric, use: Use) -> int:
+    match metric:
+        case Metric.REQUESTS:
+            return use.num_requests
+        case Metric.TOKENS:
+            return use.num_tokens
+        case Metric.INPUT_TOKENS:
+            return use.num_input_tokens
+        case Metric.OUTPUT_TOKENS:
+            return use.num_output_tokens
+        case _:
+            # A sum of fractions differs a little with their order.
+            return ceil(round(use.weighted_tokens, 6))
+
+
+def _units(metric: Metric, use: Use) -> int:
+    if metric is Metric.WEIGHTED_TOKENS:
+        return round(use.weighted_tokens * SCALE)
+    return _amount(metric, use) * SCALE
+
+
+def _key_ids(rules: Iterable[Rule]) -> set[int]:
+    return {int(rule.owner) for rule in rules if rule.scope_kind == "key"}
+
+
+# -- When to read baselines ---------------------------------------------------------------------
+
+
+class _NextRead(NamedTuple):
+    """When to read the baseline of a quota again, by the clock, and how long that is after the
+    last time."""
+
+    at_s: float
+    pause_s: float
+
+
+class ReconciliationSchedule:
+    """When to read the baselines of each quota, by the keys of the rules."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next: dict[str, _NextRead] = {}
+
+    def due(self, quotas: Iterable[Rule]) -> list[Rule]:
+        """Return the quotas that were never restored, and those whose time has come. A shadow rule
+        is restored once: it does not count what it would have refused, and usage records do."""
+        now_s, known = self._clock(), self._next
+        return [
+            rule
+            for rule in quotas
+            if (found := known.get(rule.key)) is None
+            or (found.at_s <= now_s and not rule.is_shadow)
+        ]
+
+    def knows(self, rule: Rule) -> bool:
+        """Return whether the limiter has received a baseline of this rule."""
+        return rule.key in self._next
+
+    def note_restored(self, rules: Iterable[Rule]) -> None:
+        """Note that the limiter has just received the baselines of these rules."""
+        now_s = self._clock()
+        for rule in rules:
+            before = self._next.get(rule.key)
+            pause_s = FIRST_PAUSE_S
+            if before is not None:
+                pause_s = min(_PAUSE_GROWTH * before.pause_s, LONGEST_PAUSE_S)
+            self._next[rule.key] = _NextRead(now_s + pause_s, pause_s)
+
+    def hurry(self, rules: Iterable[Rule]) -> None:
+        """Read the baselines of these rules soon: a request has ended that the limiter does not
+        know."""
+        at_s = self._clock() + FIRST_PAUSE_S
+        for rule in rules:
+            before = self._next.get(rule.key)
+            if before is not None:
+                self._next[rule.key] = _NextRead(min(before.at_s, at_s), FIRST_PAUSE_S)
+
+    def keep(self, quotas: Iterable[Rule]) -> None:
+        """Forget all other quotas. A quota that comes back was not counted meanwhile, and is
+        new."""
+        for key in self._next.keys() - {rule.key for rule in quotas}:
+            del self._next[key]
+
+    def forget(self) -> None:
+        """Forget all quotas: the limiter has lost its memory."""
+        self._next.clear()
+
+
+# -- Leases of dead processes -------------------------------------------------------------------
+
+
+def settle_dead_leases(request_ids: Sequence[str]) -> None:
+    """Settle the leases of these requests in Redis by their usage records, which must be stored.
+
+    A settled lease stays as it is. While Redis is unavailable, what the requests had reserved
+    counts as used until its window is over. Raises `django.db.Error`.
+    """
+    url = settings.VINERY_REDIS_URL
+    if not url or not request_ids:
+        return
+    timeout_s = STORE_DEADLINE_S
+    try:
+        with closing(
+            Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        ) as client:
+            settle_in_redis(client, request_ids)
+    except (RedisError, OSError) as error:
+        logger.warning("reservations of dead processes count as used: %s", error)
+
+
+def settle_in_redis(
+    client: Redis, request_ids: Sequence[str], *, prefix: str = DEFAULT_PREFIX
+) -> None:
+    """Settle the leases on a given server. Raises `RedisError`, OSError and `django.db.Error`."""
+    script = client.register_script(source("reclaim"))
+    for at in range(0, len(request_ids), _IDS_IN_A_CALL):
+        leases = list(_leases_to_settle(request_ids[at : at + _IDS_IN_A_CALL], prefix))
+        call = {"now_ms": 0, "ttl_ms": 0, "leases": leases}
+        script(args=[msgspec.msgpack.encode(call)])
+
+
+def _leases_to_settle(request_ids: Sequence[str], prefix: str) -> Iterable[tuple[str, str, Costs]]:
+    columns = ("request_id", "num_prompt_tokens", "num_output_tokens", "weighted_tokens")
+    rows = UsageRecord.objects.filter(request_id__in=request_ids).values_list(*columns)
+    for request_id, num_prompt, num_output, weighted in rows:
+        # A request that no engine has run has no tokens, and is not counted.
+        usage = ActualUsage(num_prompt, num_output) if num_prompt else NO_USAGE
+        costs = usage.costs_with_weighted(round(weighted * SCALE))
+        yield lease_key(prefix, request_id), request_id, costs

@@ -1,0 +1,394 @@
+"""What a limiter is asked, what it answers, and its interface: reserve, extend, settle.
+
+A request reserves of all its rules at once and receives a lease, or a denial that has changed
+nothing. While it runs, its process extends the lease a few tokens ahead of need and renews it with
+a heartbeat. At the end it settles the lease with the actual usage. Whatever the order of the
+calls, what is reserved and used of a rule never exceeds its amount.
+
+Two implementations behave alike: `memory.MemoryLimiter` and `redis.RedisLimiter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import structs
+
+from accounts.base.errors import AccountsError
+from accounts.limits import windows
+from accounts.limits.rules import SCALE, Kind, Rule
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+
+# A lease that was not renewed for so long belongs to a dead process. Its slot of concurrency
+# becomes free. The rest of it counts as used until the process settles it after all, or until
+# `recovery.settle_dead_leases` does. A process that counts for itself only expires a lease that is
+# missing from a renewal, whatever its clock shows.
+LEASE_TTL_S: Final = 35.0
+# Two heartbeats may be lost, also when each is a second late.
+RENEW_INTERVAL_S: Final = 10.0
+# How long to wait for Redis. It answers in a millisecond, but a process that hundreds of requests
+# reach at once may see the answer after more than a second, and without an answer the limits are
+# not kept. A Redis that has died is noticed at once, because its connections are closed.
+STORE_DEADLINE_S: Final = 5.0
+
+# A slot becomes free when another answer ends, and the limiter cannot know when.
+SLOT_WAIT_S: Final = 1.0
+_MILLI: Final = SCALE // 1000
+
+# Fixed-point units by `Rule.column`.
+Costs = tuple[int, int, int, int, int, int]
+
+
+class LeaseExists(ValueError):
+    """A lease with this id is open: ids must be unique."""
+
+
+class LimitsUnavailable(AccountsError):
+    """Redis does not answer, and without it requests are refused."""
+
+
+class ReservationRequest(msgspec.Struct, frozen=True):
+    """What a request needs before it runs: its input, and the first tokens of its answer.
+
+    `lease_id` is the request's id, unique for ever. `rules` has each rule once. Cached and image
+    tokens are part of the input, and no token is both. Count as cached only what certainly is:
+    actual usage that costs more than reserved is charged all the same. `owner` names the wait queue
+    of the request (see `queue`). Raises ValueError for counts that cannot be.
+    """
+
+    lease_id: str
+    rules: tuple[Rule, ...]
+    num_input_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int = 0
+    num_image_tokens: int = 0
+    weights: Weights = EQUAL_WEIGHTS
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+
+    def costs(self) -> Costs:
+        """Return what each metric is charged."""
+        return _costs(self, self.weights, num_requests=1, concurrency=SCALE)
+
+    def costs_per_output_token(self) -> Costs:
+        """Return what each metric is charged for one more token of the answer."""
+        return (0, SCALE, 0, SCALE, 0, self.weights.output_milli * _MILLI)
+
+
+class ActualUsage(msgspec.Struct, frozen=True):
+    """What a request has used. `num_requests` is 0 for a request that no engine has run. Raises
+    ValueError for counts that cannot be."""
+
+    num_input_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_image_tokens: int = 0
+    num_requests: int = 1
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+
+    def costs(self, weights: Weights) -> Costs:
+        """Return what each metric is charged. The request holds no slot of concurrency."""
+        return _costs(self, weights, num_requests=self.num_requests, concurrency=0)
+
+    def costs_with_weighted(self, weighted: int) -> Costs:
+        """Return the same with a known charge of weighted tokens, in fixed-point units."""
+        return (*self.costs(EQUAL_WEIGHTS)[:5], weighted)
+
+    def weighted_tokens(self, weights: Weights) -> float:
+        """Return what budgets are charged."""
+        return _weigh_milli(self, weights) / 1000
+
+
+def _weigh_milli(counts: ReservationRequest | ActualUsage, weights: Weights) -> int:
+    return weights.weigh_milli(
+        counts.num_input_tokens,
+        counts.num_output_tokens,
+        counts.num_cached_tokens,
+        counts.num_image_tokens,
+    )
+
+
+def _costs(
+    counts: ReservationRequest | ActualUsage,
+    weights: Weights,
+    *,
+    num_requests: int,
+    concurrency: int,
+) -> Costs:
+    num_inputs, num_outputs = counts.num_input_tokens, counts.num_output_tokens
+    return (
+        num_requests * SCALE,
+        (num_inputs + num_outputs) * SCALE,
+        num_inputs * SCALE,
+        num_outputs * SCALE,
+        concurrency,
+        _weigh_milli(counts, weights) * _MILLI,
+    )
+
+
+def _check_counts(counts: ReservationRequest | ActualUsage) -> None:
+    num_cached, num_image = counts.num_cached_tokens, counts.num_image_tokens
+    if num_cached < 0 or num_image < 0 or counts.num_output_tokens < 0:
+        raise ValueError("a number of tokens cannot be negative")
+    if num_cached + num_image > counts.num_input_tokens:
+        raise ValueError("cached and image tokens are part of the input")
+
+
+# The usage of a request that did not run.
+NO_USAGE: Final = ActualUsage(num_requests=0)
+
+
+# -- Answers ------------------------------------------------------------------------------------
+
+
+class Level(msgspec.Struct, frozen=True):
+    """How much of a rule is used. `reset_s`: the seconds until nothing of it is used; None when
+    time alone does not reset it."""
+
+    rule: Rule
+    num_used: int
+    reset_s: float | None
+
+    @property
+    def num_remaining(self) -> int:
+        """What is left now. Negative when requests have used more than they had reserved."""
+        return self.rule.amount - self.num_used
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What is used of the rules of a request at one moment, in fixed-point units."""
+
+    rules: tuple[Rule, ...]
+    used: Sequence[int]
+    now_ms: int
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels in the order of the rules. They are computed on each access."""
+        pairs = zip(self.rules, self.used, strict=True)
+        return tuple(level_of(rule, used, self.now_ms) for rule, used in pairs)
+
+
+NOT_READ: Final = Reading((), (), 0)
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A refusal, by the rule that would refuse longest.
+
+    `num_needed` is what the request needed of that rule. `wait_s` None: waiting does not help.
+    `is_returnable`: running requests have reserved some of this quota, and may return it.
+    """
+
+    rule: Rule
+    level: Level
+    num_needed: int
+    wait_s: float | None
+    reading: Reading = NOT_READ
+    is_returnable: bool = False
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the request would not fit if nothing were used, and a shorter one would."""
+        rule = self.rule
+        return rule.metric.is_of_tokens and self.num_needed > rule.amount > 0
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether the client should not retry soon, because a quota is used up."""
+        return not self.is_too_large and (self.rule.is_quota or self.wait_s is None)
+
+    def for_follower(self, request: ReservationRequest) -> Denial:
+        """Return the denial of a request that queues behind this one for the same rule. It has
+        nothing of the other limits of the request in front."""
+        needed = num_used(request.costs()[self.rule.column])
+        return structs.replace(self, num_needed=needed, reading=NOT_READ)
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A request may run: its reservation holds until it is settled.
+
+    `shadow_denials`: what shadow rules would have refused. `is_local`: Redis was unavailable, and
+    this process alone has counted the reservation. `is_uncounted`: no limiter has counted it.
+    """
+
+    request: ReservationRequest
+    reading: Reading
+    shadow_denials: tuple[Denial, ...] = ()
+    is_local: bool = False
+    is_uncounted: bool = False
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.request.lease_id
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """How many more tokens of an answer may be generated: at most as many as were asked for.
+
+    `denial` has the reason when it is fewer. `is_lost`: the limiter does not have the lease,
+    because it was settled or was not renewed in time, and grants nothing.
+    """
+
+    num_output_tokens: int
+    denial: Denial | None = None
+    shadow_denials: tuple[Denial, ...] = ()
+    is_lost: bool = False
+
+
+LOST: Final = Grant(0, is_lost=True)
+
+
+class UsageBaseline(msgspec.Struct, frozen=True):
+    """At least this much of a rule is used, according to the usage records.
+
+    `since_ms` is the start of the window of a quota, as Unix time; a baseline of another window has
+    no effect. Of a bucket it is the time at which so much was used; it has refilled since. Totals
+    ignore it. `is_update`: the limiter has received a baseline of this rule before, and has counted
+    since.
+    """
+
+    rule: Rule
+    num_used: int
+    since_ms: int = 0
+    is_update: bool = False
+
+
+class Limiter(Protocol):
+    """Counts reservations. It belongs to one event loop, and its methods do not block that.
+
+    An owner may change a limit while a request runs. The lease to extend or to settle may then have
+    the same rules (`Rule.key`) in the same order with other amounts or in shadow, and the limiter
+    counts by those.
+
+    An implementation on Redis raises `LimitsUnavailable` when Redis does not answer.
+    """
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        """Reserve of all rules or of none. Raises `LeaseExists`."""
+        ...
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """Reserve more tokens of the answer: all of them or what is left."""
+        ...
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        """Replace the reservation by the actual usage, and free the slot of concurrency.
+
+        What was reserved in a window that is over stays there. Only the first settlement counts.
+        Redis accepts the settlement of an expired lease, too, for a day: its process could not
+        renew it while Redis was unavailable.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may
+        be among them."""
+        ...
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        """Return how much of each rule is used, reservations included, in the order given."""
+        ...
+
+    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+        """Raise what is used of quotas to the baselines: after a start, or when Redis has lost its
+        memory. Usage records give only an estimate for a bucket, so a bucket of which something is
+        used keeps its own count. They have nothing of concurrency."""
+        ...
+
+
+# -- Arithmetic of answers ----------------------------------------------------------------------
+
+
+def num_used(units: int) -> int:
+    """Return whole tokens or requests, rounded up: a part of a token cannot be used."""
+    return -(-units // SCALE)
+
+
+def level_of(rule: Rule, used: int, now_ms: int) -> Level:
+    """Return the level of a rule of which so many fixed-point units are used."""
+    if rule.kind is Kind.BUCKET:
+        reset_s = windows.refill_s(used, rule.amount, rule.tick_ms)
+    else:
+        reset_s = _until_next_window_s(rule, now_ms) if rule.kind is Kind.CALENDAR else None
+    return Level(rule, num_used(used), reset_s)
+
+
+def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
+    """Return `Level.reset_s` in whole milliseconds, rounded down, as headers have it."""
+    if rule.kind is Kind.BUCKET:
+        if used <= 0:
+            return 0
+        return used // rule.amount * rule.tick_ms if rule.amount else None
+    if rule.kind is Kind.CALENDAR:
+        return windows.boundaries_at(rule, now_ms)[2] - now_ms
+    return None
+
+
+def binding_denial(denials: Iterable[Denial]) -> Denial:
+    """Return the denial that would refuse longest."""
+
+    def duration(denial: Denial) -> tuple[bool, bool, float]:
+        return denial.is_too_large, denial.wait_s is None, denial.wait_s or 0.0
+
+    return max(denials, key=duration)
+
+
+def denial_of(rule: Rule, used: int, cost: int, reading: Reading) -> Denial:
+    """Return why a cost does not fit: `used` and `cost` in fixed-point units."""
+    now_ms = reading.now_ms
+    level, wait_s = level_of(rule, used, now_ms), _wait_s(rule, used, cost, now_ms)
+    return Denial(rule, level, num_used(cost), wait_s, reading)
+
+
+def denials_of(indexes: Iterable[int], costs: Costs, reading: Reading) -> tuple[Denial, ...]:
+    """Return the denials by the rules at these indexes of a reading."""
+    return tuple(
+        denial_of(reading.rules[i], reading.used[i], costs[reading.rules[i].column], reading)
+        for i in indexes
+    )
+
+
+def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Reading) -> Grant:
+    """Return the grant when so many more tokens fit into the rules at these indexes. `costs` are
+    those of one token."""
+    enforced = {i: num for i, num in fitting.items() if not reading.rules[i].is_shadow}
+    granted = max(0, min([asked, *enforced.values()]))
+    cut_by = [i for i, num in fitting.items() if num < granted]
+    if granted < asked:
+        cut_by.append(min(enforced, key=enforced.__getitem__))
+    if not cut_by:
+        return Grant(granted)
+    wanted: Costs = tuple(cost * asked for cost in costs)  # type: ignore[assignment]
+    denials = denials_of(cut_by, wanted, reading)
+    return Grant(
+        granted,
+        next((denial for denial in denials if not denial.rule.is_shadow), None),
+        tuple(denial for denial in denials if denial.rule.is_shadow),
+    )
+
+
+def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
+    """Return the seconds until a cost fits. None: waiting does not help."""
+    if cost > rule.capacity:
+        return None
+    match rule.kind:
+        case Kind.BUCKET:
+            # (used + requested - limit) / (limit / period)
+            return windows.refill_s(used + cost - rule.capacity, rule.amount, rule.tick_ms)
+        case Kind.CALENDAR:
+            return _until_next_window_s(rule, now_ms)
+        case Kind.CONCURRENCY:
+            return SLOT_WAIT_S
+        case Kind.TOTAL:
+            return None
+
+
+def _until_next_window_s(rule: Rule, now_ms: int) -> float:
+    return (windows.boundaries_at(rule, now_ms)[2] - now_ms) / 1000

@@ -1,0 +1,208 @@
+"""What clients receive about limits: OpenAI's `x-ratelimit-*` headers and its refusals.
+
+Clients depend on the exact text: openai-python waits for `retry-after-ms`, and many others read
+"Please try again in 1.146s". Every answer has headers, so their constant parts are computed once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from accounts.limits.reservations import Denial, Reading, reset_ms
+from accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+
+HeaderLine = tuple[bytes, bytes]
+
+_US_IN_MS: Final = 1000
+_NO_RETRY: Final = {"x-should-retry": "false"}
+_OWNERS: Final = {
+    "key": "this API key",
+    "user": "its user",
+    "project": "its project",
+    "organization": "its organization",
+    "model": "this model",
+    "platform": "this server",
+}
+
+
+# -- Headers ------------------------------------------------------------------------------------
+
+
+def headers_of(reading: Reading) -> list[HeaderLine]:
+    """Return the headers of an answer.
+
+    Of several rules on requests or on tokens they have the one with the smallest share left. A rule
+    on a project's tokens has headers of its own, too. Shadow rules have none.
+    """
+    return _lines(_groups(reading.rules), reading)
+
+
+def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
+    """Return the headers of one rule of a reading, as if it had no other; none if it is not in
+    the reading."""
+    used = [use for each, use in zip(reading.rules, reading.used, strict=True) if each == rule]
+    only = Reading((rule,) * len(used), used, reading.now_ms)
+    return _lines(_group(only.rules), only)
+
+
+# A rule's index in a reading, its capacity in fixed-point units, and its limit header.
+_Candidate = tuple[int, Rule, int, HeaderLine]
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The names of two headers, and the rules that they may have."""
+
+    remaining: bytes
+    reset: bytes
+    candidates: tuple[_Candidate, ...]
+
+
+def _group(rules: tuple[Rule, ...]) -> tuple[_Group, ...]:
+    candidates: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    for index, rule in enumerate(rules):
+        for name in _header_names(rule):
+            limit = f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
+            candidates[name].append((index, rule, rule.capacity, limit))
+    return tuple(
+        _Group(
+            f"x-ratelimit-remaining-{name}".encode(),
+            f"x-ratelimit-reset-{name}".encode(),
+            tuple(of),
+        )
+        for name, of in candidates.items()
+    )
+
+
+_groups = CacheByIdentity(_group)
+
+
+def _header_names(rule: Rule) -> tuple[str, ...]:
+    name = rule.metric.header
+    if rule.is_shadow or not name:
+        return ()
+    is_of_project = rule.metric.is_of_tokens and rule.scope_kind == "project"
+    return (name, f"project-{name}") if is_of_project else (name,)
+
+
+def _lines(groups: Iterable[_Group], reading: Reading) -> list[HeaderLine]:
+    lines: list[HeaderLine] = []
+    last = None
+    for group in groups:
+        index, rule, _, limit = _fullest(group.candidates, reading.used)
+        if rule is not last:  # two groups often have the same rule
+            last = rule
+            used = reading.used[index]
+            left = rule.amount + -used // SCALE  # a part of a token cannot be used
+            remaining = b"%d" % (left if left > 0 else 0)
+            wait_ms = reset_ms(rule, used, reading.now_ms)
+            reset = None if wait_ms is None else _go_duration(wait_ms).encode()
+        lines.append(limit)
+        lines.append((group.remaining, remaining))
+        if reset is not None:
+            lines.append((group.reset, reset))
+    return lines
+
+
+def _fullest(candidates: Sequence[_Candidate], used: Sequence[int]) -> _Candidate:
+    """Return the rule of which the largest share is used. A rule without an amount is used up."""
+    fullest = candidates[0]
+    if len(candidates) > 1:
+        most = -1.0
+        for candidate in candidates:
+            capacity = candidate[2]
+            share_used = used[candidate[0]] / capacity if capacity else 1.0
+            if share_used > most:
+                fullest, most = candidate, share_used
+    return fullest
+
+
+def _go_duration(ms: int) -> str:
+    """Return a duration as Go writes it: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
+    s, fraction = ms // 1000, _FRACTIONS[ms % 1000]
+    if s >= 3600:
+        return f"{s // 3600}h{s // 60 % 60}m{s % 60}{fraction}s"
+    return f"{s // 60}m{s % 60}{fraction}s" if s >= 60 else f"{s}{fraction}s"
+
+
+_FRACTIONS: Final = ("", *(f".{ms:03}".rstrip("0") for ms in range(1, 1000)))
+
+
+# -- Refusals -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A 429: the fields of OpenAI's error object (`param` is null), and its headers."""
+
+    message: str
+    type: str
+    code: str
+    headers: dict[str, str]
+
+
+def refusal_of(denial: Denial, model: str) -> Refusal:
+    """Return the refusal of a request to a model."""
+    rule = denial.rule
+    # Another limit may have less left, but the client has to wait for this one.
+    lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]
+    headers = {name.decode(): value.decode() for name, value in lines}
+    type_, numbers = "tokens" if rule.metric.is_of_tokens else "requests", _numbers(denial)
+    limited = f"{_limited(rule)} of {_OWNERS[rule.scope_kind]}: Limit {rule.amount}, "
+    if denial.is_too_large:
+        message = (
+            f"Request too large for {model} on {limited}Requested {denial.num_needed}. "
+            "Shorten the input or ask for fewer output tokens."
+        )
+        return Refusal(message, type_, "rate_limit_exceeded", headers | _NO_RETRY)
+    if denial.is_quota or denial.wait_s is None:
+        advice = "Ask an administrator to raise it."
+        if denial.wait_s is not None:
+            advice = f"It starts anew in {duration(denial.wait_s)}."
+        message = f"You exceeded your current quota of {limited}{numbers} {advice}"
+        return Refusal(message, "insufficient_quota", "insufficient_quota", headers | _NO_RETRY)
+    message = (
+        f"Rate limit reached for {model} on {limited}{numbers} "
+        f"Please try again in {duration(denial.wait_s)}."
+    )
+    return Refusal(message, type_, "rate_limit_exceeded", headers | retry_after(denial.wait_s))
+
+
+def duration(seconds: float) -> str:
+    """Return whole milliseconds, as Go writes them."""
+    return _go_duration(_whole_us(seconds) // _US_IN_MS)
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """Return the headers with the time of the next attempt, rounded up: an earlier one fails."""
+    us = _whole_us(wait_s)
+    return {
+        "retry-after": str(-(-us // 1_000_000)),
+        "retry-after-ms": str(-(-us // _US_IN_MS)),
+    }
+
+
+def _numbers(denial: Denial) -> str:
+    return f"Used {denial.level.num_used}, Requested {denial.num_needed}."
+
+
+def _limited(rule: Rule) -> str:
+    """Return what a rule counts, such as "tokens per min (TPM)" and "weighted tokens in total"."""
+    metric, window = rule.metric, rule.window
+    if rule.kind is Kind.CONCURRENCY:
+        return metric.unit
+    unit = f"{metric.unit} {window.per}"
+    if metric.initial and window.initial:
+        unit += f" ({metric.initial}P{window.initial})"
+    return unit
+
+
+def _whole_us(seconds: float) -> int:
+    # Sums of floats miss whole milliseconds by little, and rounding up would add a whole one.
+    return round(seconds * 1_000_000)

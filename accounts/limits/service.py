@@ -1,0 +1,296 @@
+"""Limits of one web process: the only module of limits that the serving of requests imports.
+
+It has the rules in force, and the limiter that counts: this process alone, a share of each limit,
+or Redis. It wires the wait queues, the failover of Redis and the usage baselines together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from asgiref.sync import async_to_sync
+from msgspec import structs
+
+from accounts.limits.failover import FailoverLimiter, StoreState, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.queue import QueueingLimiter, QuotaWaitQueue
+from accounts.limits.recovery import (
+    ReconciliationSchedule,
+    read_baselines,
+    read_bucket_baselines,
+    settle_dead_leases,
+)
+from accounts.limits.redis import RedisLimiter, connect
+from accounts.limits.reservations import (
+    LOST,
+    NO_USAGE,
+    RENEW_INTERVAL_S,
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    Level,
+    Limiter,
+    LimitsUnavailable,
+    ReservationRequest,
+    UsageBaseline,
+)
+from accounts.limits.responses import headers_of, refusal_of
+from accounts.limits.rulebook import Caller, RuleBook, Snapshot, rule_of, scopes_of
+from accounts.limits.rules import Kind, Rule
+from accounts.limits.share import ShareLimiter
+from accounts.limits.windows import window_at
+from accounts.usage.weights import EQUAL_WEIGHTS
+
+# Others import these from here.
+__all__ = [
+    "EQUAL_WEIGHTS",
+    "NO_USAGE",
+    "ActualUsage",
+    "Caller",
+    "Denial",
+    "Kind",
+    "Lease",
+    "Level",
+    "LimitService",
+    "LimitSettings",
+    "LimitsUnavailable",
+    "ReservationRequest",
+    "Rule",
+    "StoreState",
+    "UnavailablePolicy",
+    "current_levels",
+    "current_state",
+    "headers_of",
+    "refusal_of",
+    "rule_of",
+    "scopes_of",
+    "settle_dead_leases",
+    "show_in_pages",
+    "window_at",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Where limits are counted. Without Redis each of several web processes has a share. A request
+    may wait `queue_s` seconds in its key's queue instead of being refused."""
+
+    redis_url: str = ""
+    unavailable_policy: UnavailablePolicy = UnavailablePolicy.SHARE
+    num_processes: int = 1
+    queue_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsUpdate:
+    """What has changed: the rules, and the baselines that the limiter has to receive.
+
+    The baselines were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: also
+    of all buckets.
+    """
+
+    snapshot: Snapshot
+    quotas: Sequence[Rule]
+    baselines: Sequence[UsageBaseline]
+    num_outages: int
+    is_complete: bool
+
+
+class LimitService:
+    """The limits of one process. It belongs to the event loop, except `read_update`."""
+
+    def __init__(self, settings: LimitSettings) -> None:
+        self.book = RuleBook()
+        memory = MemoryLimiter()
+        num_processes = settings.num_processes
+        self._local = memory if num_processes == 1 else ShareLimiter(memory, num_processes)
+        self._failover: FailoverLimiter | None = None
+        if settings.redis_url:
+            store = RedisLimiter(connect(settings.redis_url))
+            self._failover = FailoverLimiter(store, self._local, settings.unavailable_policy)
+        self._limiter: Limiter = self._failover or self._local
+        self._queue: QueueingLimiter | None = None
+        if settings.queue_s:
+            self._limiter = self._queue = QueueingLimiter(
+                self._limiter, max_wait_s=settings.queue_s, refresh=self._with_remaining_rules
+            )
+        self._quota_queue = QuotaWaitQueue(self.reserve)
+        self._leases: dict[str, Lease] = {}
+        self._settling: dict[asyncio.Task[None], Lease] = {}
+        self._next_renewal_at = 0.0
+        self._schedule = ReconciliationSchedule()
+        # Leases that were open when Redis received its baselines, which do not have them.
+        self._unknown: set[str] = set()
+        # The number of outages when the limiter last received all baselines; None: never.
+        self._restored_after_outages: int | None = None
+
+    @property
+    def state(self) -> StoreState | None:
+        """The state of Redis; None: limits are counted in this process."""
+        return None if self._failover is None else self._failover.state
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        """See `Limiter.levels`."""
+        return await self._limiter.levels(rules)
+
+    async def reserve(self, request: ReservationRequest) -> Lease | Denial:
+        """See `Limiter.acquire`. Counts by the rules as they are now. Raises `LimitsUnavailable`
+        if Redis does not answer and no request may run uncounted."""
+        answer = await self._limiter.acquire(self._with_remaining_rules(request))
+        if isinstance(answer, Lease):
+            self._leases[request.lease_id] = answer
+        return answer
+
+    async def reserve_or_wait(self, request: ReservationRequest) -> Lease | Denial:
+        """Reserve, or wait for what running requests may return of a quota (see
+        `QuotaWaitQueue`). Raises `LimitsUnavailable`, as `reserve` does."""
+        return await self._quota_queue.reserve(request)
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """See `Limiter.extend`. Counts by the rules as they are now. A lease is lost while Redis
+        does not answer."""
+        try:
+            return await self._limiter.extend(self._with_current_rules(lease), num_output_tokens)
+        except LimitsUnavailable:
+            return LOST
+
+    def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        """Replace a reservation by the actual usage. Returns at once: a task waits for Redis."""
+        self._leases.pop(lease.id, None)
+        lease = self._with_current_rules(lease)
+        if self._failover is None and self._queue is None:
+            self._local.settle_now(lease, usage)
+            self._quota_queue.note_settled(lease)
+            return
+        if lease.id in self._unknown:
+            self._unknown.remove(lease.id)
+            self._schedule.hurry(lease.request.rules)
+        task = asyncio.create_task(self._limiter.settle(lease, usage), name="settle")
+        self._settling[task] = lease
+        task.add_done_callback(self._end_settling)
+
+    def read_update(self) -> LimitsUpdate:
+        """Return what the database has, for `follow`. Runs in the thread of the database. Raises
+        `django.db.Error`.
+
+        It has the baselines of new quotas, so that the limiter receives them before the quotas
+        bind a request; and those of all quotas now and then (see `ReconciliationSchedule`). After
+        a start, and when Redis answers again, it has those of buckets, too.
+        """
+        # First: an outage that begins from here on needs another update.
+        num_outages, is_answering = 0, True
+        if self._failover is not None:
+            num_outages = self._failover.num_outages
+            is_answering = self._failover.is_answering
+        is_lost = num_outages != self._restored_after_outages
+        if is_lost:
+            self._schedule.forget()
+        snapshot = self.book.read()
+        quotas = [rule for rule in snapshot.all_rules if rule.is_quota]
+        self._schedule.keep(quotas)
+        due = self._schedule.due(quotas)
+        baselines = [
+            structs.replace(baseline, is_update=self._schedule.knows(baseline.rule))
+            for baseline in (read_baselines(due, time.time()) if due else ())
+        ]
+        is_complete = is_lost and is_answering
+        if is_complete:
+            baselines += read_bucket_baselines(snapshot.all_rules, time.time())
+        return LimitsUpdate(snapshot, due, baselines, num_outages, is_complete)
+
+    async def follow(self, update: LimitsUpdate) -> None:
+        """Put an update in force. A Redis that does not answer receives its baselines later, and
+        only then counts again."""
+        with contextlib.suppress(LimitsUnavailable):
+            if update.baselines:
+                await self._limiter.restore(update.baselines)
+            self._schedule.note_restored(update.quotas)
+            if update.is_complete:
+                self._restored_after_outages = update.num_outages
+                self._unknown = set(self._leases)
+        self.book.follow(update.snapshot)
+        if self._failover is not None and self._restored_after_outages == update.num_outages:
+            self._failover.resume(update.num_outages)
+
+    async def tick(self) -> None:
+        """Renew the leases, and check that Redis answers. Call it about once a second."""
+        now = time.monotonic()
+        if self._leases and now >= self._next_renewal_at:
+            self._next_renewal_at = now + RENEW_INTERVAL_S
+            await self._limiter.renew(list(self._leases.values()))
+        if self._failover is not None:
+            # Without requests no other call would notice an outage.
+            with contextlib.suppress(LimitsUnavailable):
+                await self._failover.levels(())
+
+    async def close(self) -> None:
+        """Wait for settlements, and stop the queue and the failover."""
+        await asyncio.gather(*self._settling, return_exceptions=True)
+        for outer in (self._queue, self._failover):
+            if outer is not None:
+                await outer.close()
+
+    def _with_current_rules(self, lease: Lease) -> Lease:
+        request = _with_rules(lease.request, self.book.current(lease.request.rules))
+        return lease if request is lease.request else structs.replace(lease, request=request)
+
+    def _with_remaining_rules(self, request: ReservationRequest) -> ReservationRequest:
+        return _with_rules(request, self.book.remaining(request.rules))
+
+    def _end_settling(self, task: asyncio.Task[None]) -> None:
+        self._quota_queue.note_settled(self._settling.pop(task))
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a reservation was not settled", exc_info=task.exception())
+
+
+def _with_rules(request: ReservationRequest, rules: tuple[Rule, ...]) -> ReservationRequest:
+    return request if rules is request.rules else structs.replace(request, rules=rules)
+
+
+# -- Pages --------------------------------------------------------------------------------------
+
+
+class LimitLevels(Protocol):
+    """What pages read of a `LimitService`."""
+
+    @property
+    def state(self) -> StoreState | None:
+        """See `LimitService`."""
+
+    async def levels(self, rules: Sequence[Rule]) -> Sequence[Level]:
+        """See `LimitService`."""
+        ...
+
+
+_shown: Final[list[LimitLevels]] = []
+
+
+def show_in_pages(limits: LimitLevels | None) -> None:
+    """Let the pages of this process show the levels of these limits. They have no other way to
+    them: a limiter lives in the event loop, and pages run in threads beside it."""
+    _shown[:] = [] if limits is None else [limits]
+
+
+def current_state() -> StoreState | None:
+    """Return the state of Redis; None: this process does not use it."""
+    return _shown[0].state if _shown else None
+
+
+def current_levels(rules: Sequence[Rule]) -> Sequence[Level] | None:
+    """Return the levels in the order of the rules; None while they are unknown. For threads that
+    Django has started beside the event loop."""
+    if not _shown:
+        return None
+    try:
+        return async_to_sync(_shown[0].levels)(rules)
+    except LimitsUnavailable:
+        return None

@@ -1,0 +1,74 @@
+"""Token weights: how many weighted tokens, which budgets count, one token of a model is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from accounts.base.limit_table import MAX_WEIGHT
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weighted tokens of one token of each sort, in thousandths. Raises ValueError for a
+    negative weight."""
+
+    uncached_milli: int = 1000
+    cached_milli: int = 1000
+    output_milli: int = 1000
+    image_milli: int = 1000
+
+    def __post_init__(self) -> None:
+        milli = (self.uncached_milli, self.cached_milli, self.output_milli, self.image_milli)
+        if min(milli) < 0:
+            raise ValueError("a weight cannot be negative")
+
+    def weigh_milli(
+        self, num_input: int, num_output: int, num_cached: int = 0, num_image: int = 0
+    ) -> int:
+        """Return the weighted tokens of a request, in thousandths. Cached and image tokens are
+        part of the input, and no token is both."""
+        return (
+            (num_input - num_cached - num_image) * self.uncached_milli
+            + num_cached * self.cached_milli
+            + num_image * self.image_milli
+            + num_output * self.output_milli
+        )
+
+
+EQUAL_WEIGHTS: Final = Weights()
+
+
+class WeightRow(Protocol):
+    """A row of `accounts.models.ModelWeight`."""
+
+    model: str
+    uncached: float
+    cached: float
+    output: float
+    image: float
+
+
+def weights_by_model(rows: Iterable[WeightRow]) -> dict[str, Weights]:
+    """Return the weights by the model's name. A model without a row has `EQUAL_WEIGHTS`."""
+    weights = {}
+    for row in rows:
+        try:
+            weights[row.model] = Weights(
+                uncached_milli=_milli(row.uncached),
+                cached_milli=_milli(row.cached),
+                output_milli=_milli(row.output),
+                image_milli=_milli(row.image),
+            )
+        except (ValueError, OverflowError) as error:  # the weight is infinite or no number
+            logger.error("ignoring the token weights of %s: %s", ascii(row.model), error)
+    return weights
+
+
+def _milli(weight: float) -> int:
+    """Return thousandths, within what forms accept."""
+    return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)

@@ -1,0 +1,179 @@
+"""What the text of an argument means, by the schema of its parameter.
+
+Families that write arguments between tags do not mark whether `5` is a number or a text; the
+tool's schema decides. Only text that must be a string can be passed on while it grows.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from serving.core.request import Tool
+
+_ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
+_STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
+# A schema that refers to itself without end allows any type.
+_MAX_DEPTH: Final = 16
+
+
+class Kind(Enum):
+    """Which values a parameter takes."""
+
+    TEXT = "text"  # strings alone
+    JSON = "json"  # anything but strings
+    EITHER = "either"  # both, or unknown
+
+
+class ParameterTypes:
+    """The types of the parameters of all tools of a request."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._schemas = {tool.name: tool.parameters or {} for tool in tools}
+        self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
+
+    def of(self, tool: str, parameter: str) -> frozenset[str]:
+        """Return the JSON types that the parameter takes: all for an unknown parameter."""
+        key = (tool, parameter)
+        if key not in self._by_parameter:
+            document = self._schemas.get(tool, {})
+            properties = document.get("properties")
+            schema = properties.get(parameter) if isinstance(properties, dict) else None
+            self._by_parameter[key] = types_of(schema, document)
+        return self._by_parameter[key]
+
+
+def kind_of(types: frozenset[str]) -> Kind:
+    if "string" not in types:
+        return Kind.JSON
+    return Kind.TEXT if len(types) == 1 else Kind.EITHER
+
+
+def types_of(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
+    allowed, integers are too."""
+    return _types(schema, document, 0)
+
+
+def options_of(schema: Any, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the schemas that a value of `schema`, a part of `document`, has the choice of:
+    references are followed, and strings separated from other types. Keywords beside a reference
+    or a choice are left out."""
+    return _options(schema, document, 0)
+
+
+def _options(schema: Any, document: Mapping[str, Any], depth: int) -> list[Mapping[str, Any]]:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return [{}]
+    match schema:
+        case {"$ref": str(reference)}:
+            return _options(_target(document, reference), document, depth + 1)
+        case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
+            return [each for one in options for each in _options(one, document, depth + 1)]
+        case {"allOf": [only]}:
+            return _options(only, document, depth + 1)
+        case {"type": [*names]} if "string" in names and len(names) > 1:
+            others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
+            rest = [name for name in names if name != "string"]
+            return [{**schema, "type": "string"}, {**others, "type": rest}]
+        case _:
+            return [schema]
+
+
+def _types(schema: Any, document: Mapping[str, Any], depth: int) -> frozenset[str]:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return _ALL_TYPES
+    types = _own_types(schema)
+    for word in ("anyOf", "oneOf"):
+        options = schema.get(word)
+        if isinstance(options, list) and options:
+            types &= frozenset().union(*(_types(each, document, depth + 1) for each in options))
+    parts = schema.get("allOf")
+    for part in parts if isinstance(parts, list) else ():
+        types &= _types(part, document, depth + 1)
+    if isinstance(schema.get("$ref"), str):
+        types &= _types(_target(document, schema["$ref"]), document, depth + 1)
+    return types or _ALL_TYPES
+
+
+def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
+    if "const" in schema:
+        return frozenset((_type_name(schema["const"]),))
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return frozenset(_type_name(value) for value in schema["enum"])
+    kinds = schema.get("type")
+    names = frozenset((kinds,) if isinstance(kinds, str) else kinds or ())
+    types = names & _ALL_TYPES or _ALL_TYPES
+    return types | {"integer"} if "number" in types else types
+
+
+def _target(document: Any, reference: str) -> Any:
+    found = document
+    for step in reference.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def quoted(text: str) -> str:
+    """Return `text` as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def json_of(text: str, types: frozenset[str]) -> str:
+    """Return the JSON text of an argument that the model wrote as `text`.
+
+    JSON stays unchanged. Words and literals of Python are translated, because models write
+    them. What is no value of the types becomes a string.
+    """
+    kind = kind_of(types)
+    if kind is Kind.TEXT:
+        return quoted(text)
+    bare = text.strip()
+    value, is_json = _parsed(bare)
+    if kind is Kind.JSON:
+        return bare if is_json else _translated(bare, text)
+    is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
+    return bare if is_wanted else quoted(text)
+
+
+def _parsed(text: str) -> tuple[Any, bool]:
+    try:
+        return json.loads(text, parse_constant=_refuse), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _translated(bare: str, text: str) -> str:
+    word = bare.lower()
+    if word in ("true", "false", "null"):
+        return word
+    try:
+        return json.dumps(ast.literal_eval(bare), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return quoted(text)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

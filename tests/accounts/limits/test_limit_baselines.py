@@ -1,0 +1,306 @@
+"""What quotas begin with is what the rows of their window say, whichever table tells it; and
+buckets with what the rows of the last minutes let them have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.recovery import read_baselines, read_bucket_baselines
+from accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
+from accounts.limits.rules import Metric, Rule, Weekday, Window
+from accounts.limits.windows import quota_window
+from accounts.models import UsageRecord
+from accounts.usage import retention, used
+from accounts.usage.entries import Admission, Outcome, Settlement
+from accounts.usage.store import store_settlements
+from accounts.usage.weights import Weights
+
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # of the day on which Berlin's clocks change
+# Three of them have midnights that are not at a whole hour of UTC.
+ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
+COLUMNS = {"key": "key_id", "user": "user_id", "project": "project_id"} | {
+    "organization": "organization_id",
+    "model": "model",
+}
+
+
+def request(number: int, at: datetime, owner: int | None, model: str, **used: Any) -> Settlement:
+    ids = {f"{kind}_id": owner for kind in ("key", "user", "project", "organization")}
+    admission = Admission(
+        request_id=f"r{number}",
+        username="alice",
+        key_name="laptop",
+        model=model,
+        endpoint="chat/completions",
+        dialect="v1",
+        is_streamed=True,
+        started_at=at,
+        **ids,  # type: ignore[arg-type]
+    )
+    return Settlement(admission=admission, outcome=Outcome.OK, http_status=200, **used)
+
+
+def in_rows(rule: Rule, now: datetime) -> int:
+    """One by one."""
+    kind, _, owner = rule.scope.partition(":")
+    since = datetime.fromtimestamp(quota_window(rule, now.timestamp())[0] / 1000, UTC)
+    rows = [
+        row
+        for row in UsageRecord.objects.filter(created_at__gte=since)
+        if row.num_prompt_tokens and (not owner or str(getattr(row, COLUMNS[kind])) == owner)
+    ]
+    amounts = {
+        Metric.REQUESTS: len(rows),
+        Metric.TOKENS: sum(row.num_prompt_tokens + row.num_output_tokens for row in rows),
+        Metric.INPUT_TOKENS: sum(row.num_prompt_tokens for row in rows),
+        Metric.OUTPUT_TOKENS: sum(row.num_output_tokens for row in rows),
+        Metric.WEIGHTED_TOKENS: ceil(round(sum(row.weighted_tokens for row in rows), 6)),
+    }
+    return amounts[rule.metric]
+
+
+def all_rules(scopes: Sequence[str], zones: Sequence[str]) -> list[Rule]:
+    days = [Weekday.MONDAY, Weekday.SATURDAY]
+    windows = [
+        *((window, zone, days[0]) for window in (Window.DAY, Window.MONTH) for zone in zones),
+        *((Window.WEEK, zone, day) for day in days for zone in zones),
+    ]
+    metrics = [metric for metric in Metric if metric is not Metric.CONCURRENCY]
+    kinds = [(metric, *window) for metric in metrics for window in windows]
+    kinds.append((Metric.WEIGHTED_TOKENS, Window.NONE, "UTC", days[0]))
+    return [
+        Rule(number, scope, metric, window, 10**9, zone, week_start=day)
+        for number, (scope, (metric, window, zone, day)) in enumerate(
+            (scope, kind) for scope in scopes for kind in kinds
+        )
+    ]
+
+
+SCOPES = ["platform", "key:1", "user:2", "project:1", "organization:2", "model:tiny"]
+requests = st.builds(
+    lambda offset_s, **more: {"at": NOON + timedelta(seconds=offset_s), **more},
+    offset_s=st.floats(-32 * 86_400, 3600),
+    owner=st.sampled_from([1, 2, None]),
+    model=st.sampled_from(["tiny", "other"]),
+    num_prompt_tokens=st.integers(0, 3),
+    weighted_tokens=st.sampled_from([0.0, 0.1, 0.7, 3.0]),
+)
+
+
+class FloorsTest(HypothesisTestCase):
+    """Of requests at random."""
+
+    @settings(max_examples=12, deadline=None)
+    @given(found=st.lists(requests, max_size=30))
+    def test_roll_ups_and_rows_tell_the_same(self, found: list[dict[str, Any]]) -> None:
+        rows = []
+        for number, values in enumerate(found):
+            # What no engine took has no tokens at all.
+            is_taken = values["num_prompt_tokens"] > 0
+            more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
+            rows.append(request(number, **{**values, **more}))
+        store_settlements(rows)
+        rules = all_rules(SCOPES, ZONES)
+
+        floors = {floor.rule: floor for floor in read_baselines(rules, NOON.timestamp())}
+
+        for rule in rules:
+            num_used = floors[rule].num_used if rule in floors else 0
+            assert num_used == in_rows(rule, NOON), rule
+        assert all(floor.num_used for floor in floors.values())
+
+
+# -- Buckets
+
+
+BUCKETS = (
+    Rule(1, "platform", Metric.TOKENS, Window.MINUTE, 60),
+    Rule(2, "key:1", Metric.REQUESTS, Window.MINUTE, 4),
+    Rule(3, "model:tiny", Metric.INPUT_TOKENS, Window.MINUTE, 50),
+    Rule(4, "user:1", Metric.WEIGHTED_TOKENS, Window.MINUTE, 70),
+)
+WEIGHTS = Weights(uncached_milli=333, output_milli=1250)
+# A pause before each request, in ms, and its tokens. Some pauses are shorter than what it takes
+# to refill, and some longer.
+arrivals = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 20_000), st.integers(0, 200_000)),
+        st.integers(1, 30),
+        st.integers(0, 30),
+    ),
+    max_size=40,
+)
+
+
+class BucketFloorsTest(HypothesisTestCase):
+    """Of requests at random, let in by a limiter that then forgets everything."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(asked=arrivals, rest_ms=st.integers(0, 70_000))
+    def test_no_less_than_was_used_is_used_again_and_no_more_after_a_minute_of_rest(
+        self, asked: list[tuple[int, int, int]], rest_ms: int
+    ) -> None:
+        now_ms = round(NOON.timestamp() * 1000)
+        limiter = MemoryLimiter(clock=lambda: (now_ms + 0.5) / 1000)
+        rows = []
+        for number, (pause_ms, num_input, num_output) in enumerate(asked):
+            now_ms += pause_ms
+            claim = ReservationRequest(
+                f"r{number}", BUCKETS, num_input, num_output, weights=WEIGHTS
+            )
+            spent = ActualUsage(num_input, num_output)
+            if isinstance(lease := asyncio.run(limiter.acquire(claim)), Lease):
+                limiter.settle_now(lease, spent)
+                at = datetime.fromtimestamp(now_ms / 1000, UTC)
+                used = {"num_prompt_tokens": num_input, "num_output_tokens": num_output}
+                weighted = spent.weighted_tokens(WEIGHTS)
+                rows.append(request(number, at, 1, "tiny", weighted_tokens=weighted, **used))
+        now_ms += rest_ms
+        store_settlements(rows)
+
+        floors = {
+            each.rule: each.num_used for each in read_bucket_baselines(BUCKETS, now_ms / 1000)
+        }
+
+        since_ms = now_ms - 5 * 60_000
+        came_ms = [round(row.admission.started_at.timestamp() * 1000) for row in rows]
+        moments_ms = [since_ms, *(each for each in came_ms if each >= since_ms), now_ms]
+        has_rested = any(after - before >= 60_000 for before, after in pairwise(moments_ms))
+        for level in asyncio.run(limiter.levels(BUCKETS)):
+            told = floors.get(level.rule, 0)
+            assert level.num_used <= told <= level.rule.amount
+            assert told == level.num_used or not has_rested
+
+
+def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
+    store_settlements(
+        [
+            request(1, NOON, 1, "tiny", num_prompt_tokens=20),
+            request(2, NOON, 2, "other", num_prompt_tokens=3),
+            request(3, NOON, None, "tiny", num_prompt_tokens=1),
+            request(4, NOON, 1, "tiny"),  # which no engine took
+        ]
+    )
+    scopes = ["platform", "key:1", "user:2", "project:3", "organization:2", "model:tiny"]
+    rules = [
+        Rule(number, scope, metric, Window.MINUTE, 60)
+        for number, (scope, metric) in enumerate(
+            (scope, metric) for scope in scopes for metric in (Metric.TOKENS, Metric.REQUESTS)
+        )
+    ]
+    quota = Rule(99, "platform", Metric.TOKENS, Window.DAY, 60)
+
+    floors = read_bucket_baselines([*rules, quota], NOON.timestamp() + 2)
+
+    told = {(floor.rule.scope, floor.rule.metric.value): floor.num_used for floor in floors}
+    assert told == {
+        ("platform", "tokens"): 22,
+        ("platform", "requests"): 1,
+        ("key:1", "tokens"): 18,
+        ("user:2", "tokens"): 1,
+        ("organization:2", "tokens"): 1,
+        ("model:tiny", "tokens"): 19,
+    }
+    assert {floor.since_ms for floor in floors} == {round(NOON.timestamp() * 1000) + 2000}
+
+
+def test_without_a_bucket_nobody_is_asked(django_assert_num_queries: Any, db: None) -> None:
+    with django_assert_num_queries(0):
+        assert read_bucket_baselines([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
+
+
+def test_whoever_used_all_of_a_bucket_for_long_finds_it_used_up(db: None) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MINUTE, 60)
+    start = NOON - timedelta(minutes=10)
+    store_settlements(
+        [
+            request(number, start + timedelta(seconds=number), 1, "tiny", num_prompt_tokens=1)
+            for number in range(600)
+        ]
+    )
+
+    [floor] = read_bucket_baselines([rule], NOON.timestamp())
+
+    assert floor.num_used == 59
+
+
+@pytest.fixture
+def a_month_of_requests(db: None) -> None:
+    """One each four hours and a quarter, at any second, since the first of the month."""
+    start = NOON.replace(day=1) - timedelta(days=3)
+    store_settlements(
+        [
+            request(
+                number,
+                start + timedelta(minutes=255 * number, seconds=number % 60),
+                1,
+                "tiny",
+                num_prompt_tokens=1,
+            )
+            for number in range(170)
+        ]
+    )
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_month_is_whole_when_its_minutes_are_deleted(
+    a_month_of_requests: None, zone: str
+) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone)
+    expected = in_rows(rule, NOON)
+
+    retention.delete_old({"by_minute": 7}, NOON)
+
+    [floor] = read_baselines([rule], NOON.timestamp())
+    assert floor.num_used == expected > 100
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_a_month_is_whole_when_its_first_rows_and_minutes_are_deleted(
+    a_month_of_requests: None, zone: str
+) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone)
+    expected = in_rows(rule, NOON)
+
+    retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
+
+    assert in_rows(rule, NOON) < expected
+    [floor] = read_baselines([rule], NOON.timestamp())
+    assert floor.num_used == expected
+
+
+def test_what_no_engine_took_is_no_request(db: None) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.DAY, 10)
+    store_settlements(
+        [request(1, NOON, 1, "tiny"), request(2, NOON, 1, "tiny", num_prompt_tokens=4)]
+    )
+
+    [floor] = read_baselines([rule], NOON.timestamp())
+
+    assert floor.num_used == 1
+
+
+def test_rows_are_read_of_a_broken_minute_alone(db: None) -> None:
+    at = NOON - timedelta(hours=30, minutes=10, seconds=20)
+    store_settlements(
+        [
+            request(number, at + timedelta(seconds=number), 1, "tiny", num_prompt_tokens=1)
+            for number in range(-3, 30)
+        ]
+    )
+    UsageRecord.objects.filter(created_at__gte=at.replace(second=0) + timedelta(minutes=1)).delete()
+
+    found = used.used_since(round(at.timestamp() * 1000), "key_id", [1])
+
+    assert found["1"].num_requests == 30

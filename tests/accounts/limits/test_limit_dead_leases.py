@@ -1,0 +1,187 @@
+"""What a process that died had reserved in a Redis goes back once the books know what it used."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from msgspec import structs
+from redis import Redis
+from usage_builders import admission, settlement
+
+from accounts.limits.recovery import settle_dead_leases, settle_in_redis
+from accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
+from accounts.limits.reservations import ActualUsage
+from accounts.limits.rules import Metric, Rule, Window
+from accounts.usage.entries import Checkpoint, encode
+from accounts.usage.journal import Journal
+from accounts.usage.ledger import UsageLedger
+from accounts.usage.recovery import store_then
+from accounts.usage.store import store_settlements
+from tests.accounts.limits.builders import claim, granted, places, rule, used
+from tests.conftest import until
+
+pytestmark = pytest.mark.django_db
+
+RULES = (
+    rule(Metric.TOKENS, Window.DAY, 1000),
+    rule(Metric.OUTPUT_TOKENS, Window.MONTH, 1000, time_zone="Asia/Tokyo"),
+    rule(Metric.WEIGHTED_TOKENS, Window.NONE, 1000),
+    rule(Metric.REQUESTS, Window.WEEK, 1000),
+    places(5),
+)
+AnswerT = TypeVar("AnswerT")
+
+
+class Process:
+    """One that counts in a Redis, and dies after each call."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.prefix = f"test:{uuid.uuid4().hex}:"
+
+    def run(self, do: Callable[[RedisLimiter], Awaitable[AnswerT]]) -> AnswerT:
+        async def live() -> AnswerT:
+            client = connect(self.url, deadline_s=60.0)
+            try:
+                return await do(RedisLimiter(client, prefix=self.prefix))
+            finally:
+                await client.aclose()
+
+        return asyncio.run(live())
+
+    def used(self) -> list[int]:
+        return self.run(lambda limiter: used(limiter, *RULES))
+
+    def find_the_books_of(self, request_id: str, *, num_prompt: int, num_output: int) -> None:
+        who = admission(request_id)
+        counts = {"num_prompt_tokens": num_prompt, "num_output_tokens": num_output}
+        weighted = num_prompt + 2.5 * num_output
+        row = settlement(admission=who, weighted_tokens=weighted, num_cached_tokens=0, **counts)
+        store_settlements([row])
+        with Redis.from_url(self.url) as client:
+            settle_in_redis(client, [request_id, "stranger"], prefix=self.prefix)
+
+
+@pytest.fixture
+def process(redis_url: str) -> Process:
+    return Process(redis_url)
+
+
+def dead_lease(process: Process) -> str:
+    """Of ten tokens and 190 more, of which nobody knows any more."""
+    asked = claim(*RULES, num_input_tokens=10, num_output_tokens=100)
+
+    async def reserve(limiter: RedisLimiter) -> str:
+        lease = await granted(limiter, asked)
+        await limiter.extend(lease, 90)
+        limiter._lease_ttl_ms = 1  # the last that it hears of this process
+        await limiter.renew([lease])
+        return lease.id
+
+    lease_id = process.run(reserve)
+    until(lambda: process.used() == [200, 190, 200, 1, 0])
+    return lease_id
+
+
+def test_only_what_was_used_stays_used(process: Process) -> None:
+    lease_id = dead_lease(process)
+
+    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
+    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
+
+    assert process.used() == [18, 8, 30, 1, 0]
+
+
+def test_a_request_that_no_engine_took_counts_as_none(process: Process) -> None:
+    lease_id = dead_lease(process)
+
+    process.find_the_books_of(lease_id, num_prompt=0, num_output=0)
+
+    assert process.used() == [0, 0, 0, 0, 0]
+
+
+def test_a_place_is_free_at_once(process: Process) -> None:
+    asked = claim(*RULES)
+
+    async def reserve(limiter: RedisLimiter) -> str:
+        return (await granted(limiter, asked)).id
+
+    lease_id = process.run(reserve)
+    assert process.used()[-1] == 1
+
+    process.find_the_books_of(lease_id, num_prompt=1, num_output=1)
+
+    assert process.used()[-1] == 0
+
+
+def test_what_was_settled_is_left_alone(process: Process) -> None:
+    asked = claim(*RULES, num_input_tokens=10, num_output_tokens=100)
+
+    async def reserve_and_settle(limiter: RedisLimiter) -> str:
+        lease = await granted(limiter, asked)
+        await limiter.settle(lease, ActualUsage(num_input_tokens=10, num_output_tokens=30))
+        return lease.id
+
+    lease_id = process.run(reserve_and_settle)
+    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
+
+    assert process.used() == [40, 30, 40, 1, 0]
+
+
+@pytest.fixture
+def served(process: Process, settings: Any) -> Process:
+    """One that counts where this server does."""
+    settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
+    return process
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_running_web_process_gives_back_what_the_dead_had(
+    served: Process, tmp_path: Path
+) -> None:
+    lease_id, mine = some_lease(served)
+    journal = Journal.create(tmp_path)
+    for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
+        journal.append(encode(entry))
+    journal.close()
+
+    ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases), interval_s=0.01)
+    ledger.start()
+    until(lambda: not journal.path.exists())
+    ledger.stop()
+
+    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_web_process_that_ends_gives_back_what_it_did_not_settle(
+    served: Process, tmp_path: Path
+) -> None:
+    lease_id, mine = some_lease(served)
+    ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases))
+    ledger.admit(admission(lease_id))
+    ledger.checkpoint([(lease_id, 10, 0, 8, 0)])
+
+    ledger.stop()
+
+    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+
+
+def some_lease(process: Process) -> tuple[str, Rule]:
+    """Of 110 tokens of a limit that nobody else has."""
+    lease_id = uuid.uuid4().hex
+    # It is counted by its id, beside those of whoever else uses this Redis.
+    mine = replace(rule(Metric.TOKENS, Window.DAY, 1000), id=uuid.uuid4().int)
+    asked = claim(mine, num_input_tokens=10, num_output_tokens=100)
+    asked = structs.replace(asked, lease_id=lease_id)
+
+    async def reserve(limiter: RedisLimiter) -> str:
+        return (await granted(limiter, asked)).id
+
+    return process.run(reserve), mine

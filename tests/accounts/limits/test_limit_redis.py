@@ -1,0 +1,223 @@
+"""What is Redis's own: one round trip, the server's clock, keys that end, scripts that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from accounts.limits import windows
+from accounts.limits.redis import RedisLimiter, connect
+from accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
+from accounts.limits.rules import Metric, Window
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+
+ALL_KINDS = (
+    rule(Metric.TOKENS, Window.MINUTE, 6_000),
+    rule(Metric.TOKENS, Window.DAY),
+    rule(Metric.TOKENS, Window.WEEK, time_zone="Asia/Tokyo"),
+    rule(Metric.TOKENS, Window.MONTH, time_zone="Asia/Tokyo"),
+    rule(Metric.WEIGHTED_TOKENS, Window.NONE),
+    places(5),
+)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"test:{uuid.uuid4().hex}:"
+
+
+@pytest.fixture
+def limiter(redis_client: Redis, prefix: str) -> RedisLimiter:
+    return RedisLimiter(redis_client, prefix=prefix)
+
+
+@pytest.fixture
+def skewed(redis_client: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Makes limiters of processes whose clocks are wrong."""
+
+    def make(by_s: float) -> RedisLimiter:
+        limiter = RedisLimiter(redis_client, prefix=prefix)
+        monkeypatch.setattr(limiter, "_caller_ms", lambda: int((time.time() + by_s) * 1000))
+        return limiter
+
+    return make
+
+
+async def test_every_call_is_one_round_trip(
+    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await limiter.levels(ALL_KINDS)
+    commands: list[str] = []
+    execute = redis_client.execute_command
+
+    async def counted(*words: Any, **options: Any) -> Any:
+        commands.append(words[0])
+        return await execute(*words, **options)
+
+    lease = await granted(limiter, claim(*ALL_KINDS))
+    await limiter.extend(lease, 0)
+    await limiter.renew([lease])
+    await limiter.settle(lease, ActualUsage())
+    monkeypatch.setattr(redis_client, "execute_command", counted)
+    lease = await granted(limiter, claim(*ALL_KINDS))
+    await limiter.extend(lease, 1)
+    await limiter.renew([lease] * 9)
+    await limiter.renew([])
+    await limiter.settle(lease, ActualUsage())
+    await limiter.levels(ALL_KINDS)
+
+    assert commands == ["EVALSHA"] * 5
+
+
+async def test_a_server_that_has_lost_the_scripts_gets_them_again(
+    limiter: RedisLimiter, redis_client: Redis
+) -> None:
+    tokens = rule()
+    lease = await granted(limiter, claim(tokens))
+    await redis_client.script_flush()
+
+    assert (await limiter.extend(lease, 7)).num_output_tokens == 7
+    assert await used(limiter, tokens) == [8]
+
+
+async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    await limiter.extend(lease, 1)
+
+    ends = {key.decode(): await redis_client.pttl(key) async for key in redis_client.scan_iter()}
+    ours = {key.removeprefix(prefix): ms for key, ms in ends.items() if key.startswith(prefix)}
+
+    holders = {f"rule:{one.key}:held" for one in ALL_KINDS if one.may_be_returned}
+    assert set(ours) == {f"lease:{lease.id}", *(f"rule:{one.key}" for one in ALL_KINDS), *holders}
+    without_end = [key for key, ms in ours.items() if ms < 0]
+    assert without_end == [f"rule:{ALL_KINDS[-2].key}"]
+    # Full again in 0.62 s, and a margin of a minute.
+    assert ours[f"rule:{ALL_KINDS[0].key}"] <= 61_000
+
+
+async def test_nothing_is_left_of_a_request_that_did_not_happen(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    await limiter.settle(lease, NO_USAGE)
+
+    assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
+
+
+async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
+    redis_client: Redis, prefix: str
+) -> None:
+    limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
+    # A hundred a millisecond.
+    bucket, place = rule(window=Window.MINUTE, amount=6_000_000), places(1)
+    await granted(limiter, claim(bucket, place, num_input_tokens=5_999))
+
+    before = time.monotonic()
+    while await used(limiter, bucket, place) != [0, 0]:
+        assert time.monotonic() - before < 60
+        await asyncio.sleep(0.005)
+
+    await granted(limiter, claim(place))
+
+
+@pytest.mark.parametrize("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
+async def test_clocks_of_web_processes_may_differ_by_a_day(
+    limiter: RedisLimiter, skewed: Callable[..., RedisLimiter], by_s: float
+) -> None:
+    rules = rule(amount=100), rule(window=Window.MINUTE, amount=1), rule(window=Window.WEEK)
+    await granted(limiter, claim(*rules))
+    wrong = skewed(by_s)
+
+    lease = await granted(wrong, claim(rules[0], rules[2], num_input_tokens=9))
+    assert await used(limiter, rules[0], rules[2]) == [11, 11]
+    assert await used(wrong, rules[0], rules[2]) == [11, 11]
+    await denied(wrong, claim(*rules))
+    await wrong.settle(lease, ActualUsage(9, 0))
+
+    assert await used(limiter, rules[0], rules[2]) == [10, 10]
+
+
+async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
+    bucket = rule(window=Window.MINUTE, amount=1)
+    lease = await granted(limiter, claim(bucket))
+    lease_key = f"{prefix}lease:{lease.id}"
+    (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
+    await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
+    await redis_client.hdel(f"{prefix}rule:{bucket.key}", "lows", "number")
+
+    await limiter.extend(lease, 0)
+    await limiter.settle(lease, NO_USAGE)
+
+    assert await used(limiter, bucket) == [0]
+
+
+async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
+    tokyo, apia = rule(time_zone="Asia/Tokyo"), rule(time_zone="Pacific/Pago_Pago")
+    lease = await granted(limiter, claim(tokyo, apia))
+
+    resets = [level.reset_s for level in lease.reading.levels]
+
+    now_ms = lease.reading.now_ms
+    assert abs(now_ms / 1000 - datetime.now(UTC).timestamp()) < 60
+    assert resets == [
+        (windows.window_at(each, now_ms)[1] - now_ms) / 1000 for each in (tokyo, apia)
+    ]
+
+
+async def test_a_server_that_is_not_there_is_told_as_such(
+    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise RedisConnectionError("nobody listens")
+
+    monkeypatch.setattr(redis_client, "execute_command", away)
+
+    with pytest.raises(LimitsUnavailable, match="nobody listens"):
+        await limiter.acquire(claim(rule()))
+
+
+async def test_what_may_have_been_done_is_not_sent_again(
+    limiter: RedisLimiter, redis_url: str, prefix: str
+) -> None:
+    tokens = rule()
+    await granted(limiter, claim(tokens))
+    address = urlsplit(redis_url)
+    num_sent = 0
+
+    async def lose_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass everything on, until there is a script: of that the answer is lost."""
+        nonlocal num_sent
+        upstream_reader, upstream = await asyncio.open_connection(address.hostname, address.port)
+        while sent := await reader.read(65_536):
+            upstream.write(sent)
+            answer = await upstream_reader.read(65_536)
+            if b"EVALSHA" in sent:
+                num_sent += 1
+                break
+            writer.write(answer)
+        upstream.close()
+        writer.close()
+
+    async with await asyncio.start_server(lose_answers, "127.0.0.1", 0) as lossy:
+        port = lossy.sockets[0].getsockname()[1]
+        client = connect(f"redis://127.0.0.1:{port}{address.path}", deadline_s=60.0)
+        with pytest.raises(LimitsUnavailable):
+            await RedisLimiter(client, prefix=prefix).acquire(claim(tokens))
+        await client.aclose()
+
+    assert num_sent == 1
+    assert await used(limiter, tokens) == [2]

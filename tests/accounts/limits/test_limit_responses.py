@@ -1,0 +1,272 @@
+"""Headers and refusals, word for word."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.limits.reservations import Denial, Reading, denial_of
+from accounts.limits.responses import duration, headers_of, refusal_of, retry_after
+from accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
+from tests.accounts.limits.builders import places, rule
+
+NOON_MS = 1_800_014_400_000  # in UTC
+
+
+def reading(*used: tuple[Rule, int]) -> Reading:
+    """So much is used of each of them at noon."""
+    rules, amounts = zip(*used, strict=True)
+    return Reading(rules, [amount * SCALE for amount in amounts], NOON_MS)
+
+
+def headers(read: Reading) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in headers_of(read)}
+
+
+def denial(told: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Denial:
+    return denial_of(told, used * SCALE, needed * SCALE, reading((told, used), *others))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0s"),
+        (0.0004, "0s"),
+        (0.012, "12ms"),
+        (0.999, "999ms"),
+        (1.0, "1s"),
+        (1.146, "1.146s"),
+        (1.1, "1.1s"),
+        (59.9999999, "1m0s"),
+        (61.05, "1m1.05s"),
+        (360.0, "6m0s"),
+        (3600.0, "1h0m0s"),
+        (3600.25, "1h0m0.25s"),
+        (411_480.0, "114h18m0s"),
+    ],
+)
+def test_durations_are_written_as_go_does(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+@given(st.integers(0, 10**10))
+def test_durations_can_be_read_back(num_ms: int) -> None:
+    words = duration(num_ms / 1000)
+
+    assert read_back_ms(words) == num_ms
+
+
+def read_back_ms(words: str) -> int:
+    if words.endswith("ms"):
+        return int(words.removesuffix("ms"))
+    total_s, rest = 0, words.removesuffix("s")
+    for unit, seconds in (("h", 3600), ("m", 60)):
+        number, found, after = rest.partition(unit)
+        if found:
+            total_s, rest = total_s + int(number) * seconds, after
+    whole, _, fraction = rest.partition(".")
+    return (total_s + int(whole)) * 1000 + int(fraction.ljust(3, "0"))
+
+
+def test_headers_tell_limit_rest_and_reset() -> None:
+    requests = (rule(Metric.REQUESTS, Window.MINUTE, 60), 1)
+    tokens = (rule(Metric.TOKENS, Window.MINUTE, 150_000), 16)
+
+    assert headers(reading(requests, tokens)) == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "59",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "150000",
+        "x-ratelimit-remaining-tokens": "149984",
+        "x-ratelimit-reset-tokens": "6ms",
+    }
+
+
+def test_of_several_rules_the_one_with_the_least_share_left_is_told() -> None:
+    levels = [
+        (rule(Metric.TOKENS, Window.MINUTE, 100), 50),
+        (rule(Metric.TOKENS, Window.DAY, 1000), 900),
+        (rule(Metric.INPUT_TOKENS, Window.MINUTE, 60), 20),
+    ]
+
+    assert headers(reading(*levels)) == {
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": "100",
+        "x-ratelimit-reset-tokens": "12h0m0s",
+    }
+
+
+def test_a_project_has_names_of_its_own() -> None:
+    levels = [
+        (rule(Metric.TOKENS, Window.MINUTE, 100, scope="key:1"), 50),
+        (rule(Metric.TOKENS, Window.MINUTE, 60_000, scope="project:7"), 3_000),
+    ]
+
+    found = headers(reading(*levels))
+
+    assert found["x-ratelimit-limit-tokens"] == "100"
+    assert found["x-ratelimit-limit-project-tokens"] == "60000"
+    assert found["x-ratelimit-remaining-project-tokens"] == "57000"
+    assert found["x-ratelimit-reset-project-tokens"] == "3s"
+
+
+def test_what_a_client_does_not_count_is_not_told() -> None:
+    levels = [
+        (places(4), 1),
+        (rule(Metric.WEIGHTED_TOKENS), 1),
+        (rule(Metric.TOKENS, is_shadow=True), 1),
+    ]
+
+    assert headers(reading(*levels)) == {}
+
+
+def test_nobody_is_told_of_less_than_nothing_nor_of_a_reset_that_never_comes() -> None:
+    owing = (rule(Metric.TOKENS, Window.NONE, 100), 130)
+
+    assert headers(reading(owing)) == {
+        "x-ratelimit-limit-tokens": "100",
+        "x-ratelimit-remaining-tokens": "0",
+    }
+
+
+def test_a_rule_that_lets_nothing_through_has_the_least_share() -> None:
+    closed = (rule(Metric.REQUESTS, Window.MINUTE, 0), 0)
+    open_ = (rule(Metric.REQUESTS, Window.MINUTE, 9), 1)
+
+    assert headers(reading(open_, closed))["x-ratelimit-limit-requests"] == "0"
+
+
+def test_too_many_tokens_in_a_minute() -> None:
+    other = (rule(Metric.REQUESTS, Window.MINUTE, 60), 3)
+
+    told = refusal_of(
+        denial(rule(window=Window.MINUTE, amount=50_000), 47_949, 3_006, other), "tiny-chat"
+    )
+
+    assert told.message == (
+        "Rate limit reached for tiny-chat on tokens per min (TPM) of this API key: Limit 50000, "
+        "Used 47949, Requested 3006. Please try again in 1.146s."
+    )
+    assert (told.type, told.code) == ("tokens", "rate_limit_exceeded")
+    assert told.headers == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "57",
+        "x-ratelimit-reset-requests": "3s",
+        "x-ratelimit-limit-tokens": "50000",
+        "x-ratelimit-remaining-tokens": "2051",
+        "x-ratelimit-reset-tokens": "57.538s",
+        "retry-after": "2",
+        "retry-after-ms": "1146",
+    }
+
+
+def test_too_many_requests_in_a_minute() -> None:
+    bucket = rule(Metric.REQUESTS, Window.MINUTE, 60, scope="project:7")
+
+    told = refusal_of(denial(bucket, 60, 1), "tiny-chat")
+
+    assert told.message == (
+        "Rate limit reached for tiny-chat on requests per min (RPM) of its project: Limit 60, "
+        "Used 60, Requested 1. Please try again in 1s."
+    )
+    assert (told.type, told.code) == ("requests", "rate_limit_exceeded")
+
+
+def test_too_many_at_a_time() -> None:
+    told = refusal_of(denial(places(4, scope="model:m"), 4, 1), "m")
+
+    assert told.message == (
+        "Rate limit reached for m on concurrent requests of this model: Limit 4, "
+        "Used 4, Requested 1. Please try again in 1s."
+    )
+    assert told.type == "requests"
+    assert told.headers == {"retry-after": "1", "retry-after-ms": "1000"}
+
+
+def test_a_request_that_can_never_fit() -> None:
+    told = refusal_of(denial(rule(window=Window.MINUTE, amount=100), 0, 101), "tiny-chat")
+
+    assert told.message == (
+        "Request too large for tiny-chat on tokens per min (TPM) of this API key: Limit 100, "
+        "Requested 101. Shorten the input or ask for fewer output tokens."
+    )
+    assert (told.type, told.code) == ("tokens", "rate_limit_exceeded")
+    assert told.headers["x-should-retry"] == "false"
+    assert "retry-after" not in told.headers
+
+
+def test_a_refusal_tells_of_the_limit_that_refused_even_where_another_has_less_left() -> None:
+    minute = rule(window=Window.MINUTE, amount=1000)
+    month = rule(window=Window.MONTH, amount=100_000)
+
+    refused = refusal_of(denial(minute, 600, 500, (month, 99_000)), "m")
+
+    assert refused.headers["x-ratelimit-limit-tokens"] == "1000"
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "400"
+    assert refused.headers["x-ratelimit-reset-tokens"] == "36s"
+    assert refused.headers["retry-after-ms"] == "6000"
+
+
+def test_a_quota_that_is_used_up_until_midnight() -> None:
+    told = refusal_of(denial(rule(window=Window.DAY, amount=100), 99, 5), "tiny-chat")
+
+    assert told.message == (
+        "You exceeded your current quota of tokens per day (TPD) of this API key: Limit 100, "
+        "Used 99, Requested 5. It starts anew in 12h0m0s."
+    )
+    assert (told.type, told.code) == ("insufficient_quota", "insufficient_quota")
+    assert told.headers["x-should-retry"] == "false"
+    assert "retry-after" not in told.headers
+    assert "retry-after-ms" not in told.headers
+
+
+def test_a_budget_that_is_used_up() -> None:
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1")
+
+    told = refusal_of(denial(budget, 99, 5), "tiny-chat")
+
+    assert told.message == (
+        "You exceeded your current quota of weighted tokens in total of its organization: "
+        "Limit 100, Used 99, Requested 5. Ask an administrator to raise it."
+    )
+    assert told.code == "insufficient_quota"
+
+
+def test_a_week_that_is_used_up_says_when_the_next_begins() -> None:
+    week = rule(window=Window.WEEK, week_start=Weekday.SUNDAY)
+
+    told = refusal_of(denial(week, 99, 5), "m")
+
+    assert told.message == (
+        "You exceeded your current quota of tokens per week of this API key: "
+        "Limit 100, Used 99, Requested 5. It starts anew in 36h0m0s."
+    )
+
+
+@given(st.floats(0.0, 1e6))
+def test_nobody_is_told_to_come_too_early(wait_s: float) -> None:
+    told = retry_after(wait_s)
+
+    # To the microsecond: limiters look at clocks no closer than a millisecond.
+    early_s = wait_s - int(told["retry-after-ms"]) / 1000
+    assert -0.001_001 < early_s < 0.000_001
+    assert int(told["retry-after"]) == -(-int(told["retry-after-ms"]) // 1000)
+
+
+every_rule = [
+    Rule(1, scope, metric, window, MAX_AMOUNT)
+    for scope in ("key:1", "user:1", "project:1", "organization:1", "model:a:b", "platform")
+    for metric in Metric
+    for window in Window
+    if metric is not Metric.CONCURRENCY or window is Window.NONE
+]
+
+
+@pytest.mark.parametrize("told", every_rule, ids=lambda told: told.key)
+def test_every_rule_has_words_for_its_refusal(told: Rule) -> None:
+    refused = refusal_of(denial(told, MAX_AMOUNT, 1), "tiny-chat")
+
+    assert refused.headers.get("x-should-retry") == ("false" if told.is_quota else None)
+    assert ("retry-after" in refused.headers) is not told.is_quota
+    assert "Limit 100000000000, Used 100000000000, Requested 1." in refused.message

@@ -1,0 +1,182 @@
+"""Which limits bind whom, from memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from accounts.keys.table import ANONYMOUS, Caller
+from accounts.limits.rulebook import RuleBook
+from accounts.limits.rules import (
+    MAX_AMOUNT,
+    METRIC_CHOICES,
+    WEEKDAY_CHOICES,
+    WINDOW_CHOICES,
+    Metric,
+    Weekday,
+    Window,
+)
+from accounts.models import Limit, ModelWeight
+from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+
+pytestmark = pytest.mark.django_db
+
+CALLER = Caller(
+    user_id=7, username="alice", key_id=12, key_name="laptop", project_id=3, organization_id=2
+)
+
+
+def limit(scope: str, **changes: Any) -> Limit:
+    row = {"scope": scope, "metric": "tokens", "window": "minute", "amount": 1000}
+    made = Limit(**{**row, **changes})
+    made.full_clean()
+    made.save()
+    return made
+
+
+def book() -> RuleBook:
+    made = RuleBook()
+    made.follow(made.read())
+    return made
+
+
+def test_a_request_is_bound_by_all_that_it_belongs_to_and_by_nothing_else() -> None:
+    for scope, own in (("organization", 2), ("project", 3), ("user", 7), ("key", 12)):
+        limit(scope, scope_id=own)
+        limit(scope, scope_id=99)
+    limit("platform")
+    limit("model", model="small")
+    limit("model", model="large")
+    scopes = [rule.scope for rule in book().rules_for(CALLER, "small")]
+    assert scopes == ["platform", "organization:2", "project:3", "user:7", "key:12", "model:small"]
+
+
+def test_without_keys_the_platform_and_its_models_are_limited_all_the_same() -> None:
+    limit("platform")
+    limit("model", model="small")
+    limit("user", scope_id=7)
+    scopes = [rule.scope for rule in book().rules_for(ANONYMOUS, "small")]
+    assert scopes == ["platform", "model:small"]
+
+
+def test_a_row_becomes_a_rule() -> None:
+    row = limit(
+        "key",
+        scope_id=12,
+        window="week",
+        week_start="sunday",
+        time_zone="Asia/Tokyo",
+        is_shadow=True,
+    )
+    (rule,) = book().rules_for(CALLER, "small")
+    assert (rule.id, rule.metric, rule.window) == (row.pk, Metric.TOKENS, Window.WEEK)
+    assert (rule.amount, rule.time_zone, rule.is_shadow) == (1000, "Asia/Tokyo", True)
+    assert rule.week_start is Weekday.SUNDAY
+
+
+def test_a_row_that_means_nothing_keeps_no_other_from_being_followed() -> None:
+    Limit.objects.create(scope="platform", metric="concurrency", window="day", amount=1)
+    Limit.objects.create(
+        scope="platform", metric="tokens", window="day", amount=1, time_zone="Moon/Sea"
+    )
+    limit("platform")
+    assert len(book().rules_for(CALLER, "small")) == 1
+
+
+def test_changes_are_followed_and_nothing_is_read_without_one(
+    django_assert_num_queries: Any,
+) -> None:
+    row = limit("platform")
+    following = book()
+    with django_assert_num_queries(2):
+        following.follow(following.read())
+    row.amount = 5
+    row.save()
+    following.follow(following.read())
+    assert [rule.amount for rule in following.rules] == [5]
+    row.delete()
+    following.follow(following.read())
+    assert following.is_empty
+    assert following.rules_for(CALLER, "small") == ()
+
+
+def test_rules_that_bound_a_request_are_found_again_when_they_have_changed() -> None:
+    raised, _, removed = limit("platform"), limit("user", scope_id=7), limit("key", scope_id=12)
+    following = book()
+    before = following.rules_for(CALLER, "small")
+    following.follow(following.read())
+    assert following.current(before) is before
+
+    raised.amount = 500
+    raised.save()
+    limit("model", model="small")
+    removed.delete()
+    following.follow(following.read())
+
+    assert [rule.key for rule in following.current(before)] == [rule.key for rule in before]
+    assert [rule.amount for rule in following.current(before)] == [
+        500,
+        before[1].amount,
+        MAX_AMOUNT,
+    ]
+
+
+def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
+    first, second = limit("platform"), limit("key", scope_id=12)
+    following = book()
+    Limit.objects.filter(pk=first.pk).update(amount=7, updated_at=second.updated_at)
+    following.follow(following.read())
+    assert sorted(rule.amount for rule in following.rules) == [7, 1000]
+
+
+def test_weights_are_in_thousandths() -> None:
+    ModelWeight.objects.create(model="small", uncached=1, cached=0.1, output=4, image=2.5)
+    assert book().weights_of("small") == Weights(1000, 100, 4000, 2500)
+    assert book().weights_of("large") == EQUAL_WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("stored", "uncached_milli"),
+    [(5000.0, 1_000_000), (1e308, 1000), (float("inf"), 1000), (-3.0, 0)],
+)
+def test_a_weight_that_no_form_would_take_keeps_nobody_from_following_the_others(
+    stored: float, uncached_milli: int
+) -> None:
+    ModelWeight.objects.create(model="small")
+    ModelWeight.objects.filter(model="small").update(uncached=stored)
+    limit("platform", amount=7)
+    following = book()
+    assert following.weights_of("small").uncached_milli == uncached_milli
+    assert [rule.amount for rule in following.rules] == [7]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scope": "key"},
+        {"scope": "platform", "scope_id": 3},
+        {"scope": "model"},
+        {"scope": "platform", "model": "small"},
+        {"scope": "platform", "metric": "concurrency"},
+        {"scope": "platform", "metric": "requests", "window": "none"},
+        {"scope": "platform", "amount": 0},
+        {"scope": "platform", "time_zone": "Moon/Sea"},
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        limit(**wrong)
+
+
+def test_choices_of_a_form_are_the_table() -> None:
+    assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
+    assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
+    assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
+
+
+def test_two_limits_of_one_kind_are_refused() -> None:
+    limit("platform")
+    with pytest.raises(ValidationError, match="This limit exists already"):
+        limit("platform", amount=5)

@@ -1,0 +1,323 @@
+"""How buckets refill, and when days, weeks and months begin."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts.limits.reservations import Reading, denial_of
+from accounts.limits.responses import duration
+from accounts.limits.rules import SCALE, Metric, Rule, Weekday, Window
+from accounts.limits.windows import Lows, boundaries_at, refill_s, used_after, window_at
+from tests.accounts.limits.builders import rule
+
+HOUR_MS = 3_600_000
+MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE
+
+
+# -- Buckets: one formula explains the numbers that OpenAI's API sends --------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "remaining", "reset"),
+    [
+        (5_000, 4_999, "12ms"),
+        (160_000, 159_976, "9ms"),
+        (3_000, 2_999, "20ms"),
+        (250_000, 249_989, "2ms"),
+    ],
+)
+def test_resets_are_those_of_openai(limit: int, remaining: int, reset: str) -> None:
+    full_after_s = refill_s((limit - remaining) * SCALE, limit)
+
+    assert full_after_s is not None
+    assert duration(full_after_s) == reset
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "requested", "tick_ms", "wait"),
+    [
+        (50_000, 47_949, 3_006, 1, "1.146s"),
+        (30_000, 22_999, 12_528, 1, "11.054s"),
+        (200_000, 195_869, 4_412, 1, "84ms"),
+        (30_000, 14_567, 24_754, 1, "18.642s"),
+        (30_000, 18_928, 11_159, 1, "174ms"),
+        (100_000, 96_749, 19_126, MONTH_TICK_MS, "114h18m0s"),
+    ],
+)
+def test_waits_are_those_of_openai(
+    limit: int, used: int, requested: int, tick_ms: int, wait: str
+) -> None:
+    wait_s = refill_s((used + requested - limit) * SCALE, limit, tick_ms)
+
+    assert wait_s is not None
+    assert duration(wait_s) == wait
+
+
+@pytest.mark.parametrize(("requested", "wait_s"), [(101, None), (100, 0.0)])
+def test_a_request_that_never_fits_has_no_wait(requested: int, wait_s: float | None) -> None:
+    bucket = rule(Metric.TOKENS, Window.MINUTE, 100)
+
+    assert denial_of(bucket, 0, requested * SCALE, Reading((bucket,), (0,), 0)).wait_s == wait_s
+
+
+def test_a_bucket_that_never_refills_has_no_reset() -> None:
+    assert refill_s(1, 0) is None
+    assert refill_s(0, 0) == 0.0
+
+
+@given(
+    used=st.integers(0, 10**13),
+    amount=st.integers(0, 10**6),
+    tick_ms=st.sampled_from([1, 60]),
+    start_ms=st.integers(0, 10_000),
+    times_ms=st.lists(st.integers(0, 10_000)),
+)
+def test_a_bucket_that_is_read_often_refills_as_much_as_one_that_is_not(
+    used: int, amount: int, tick_ms: int, start_ms: int, times_ms: list[int]
+) -> None:
+    step_by_step, now_ms = used, start_ms
+    for time_ms in times_ms:
+        before_ms, now_ms = now_ms, now_ms + time_ms
+        step_by_step = used_after(step_by_step, amount, before_ms, now_ms, tick_ms)
+
+    assert step_by_step == used_after(used, amount, start_ms, now_ms, tick_ms)
+
+
+def test_a_clock_that_was_set_back_refills_nothing() -> None:
+    assert used_after(500, 60, 1_000, 0) == 500
+
+
+# The time that passes, and then an addition, or how much of which was not used.
+moves = st.lists(
+    st.tuples(
+        st.integers(0, 40),
+        st.one_of(st.integers(1, 60), st.tuples(st.integers(0, 30), st.floats(0, 1))),
+    ),
+    max_size=40,
+)
+
+
+@given(moves)
+def test_a_bucket_never_gets_back_more_than_is_there_of_it(
+    moves: list[tuple[int, int | tuple[int, float]]],
+) -> None:
+    """What was not used is as good as never taken; no less is used than if it had not been."""
+    taken: list[tuple[int, int]] = []  # at what time, and how much in the end
+    open_: list[int] = []
+    lows = Lows()
+    now_ms = used = 0
+    has_drained = True
+    for elapsed_ms, move in moves:
+        now_ms += elapsed_ms
+        used = used_after(used, 1, 0, elapsed_ms)
+        has_drained = has_drained or elapsed_ms > 0
+        if isinstance(move, int):
+            if has_drained:
+                lows.note(len(taken), used)
+                has_drained = False
+            open_.append(len(taken))
+            taken.append((now_ms, move))
+            used += move
+        elif open_:
+            number = open_.pop(move[0] % len(open_))
+            at_ms, cost = taken[number]
+            unused = int(cost * move[1])
+            taken[number] = at_ms, cost - unused
+            used -= lows.give_back(number, unused, used)
+        assert used >= used_at(now_ms, taken)
+
+
+def used_at(now_ms: int, taken: list[tuple[int, int]]) -> int:
+    """Of a bucket that refills one in a millisecond, from the beginning."""
+    used, then_ms = 0, 0
+    for at_ms, cost in taken:
+        used = used_after(used, 1, then_ms, at_ms) + cost
+        then_ms = at_ms
+    return used_after(used, 1, then_ms, now_ms)
+
+
+def test_a_bucket_gets_back_nearly_all_that_is_there_of_it() -> None:
+    """Of many that nobody has used, the first ones first, which is the worst order."""
+    lows, used = Lows(), 0
+    for number in range(100):
+        lows.note(number, used)
+        used += 60  # and next to nothing drains
+
+    for number in range(100):
+        used -= lows.give_back(number, 60, used)
+
+    assert used <= 100 * 60 / 9
+
+
+# -- Calendars ----------------------------------------------------------------------------------
+
+WEEKDAYS = list(Weekday)
+zones = st.sampled_from(sorted(available_timezones()))
+moments_ms = st.datetimes(datetime(1985, 1, 2), datetime(2037, 11, 30)).map(
+    lambda moment: int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+)
+calendars = st.builds(
+    lambda window, zone, day: rule(window=window, time_zone=zone, week_start=day),
+    st.sampled_from([Window.DAY, Window.WEEK, Window.MONTH]),
+    zones,
+    st.sampled_from(WEEKDAYS),
+)
+
+
+def ms(*fields: int, zone: str) -> int:
+    return int(datetime(*fields, tzinfo=ZoneInfo(zone)).timestamp() * 1000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "num_hours"),
+    [
+        ("Europe/Berlin", (2026, 3, 28), 24),
+        ("Europe/Berlin", (2026, 3, 29), 23),
+        ("Europe/Berlin", (2026, 10, 25), 25),
+        ("America/New_York", (2026, 3, 8), 23),
+        ("America/New_York", (2026, 11, 1), 25),
+        # Half an hour, on an island.
+        ("Australia/Lord_Howe", (2026, 4, 5), 24.5),
+        # Clocks change at midnight: 00:00 is left out here,
+        ("America/Santiago", (2026, 9, 6), 23),
+        # comes twice here,
+        ("America/Havana", (2026, 11, 1), 25),
+        # and this day was left out as a whole when the date line was moved.
+        ("Pacific/Apia", (2011, 12, 29), 24),
+        ("Asia/Kolkata", (2026, 6, 1), 24),
+    ],
+)
+def test_days_are_as_long_as_people_live_them(
+    zone: str, day: tuple[int, int, int], num_hours: float
+) -> None:
+    start_ms, end_ms = window_at(rule(time_zone=zone), ms(*day, 12, zone=zone))
+
+    assert end_ms - start_ms == num_hours * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("month", "num_hours"),
+    [
+        ((2026, 1), 31 * 24),
+        ((2026, 2), 28 * 24),
+        ((2028, 2), 29 * 24),
+        ((2026, 3), 31 * 24 - 1),
+        ((2026, 4), 30 * 24),
+        ((2026, 10), 31 * 24 + 1),
+        ((2026, 12), 31 * 24),
+    ],
+)
+def test_months_are_as_long_as_they_are(month: tuple[int, int], num_hours: int) -> None:
+    first_ms = ms(*month, 1, zone="Europe/Berlin")
+
+    for at_ms in (first_ms, first_ms + 20 * 24 * HOUR_MS, first_ms + num_hours * HOUR_MS - 1):
+        start_ms, end_ms = window_at(berlins(Window.MONTH), at_ms)
+        assert (start_ms, end_ms) == (first_ms, first_ms + num_hours * HOUR_MS)
+
+
+@pytest.mark.parametrize(
+    ("week_start", "first", "num_hours"),
+    [
+        # A Sunday of the week, on which clocks are put forward or back.
+        (Weekday.MONDAY, (2026, 3, 23), 7 * 24 - 1),
+        (Weekday.SUNDAY, (2026, 3, 29), 7 * 24 - 1),
+        (Weekday.SATURDAY, (2026, 3, 28), 7 * 24 - 1),
+        (Weekday.MONDAY, (2026, 3, 30), 7 * 24),
+        (Weekday.MONDAY, (2026, 10, 19), 7 * 24 + 1),
+        (Weekday.SUNDAY, (2026, 10, 25), 7 * 24 + 1),
+        (Weekday.THURSDAY, (2026, 10, 22), 7 * 24 + 1),
+        # Across a new year, and a 29 February.
+        (Weekday.MONDAY, (2026, 12, 28), 7 * 24),
+        (Weekday.SUNDAY, (2028, 2, 27), 7 * 24),
+    ],
+)
+def test_a_week_is_seven_days_from_its_first_whatever_clocks_do(
+    week_start: Weekday, first: tuple[int, int, int], num_hours: int
+) -> None:
+    week = berlins(Window.WEEK, week_start)
+    first_ms = ms(*first, zone="Europe/Berlin")
+
+    for at_ms in (first_ms, first_ms + 100 * HOUR_MS, first_ms + num_hours * HOUR_MS - 1):
+        assert window_at(week, at_ms) == (first_ms, first_ms + num_hours * HOUR_MS)
+
+
+@given(zones, st.sampled_from(WEEKDAYS), moments_ms)
+def test_a_week_is_made_of_seven_days(zone: str, week_start: Weekday, at_ms: int) -> None:
+    week, day = (
+        rule(window=window, time_zone=zone, week_start=week_start)
+        for window in (Window.WEEK, Window.DAY)
+    )
+    start_ms, end_ms = window_at(week, at_ms)
+    place = ZoneInfo(zone)
+
+    days = []
+    while start_ms < end_ms:
+        days.append(datetime.fromtimestamp(start_ms / 1000, place).date())
+        start_ms = window_at(day, start_ms)[1]
+
+    assert start_ms == end_ms
+    number = WEEKDAYS.index(week_start)
+    in_order = WEEKDAYS[number:] + WEEKDAYS[:number]
+    names = [WEEKDAYS[each.weekday()] for each in days]
+    # Islands that changed sides of the date line went without one of them, once.
+    assert names == [each for each in in_order if each in names]
+    assert len(names) >= 6
+
+
+@given(calendars, moments_ms)
+def test_a_window_holds_its_moment_and_has_neighbours_without_gaps(
+    window: Rule, at_ms: int
+) -> None:
+    before_ms, start_ms, end_ms, after_ms = boundaries_at(window, at_ms)
+
+    assert before_ms < start_ms <= at_ms < end_ms < after_ms
+    assert window_at(window, start_ms) == (start_ms, end_ms)
+    assert window_at(window, end_ms - 1) == (start_ms, end_ms)
+    assert window_at(window, start_ms - 1) == (before_ms, start_ms)
+    assert window_at(window, end_ms) == (end_ms, after_ms)
+
+
+@given(zones, moments_ms)
+def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
+    start_ms, end_ms = window_at(rule(time_zone=zone), at_ms)
+    place = ZoneInfo(zone)
+
+    def date_at(moment_ms: int) -> object:
+        return datetime.fromtimestamp(moment_ms / 1000, place).date()
+
+    assert date_at(at_ms) == date_at(start_ms) == date_at(end_ms - 1)
+    assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]
+
+
+def test_a_minute_is_not_of_the_calendar() -> None:
+    with pytest.raises(ValueError, match="minute"):
+        window_at(rule(window=Window.MINUTE), 0)
+
+
+def test_boundaries_follow_the_day() -> None:
+    noon = datetime(2026, 6, 1, 12, tzinfo=UTC)
+    days = [
+        boundaries_at(rule(), int((noon + timedelta(days=n)).timestamp() * 1000)) for n in (0, 1, 0)
+    ]
+
+    assert days[0] == days[2]
+    assert days[0][2] == days[1][1]
+
+
+def test_boundaries_are_those_of_the_rules_own_first_day() -> None:
+    at_ms = ms(2026, 6, 4, zone="Europe/Berlin")  # a Thursday
+
+    starts = [boundaries_at(berlins(Window.WEEK, day), at_ms)[1] for day in WEEKDAYS]
+
+    berlin = ZoneInfo("Europe/Berlin")
+    days = [datetime.fromtimestamp(start_ms / 1000, berlin).day for start_ms in starts]
+    assert days == [1, 2, 3, 4, 29, 30, 31]
+
+
+def berlins(window: Window, week_start: Weekday = Weekday.MONDAY) -> Rule:
+    return rule(window=window, time_zone="Europe/Berlin", week_start=week_start)

@@ -1,0 +1,474 @@
+"""Whatever is claimed, extended, settled and forgotten in whatever order: limits hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.reservations import (
+    LEASE_TTL_S,
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    Level,
+    Limiter,
+    ReservationRequest,
+    UsageBaseline,
+)
+from accounts.limits.rules import Metric, Rule, Weekday, Window
+from accounts.usage.weights import Weights
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import START_S, FakeClock
+
+TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
+BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)
+PLACES = Rule(3, "user:1", Metric.CONCURRENCY, Window.NONE, 3)
+RULES = (
+    TOTAL,
+    BUCKET,
+    PLACES,
+    Rule(4, "project:1", Metric.REQUESTS, Window.MINUTE, 7),
+    Rule(5, "project:1", Metric.OUTPUT_TOKENS, Window.DAY, 60),
+    Rule(6, "platform", Metric.INPUT_TOKENS, Window.MONTH, 400, "Africa/Abidjan"),
+    Rule(11, "platform", Metric.OUTPUT_TOKENS, Window.WEEK, 130, week_start=Weekday.MONDAY),
+    Rule(7, "platform", Metric.WEIGHTED_TOKENS, Window.MINUTE, 77),
+    Rule(8, "key:1", Metric.TOKENS, Window.DAY, 50, is_shadow=True),
+    Rule(9, "key:1", Metric.CONCURRENCY, Window.NONE, 1, is_shadow=True),
+    Rule(10, "model:m", Metric.WEIGHTED_TOKENS, Window.NONE, 200, is_shadow=True),
+)
+
+
+# Nearly a new month, in UTC and in Abidjan; and any time.
+NEARLY_MIDNIGHT_S = datetime(2027, 2, 28, 23, 59, 48, tzinfo=UTC).timestamp()
+starts = st.sampled_from([NEARLY_MIDNIGHT_S, START_S])
+
+
+# -- What may happen ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Acquire:
+    rules: tuple[Rule, ...]
+    num_input_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Extend:
+    which: int
+    num_output_tokens: int
+
+
+@dataclass(frozen=True)
+class Settle:
+    which: int
+    input_share: float
+    output_share: float
+    num_requests: int
+
+
+@dataclass(frozen=True)
+class Renew:
+    every: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Whoever counts has lost its memory. The books have not."""
+
+
+Step = Acquire | Extend | Settle | Renew | Pass | Restart
+
+few_tokens = st.integers(0, 40)
+weight = st.sampled_from([0, 1, 125, 333, 1000, 4000])
+acquires = st.builds(
+    Acquire,
+    rules=st.lists(st.sampled_from(RULES), unique=True).map(tuple),
+    num_input_tokens=few_tokens,
+    num_output_tokens=st.integers(0, 9),
+    num_cached_tokens=st.integers(0, 10),
+    weights=st.builds(Weights, weight, weight, weight, weight),
+)
+which = st.integers(0, 30)
+share = st.floats(0, 1)
+steps = st.lists(
+    st.one_of(
+        acquires,
+        acquires,
+        # More than any limit of output here, too.
+        st.builds(Extend, which, st.integers(0, 120)),
+        st.builds(Settle, which, share, share, st.integers(0, 1)),
+        st.builds(Renew, st.integers(1, 3)),
+        st.builds(
+            Pass, st.sampled_from([0.001, 0.4, 3.0, 11.0, LEASE_TTL_S - 0.001, 3600.0, 90_000.0])
+        ),
+        st.just(Restart()),
+    ),
+    max_size=40,
+)
+
+
+# Few sorts, so that what matters follows upon another.
+steps_of_a_bucket: st.SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        st.builds(
+            Acquire,
+            st.just((BUCKET,)),
+            st.sampled_from([0, 40]),
+            st.just(50),
+            st.just(0),
+            st.just(Weights()),
+        ),
+        st.builds(Extend, st.just(0), st.just(30)),
+        st.builds(Settle, st.just(0), st.just(1), st.just(0), st.just(1)),
+        st.builds(Pass, st.sampled_from([7.0, 29.0])),
+    ),
+    min_size=6,
+    max_size=25,
+).map(lambda steps: [each for step in steps for each in (step, Renew(1))])
+
+
+@dataclass
+class Move:
+    """Tokens taken from the bucket at once."""
+
+    at_s: float
+    num_tokens: int
+
+
+@dataclass
+class Held:
+    """A lease, and what we know of it ourselves."""
+
+    lease: Lease
+    num_output_tokens: int
+    renewed_at_s: float
+    bucket_moves: list[Move] = field(default_factory=list)
+    spent: ActualUsage | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Reserved, or spent after all."""
+        if self.spent is not None:
+            return self.spent.num_input_tokens + self.spent.num_output_tokens
+        return self.lease.request.num_input_tokens + self.num_output_tokens
+
+    def not_used(self, num_tokens: int) -> None:
+        """What was taken last is what was not used, and so was never taken."""
+        for move in reversed(self.bucket_moves):
+            part = min(num_tokens, move.num_tokens)
+            move.num_tokens -= part
+            num_tokens -= part
+
+
+@dataclass
+class World:
+    """Some limiters on one store, and our own books."""
+
+    make: Callable[[], list[Limiter]]
+    clock: FakeClock
+    limiters: list[Limiter] = field(init=False)
+    held: list[Held] = field(default_factory=list)
+    bucket_moves: list[Move] = field(default_factory=list)
+    num_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.limiters = self.make()
+
+    @property
+    def limiter(self) -> Limiter:
+        """Another one each time."""
+        self.num_steps += 1
+        return self.limiters[self.num_steps % len(self.limiters)]
+
+    async def take(self, step: Step) -> object:
+        """What the limiter says to it."""
+        match step:
+            case Acquire():
+                return await self.acquire(step)
+            case Extend() if self.held:
+                return await self.extend(self.held[step.which % len(self.held)], step)
+            case Settle() if self.held:
+                held = self.held[step.which % len(self.held)]
+                # Those that have expired a store remembers, and a process does not.
+                if held.spent is not None or self.is_open(held):
+                    return await self.settle(held, step)
+            case Renew():
+                renewed = self.held[:: step.every]
+                await self.limiter.renew([held.lease for held in renewed])
+                for held in renewed:
+                    if self.is_open(held):
+                        held.renewed_at_s = self.clock()
+            case Pass():
+                self.clock.pass_s(step.seconds)
+                # A process only finds out then who of its own is dead.
+                await self.limiter.renew([])
+            case Restart():
+                await self.restart()
+        return None
+
+    async def acquire(self, step: Acquire) -> Lease | Denial:
+        claim = ReservationRequest(
+            f"req-{self.num_steps}",
+            step.rules,
+            step.num_input_tokens,
+            step.num_output_tokens,
+            num_cached_tokens=min(step.num_cached_tokens, step.num_input_tokens),
+            weights=step.weights,
+        )
+        before = await self.levels()
+        answer = await self.limiter.acquire(claim)
+        if isinstance(answer, Denial):
+            assert await self.levels() == before
+        else:
+            held = Held(answer, step.num_output_tokens, self.clock())
+            self.held.append(held)
+            self.moved(held, step.num_input_tokens + step.num_output_tokens)
+        return answer
+
+    async def extend(self, held: Held, step: Extend) -> Grant:
+        grant = await self.limiter.extend(held.lease, step.num_output_tokens)
+        assert 0 <= grant.num_output_tokens <= step.num_output_tokens
+        assert grant.is_lost is not self.is_open(held)
+        held.num_output_tokens += grant.num_output_tokens
+        self.moved(held, grant.num_output_tokens)
+        return grant
+
+    async def settle(self, held: Held, step: Settle) -> None:
+        num_input_tokens = int(held.lease.request.num_input_tokens * step.input_share)
+        spent = ActualUsage(
+            num_input_tokens,
+            int(held.num_output_tokens * step.output_share),
+            num_requests=step.num_requests,
+        )
+        if self.is_open(held):
+            before = held.num_tokens
+            held.spent = spent
+            held.not_used(before - held.num_tokens)
+        await self.limiter.settle(held.lease, spent)
+        levels = await self.levels()
+        await self.limiter.settle(held.lease, ActualUsage())
+        assert await self.levels() == levels
+
+    async def restart(self) -> None:
+        """All that ran has ended with it. Places are free and buckets full; quotas are not."""
+        self.limiters = self.make()
+        self.bucket_moves.clear()
+        for held in self.held:
+            if held.spent is None:
+                held.spent = ActualUsage(
+                    held.lease.request.num_input_tokens, held.num_output_tokens
+                )
+        await self.limiter.restore([UsageBaseline(TOTAL, self.num_tokens_of(TOTAL))])
+
+    def num_tokens_of(self, rule: Rule) -> int:
+        return sum(held.num_tokens for held in self.held if rule in held.lease.request.rules)
+
+    async def levels(self) -> tuple[Level, ...]:
+        return await self.limiter.levels(RULES)
+
+    def is_open(self, held: Held) -> bool:
+        age_ms = int(self.clock() * 1000) - int(held.renewed_at_s * 1000)
+        return held.spent is None and age_ms < LEASE_TTL_S * 1000
+
+    def moved(self, held: Held, num_tokens: int) -> None:
+        if BUCKET in held.lease.request.rules:
+            move = Move(self.clock(), num_tokens)
+            held.bucket_moves.append(move)
+            self.bucket_moves.append(move)
+
+    async def check(self) -> None:
+        """The limits hold, by our own books and by the limiter's."""
+        level = {told.rule: told for told in await self.levels()}
+        assert all(told.num_used >= 0 for told in level.values())
+        assert all(told.num_remaining >= 0 for told in level.values() if not self.can_owe(told))
+        assert self.num_tokens_of(TOTAL) == level[TOTAL].num_used <= TOTAL.amount
+        num_places = sum(self.is_open(h) and PLACES in h.lease.request.rules for h in self.held)
+        assert num_places == level[PLACES].num_used <= PLACES.amount
+        assert_never_faster_than(BUCKET.amount, self.bucket_moves)
+
+    @staticmethod
+    def can_owe(level: Level) -> bool:
+        # Here what was claimed as cached turns out not to be, and may be dearer.
+        return level.rule.metric is Metric.WEIGHTED_TOKENS
+
+
+def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
+    """In no stretch of time is more taken than a full bucket and what flowed in."""
+    for first in range(len(moves)):
+        num_taken = 0
+        for move in moves[first:]:
+            num_taken += move.num_tokens
+            # A millisecond is as fine as limiters look at clocks.
+            elapsed_s = move.at_s - moves[first].at_s + 0.001
+            assert num_taken <= amount + amount * elapsed_s / 60
+
+
+# -- What always holds -------------------------------------------------------------------------
+
+any_order = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@any_order
+@given(start_s=starts, steps=steps)
+async def test_limits_hold_in_any_order(
+    fresh: Fresh, clock: FakeClock, start_s: float, steps: list[Step]
+) -> None:
+    clock.now_s = start_s
+    world = World(lambda: fresh(2), clock)
+
+    for step in steps:
+        await world.take(step)
+        await world.check()
+
+
+@any_order
+@given(start_s=starts, steps=st.one_of(steps, steps_of_a_bucket))
+async def test_both_limiters_say_the_same(
+    redis_fresh: Fresh, clock: FakeClock, start_s: float, steps: list[Step]
+) -> None:
+    clock.now_s = start_s
+    memory_clock = FakeClock(start_s)
+
+    def memory() -> list[Limiter]:
+        # Two clocks, because each world turns its own.
+        return [MemoryLimiter(clock=memory_clock)]
+
+    worlds = World(memory, memory_clock), World(lambda: redis_fresh(3), clock)
+
+    for step in steps:
+        said, said_on_redis = [comparable(await world.take(step)) for world in worlds]
+        assert said == said_on_redis
+        levels, levels_on_redis = [await world.levels() for world in worlds]
+        assert levels == levels_on_redis
+
+
+def comparable(said: object) -> object:
+    """The same for answers that mean the same."""
+    match said:
+        case Lease(reading=reading, shadow_denials=shadow_denials):
+            return reading.levels, list(map(comparable, shadow_denials))
+        case Denial(rule=rule, level=level, num_needed=num_needed, wait_s=wait_s):
+            return rule, level, num_needed, wait_s
+        case Grant(denial=denial, shadow_denials=shadow_denials):
+            told = comparable(denial), list(map(comparable, shadow_denials))
+            return said.num_output_tokens, said.is_lost, *told
+        case _:
+            return said
+
+
+@settings(any_order, max_examples=400)
+@given(steps=steps_of_a_bucket)
+async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
+    fresh: Fresh, clock: FakeClock, steps: list[Step]
+) -> None:
+    """Also where answers run for longer than it takes to refill."""
+    clock.now_s = START_S
+    world = World(lambda: fresh(2), clock)
+
+    for step in steps:
+        await world.take(step)
+        await world.check()
+        # The next to be settled is one that runs.
+        world.held = [held for held in world.held if held.spent is None]
+
+
+@any_order
+@given(
+    amount=st.integers(1, 60),
+    sizes=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 30)), max_size=25
+    ),
+)
+async def test_parallel_requests_never_pass_together(
+    fresh: Fresh, clock: FakeClock, amount: int, sizes: list[tuple[int, int, int]]
+) -> None:
+    clock.now_s = START_S
+    limiters = fresh(3)
+    quota = Rule(1, "key:1", Metric.TOKENS, Window.DAY, amount)
+    open_tokens: dict[str, int] = {}
+
+    async def request(number: int, num_inputs: int, num_outputs: int, num_more: int) -> None:
+        limiter = limiters[number % 3]
+        lease = await limiter.acquire(
+            ReservationRequest(f"r{number}", (quota,), num_inputs, num_outputs)
+        )
+        if isinstance(lease, Denial):
+            return
+        open_tokens[lease.id] = num_inputs + num_outputs
+        assert sum(open_tokens.values()) <= amount
+        open_tokens[lease.id] += (await limiter.extend(lease, num_more)).num_output_tokens
+        assert sum(open_tokens.values()) <= amount
+        if number % 2:
+            open_tokens[lease.id] = num_inputs
+            await limiter.settle(lease, ActualUsage(num_inputs))
+
+    await asyncio.gather(*numbered(request, sizes))
+
+    (level,) = await limiters[0].levels([quota])
+    assert level.num_used == sum(open_tokens.values()) <= amount
+
+
+@any_order
+@given(
+    amount=st.integers(1, 1_000_000),
+    first=st.floats(0, 1),
+    second=st.floats(0, 1),
+)
+async def test_after_the_wait_it_told_a_bucket_lets_in(
+    fresh: Fresh, clock: FakeClock, amount: int, first: float, second: float
+) -> None:
+    clock.now_s = START_S
+    (limiter,) = fresh(1)
+    bucket = Rule(1, "key:1", Metric.TOKENS, Window.MINUTE, amount)
+    await limiter.acquire(ReservationRequest("one", (bucket,), int(amount * first), 0))
+    asked = ReservationRequest("two", (bucket,), int(amount * second), 0)
+
+    answer = await limiter.acquire(asked)
+    if isinstance(answer, Denial):
+        assert answer.wait_s is not None
+        clock.pass_s(answer.wait_s + 0.001)
+        answer = await limiter.acquire(asked)
+
+    assert isinstance(answer, Lease)
+
+
+def numbered(function, arguments: Iterable[tuple[int, ...]]):  # type: ignore[no-untyped-def]
+    return [function(number, *these) for number, these in enumerate(arguments)]
+
+
+@pytest.mark.parametrize("num_rules", [1, 50_000])
+async def test_idle_scopes_are_forgotten(
+    memory_fresh: Fresh, clock: FakeClock, num_rules: int
+) -> None:
+    (limiter,) = memory_fresh(1)
+
+    for number in range(num_rules):
+        bucket = Rule(number, f"key:{number}", Metric.TOKENS, Window.MINUTE, 60)
+        lease = await limiter.acquire(ReservationRequest(f"r{number}", (bucket,), 1, 0))
+        assert isinstance(lease, Lease)
+        await limiter.settle(lease, ActualUsage(1))
+        clock.pass_s(0.1)
+
+    # A second each to be full again, so ten at a time are not.
+    assert limiter.num_rules_kept < 50  # type: ignore[attr-defined]
+    assert limiter.num_open == 0  # type: ignore[attr-defined]

@@ -1,0 +1,541 @@
+"""What time does to limits: windows begin, leases end, and the books remember."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from accounts.limits.reservations import (
+    LEASE_TTL_S,
+    NO_USAGE,
+    RENEW_INTERVAL_S,
+    ActualUsage,
+    Lease,
+    Limiter,
+    UsageBaseline,
+)
+from accounts.limits.rules import Metric, Weekday, Window
+from accounts.limits.windows import window_at
+from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.conftest import Fresh
+from tests.fakes.clock import FakeClock
+
+MINUTE = Window.MINUTE
+
+
+# -- Windows ----------------------------------------------------------------------------------
+
+
+async def test_a_bucket_refills_in_a_line(limiter: Limiter, clock: FakeClock) -> None:
+    tokens = rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(tokens, num_input_tokens=599))
+
+    remaining = []
+    for _ in range(4):
+        (level,) = await limiter.levels([tokens])
+        remaining.append((level.num_remaining, level.reset_s))
+        clock.pass_s(24.0)
+
+    assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
+
+
+async def test_a_refused_claim_is_granted_after_its_wait_and_not_before(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    tokens = rule(window=MINUTE, amount=50_000)
+    await granted(limiter, claim(tokens, num_input_tokens=47_948))
+    asked = claim(tokens, num_input_tokens=3_005)
+
+    denial = await denied(limiter, asked)
+    assert denial.wait_s == pytest.approx(1.146)
+    clock.pass_s(1.145)
+    await denied(limiter, asked)
+    clock.pass_s(0.001)
+    await granted(limiter, asked)
+
+
+async def test_a_day_starts_anew_at_midnight_where_the_rule_lives(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    # 18:30 in India, of an offset of five hours and a half.
+    clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
+    tokens = rule(amount=100, time_zone="Asia/Kolkata")
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    denial = await denied(limiter, claim(tokens))
+    assert denial.wait_s == 5.5 * 3600
+    assert denial.is_quota
+    clock.pass_s(5.5 * 3600 - 0.001)
+    await denied(limiter, claim(tokens))
+    clock.pass_s(0.002)
+    await granted(limiter, claim(tokens))
+
+
+@pytest.mark.parametrize(
+    ("week_start", "begins_at"),
+    [
+        # A Saturday noon before clocks change in Berlin, forwards and then back.
+        (Weekday.MONDAY, "2027-03-29T00:00+02:00"),
+        (Weekday.SUNDAY, "2027-03-28T00:00+01:00"),
+        (Weekday.SATURDAY, "2027-04-03T00:00+02:00"),
+        (Weekday.MONDAY, "2027-11-01T00:00+01:00"),
+        (Weekday.SUNDAY, "2027-10-31T00:00+02:00"),
+        (Weekday.SATURDAY, "2027-11-06T00:00+01:00"),
+    ],
+)
+async def test_a_week_starts_anew_with_its_first_day_whatever_clocks_do_in_it(
+    limiter: Limiter, clock: FakeClock, week_start: Weekday, begins_at: str
+) -> None:
+    begins_s = datetime.fromisoformat(begins_at).timestamp()
+    noon = datetime(2027, 3, 27, 11, tzinfo=UTC), datetime(2027, 10, 30, 10, tzinfo=UTC)
+    clock.now_s = max(each.timestamp() for each in noon if each.timestamp() < begins_s)
+    tokens = rule(window=Window.WEEK, amount=100, time_zone="Europe/Berlin", week_start=week_start)
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+    denial = await denied(limiter, claim(tokens))
+    assert denial.is_quota
+    assert denial.wait_s == begins_s - clock.now_s
+    clock.now_s = begins_s - 0.001
+    await denied(limiter, claim(tokens))
+    clock.now_s = begins_s
+    await granted(limiter, claim(tokens, num_input_tokens=99))
+
+
+async def test_weeks_of_other_first_days_are_counted_apart(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    by_monday = rule(window=Window.WEEK, amount=100)
+    by_sunday = replace(by_monday, week_start=Weekday.SUNDAY)
+
+    await granted(limiter, claim(by_monday, num_input_tokens=29))
+    await granted(limiter, claim(by_sunday, num_input_tokens=9))
+    assert await used(limiter, by_monday, by_sunday) == [30, 10]
+
+    # Of the week that began on a Sunday, two days before, the books say nothing about this one.
+    sunday_ms, _ = window_at(by_sunday, int(clock() * 1000))
+    monday_ms, _ = window_at(by_monday, int(clock() * 1000))
+    assert monday_ms - sunday_ms == 86_400_000
+    await limiter.restore(
+        [
+            UsageBaseline(by_monday, 70, since_ms=sunday_ms),
+            UsageBaseline(by_sunday, 70, since_ms=sunday_ms),
+        ]
+    )
+    assert await used(limiter, by_monday, by_sunday) == [30, 70]
+
+
+async def test_a_late_settlement_does_not_touch_the_next_window(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    late = await granted(limiter, claim(tokens, num_input_tokens=60))
+    too_dear = await granted(limiter, claim(tokens, num_input_tokens=10))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+
+    await limiter.settle(late, NO_USAGE)
+    await limiter.settle(too_dear, ActualUsage(50))
+
+    assert await used(limiter, tokens) == [30]
+
+
+async def test_what_is_made_after_midnight_counts_after_midnight(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+
+    await limiter.extend(lease, 40)
+    assert await used(limiter, tokens) == [40]
+    # Of 40 that were granted 10 were made; the last grants are the ones not used.
+    await limiter.settle(lease, ActualUsage(num_input_tokens=60, num_output_tokens=11))
+
+    assert await used(limiter, tokens) == [10]
+
+
+async def test_no_more_is_given_back_than_was_reserved_after_midnight(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    go_to_midnight(clock)
+    tokens = rule(amount=100)
+    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+    await granted(limiter, claim(tokens, num_input_tokens=29))
+    await limiter.extend(lease, 10)
+
+    await limiter.settle(lease, ActualUsage(num_input_tokens=20))
+
+    assert await used(limiter, tokens) == [30]
+
+
+async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: FakeClock) -> None:
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
+    lease = await granted(limiter, claim(budget, num_input_tokens=99))
+    await limiter.settle(lease, ActualUsage(99, 1))
+
+    clock.pass_s(400 * 86_400)
+
+    denial = await denied(limiter, claim(budget))
+    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
+
+
+async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock: FakeClock) -> None:
+    rules = rule(window=MINUTE, amount=600), rule(amount=1000)
+    await granted(limiter, claim(*rules, num_input_tokens=299))
+
+    clock.pass_s(-86_400.0)
+    assert await used(limiter, *rules) == [300, 300]
+    await granted(limiter, claim(*rules, num_input_tokens=99))
+
+    # What had refilled while the clock was ahead is made up for, which takes a minute at most.
+    clock.pass_s(60.0)
+    assert await used(limiter, *rules) == [400, 400]
+    clock.pass_s(10.0)
+    assert await used(limiter, *rules) == [300, 400]
+    clock.pass_s(86_400.0 - 70.0)
+    assert await used(limiter, *rules) == [0, 400]
+
+
+async def test_a_clock_that_is_set_back_and_forth_refills_nothing(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    bucket = rule(window=MINUTE, amount=600)
+    lease = await granted(limiter, claim(bucket, num_input_tokens=498))
+
+    for seconds in (-60.0, 60.0, -30.0, 30.0):
+        clock.pass_s(seconds)
+        await granted(limiter, claim(bucket))
+        await limiter.extend(lease, 1)
+
+    assert await used(limiter, bucket) == [507]
+    clock.pass_s(10.0)
+    assert await used(limiter, bucket) == [407]
+
+
+def go_to_midnight(clock: FakeClock) -> None:
+    """To the last second of the day, in UTC."""
+    _, midnight_ms = window_at(rule(), int(clock() * 1000))
+    clock.now_s = midnight_ms / 1000 - 1
+
+
+# -- What a bucket gets back --------------------------------------------------------------------
+
+
+async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:
+    """Time passes, and the leases are renewed meanwhile."""
+    for _ in range(10):
+        clock.pass_s(seconds / 10)
+        await limiter.renew(leases)
+
+
+async def test_a_bucket_does_not_get_back_what_has_long_refilled(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    await run_on(limiter, clock, 60.0, idle)
+    busy = await granted(limiter, claim(tokens, num_input_tokens=999))
+    await limiter.settle(busy, ActualUsage(999, 1))
+
+    await limiter.settle(idle, NO_USAGE)
+
+    assert await used(limiter, tokens) == [1000]
+
+
+async def test_a_bucket_gets_back_what_has_not_refilled_yet(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    clock.pass_s(12.0)
+    await granted(limiter, claim(tokens, num_input_tokens=699))
+
+    await limiter.settle(idle, NO_USAGE)
+
+    assert await used(limiter, tokens) == [700]
+
+
+async def test_a_bucket_gets_the_same_back_only_once(limiter: Limiter, clock: FakeClock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = [await granted(limiter, claim(tokens, num_output_tokens=300)) for _ in range(2)]
+    await run_on(limiter, clock, 30.0, *idle)
+    await granted(limiter, claim(tokens, num_input_tokens=899))
+    assert await used(limiter, tokens) == [1000]
+
+    for lease in idle:
+        await limiter.settle(lease, NO_USAGE)
+
+    assert await used(limiter, tokens) == [900]
+
+
+@pytest.mark.parametrize(
+    ("num_used_at_end", "num_used"),
+    # The last extension is there yet, and what was granted a minute before is not.
+    [(160, 460), (100, 400), (60, 400), (0, 400)],
+)
+async def test_what_was_granted_last_is_what_a_bucket_gets_back(
+    limiter: Limiter, clock: FakeClock, num_used_at_end: int, num_used: int
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    lease = await granted(limiter, claim(tokens, num_output_tokens=50))
+    for _ in range(5):
+        await limiter.extend(lease, 10)
+    await run_on(limiter, clock, 60.0, lease)
+    await granted(limiter, claim(tokens, num_input_tokens=399))
+    await limiter.extend(lease, 100)
+
+    await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
+
+    assert await used(limiter, tokens) == [num_used]
+
+
+async def test_a_bucket_gets_everything_back_of_many_that_came_and_went_at_once(
+    limiter: Limiter,
+) -> None:
+    tokens = rule(window=MINUTE, amount=100_000)
+    leases = [await granted(limiter, claim(tokens, num_output_tokens=128)) for _ in range(200)]
+
+    for lease in leases:
+        await limiter.extend(lease, 64)
+        await limiter.settle(lease, ActualUsage(num_output_tokens=100))
+
+    assert await used(limiter, tokens) == [200 * 100]
+
+
+# -- Places -----------------------------------------------------------------------------------
+
+
+async def test_a_place_is_held_until_settled(limiter: Limiter) -> None:
+    place = places(2)
+    first = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    denial = await denied(limiter, claim(place))
+    assert denial.wait_s == 1.0
+    assert not denial.is_quota
+    await limiter.settle(first, ActualUsage())
+    await granted(limiter, claim(place))
+
+    assert await used(limiter, place) == [2]
+
+
+async def test_the_dead_lose_their_place_and_what_they_reserved(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    place, tokens = places(1), rule(amount=100)
+    dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
+
+    clock.pass_s(LEASE_TTL_S - 0.001)
+    await limiter.renew([])
+    await denied(limiter, claim(place))
+    clock.pass_s(0.001)
+    await limiter.renew([])
+    await granted(limiter, claim(place))
+
+    assert await used(limiter, place, tokens) == [1, 50]
+    assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_a_store_hears_what_was_used_also_when_it_took_the_process_for_dead(
+    redis_fresh: Fresh, clock: FakeClock
+) -> None:
+    (store,) = redis_fresh(1)
+    place, budget = places(1), rule(window=Window.NONE)
+    unheard = await granted(store, claim(place, budget, num_output_tokens=60))
+    clock.pass_s(LEASE_TTL_S)
+    await granted(store, claim(place))
+
+    for num_output_tokens in (10, 0):
+        await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
+
+    assert await used(store, place, budget) == [1, 10]
+
+
+async def test_renewed_leases_live_on(limiter: Limiter, clock: FakeClock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    settled = await granted(limiter, claim(place))
+    await limiter.settle(settled, ActualUsage())
+
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+
+    assert await used(limiter, place) == [1]
+    await limiter.settle(kept, ActualUsage())
+    assert await used(limiter, place) == [0]
+
+
+async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: FakeClock) -> None:
+    place = places(2)
+    kept = await granted(limiter, claim(place))
+    await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S / 2)
+    for _ in range(2):
+        await limiter.renew([kept])
+        clock.pass_s(LEASE_TTL_S / 2)
+    await limiter.renew([kept])
+
+    assert await used(limiter, place) == [1]
+
+
+async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    place = places(2)
+    older = await granted(limiter, claim(place))
+    clock.pass_s(-3600.0)
+    await granted(limiter, claim(place))
+    await limiter.settle(older, ActualUsage())
+    renewed = await granted(limiter, claim(place))
+    await limiter.renew([renewed])
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+
+    assert await used(limiter, place) == [0]
+
+
+async def test_who_does_not_renew_a_lease_holds_no_quota(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    quota = rule(amount=100)
+    kept = await granted(limiter, claim(quota, num_output_tokens=50))
+    await granted(limiter, claim(quota, num_output_tokens=50))
+    for _ in range(3):
+        clock.pass_s(LEASE_TTL_S - 1)
+        await limiter.renew([kept])
+
+    assert (await denied(limiter, claim(quota))).is_returnable
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    assert not (await denied(limiter, claim(quota))).is_returnable
+
+
+async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: FakeClock) -> None:
+    place = places(1)
+    lease = await granted(limiter, claim(place))
+
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    await limiter.renew([lease])
+
+    assert await used(limiter, place) == [0]
+
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
+    lease = await granted(store, claim(places(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+
+    assert not (await store.extend(lease, 1)).is_lost
+
+
+async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
+    memory_fresh: Fresh, clock: FakeClock
+) -> None:
+    (limiter,) = memory_fresh(1)
+    place, tokens = places(1), rule(amount=100)
+    lease = await granted(limiter, claim(place, tokens))
+
+    clock.pass_s(10 * LEASE_TTL_S)
+
+    await denied(limiter, claim(place))
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    await limiter.renew([lease])
+    await denied(limiter, claim(place))
+    await limiter.settle(lease, ActualUsage(num_output_tokens=5))
+    assert await used(limiter, place, tokens) == [0, 5]
+
+
+# -- The books ----------------------------------------------------------------------------------
+
+
+async def test_the_books_raise_what_is_used_and_never_lower_it(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    today_ms, _ = window_at(rule(), int(clock() * 1000))
+    day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
+    await granted(limiter, claim(other_day, num_input_tokens=79))
+
+    await limiter.restore(
+        [
+            UsageBaseline(day, 70, since_ms=today_ms),
+            UsageBaseline(other_day, 70, since_ms=today_ms),
+            UsageBaseline(budget, 55),
+        ]
+    )
+
+    assert await used(limiter, day, other_day, budget) == [70, 80, 55]
+
+
+async def test_a_bucket_that_is_forgotten_goes_on_from_what_the_books_say(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    bucket, slow, place = rule(window=MINUTE, amount=600), rule(window=MINUTE), places(1)
+    read_at_ms = int(clock() * 1000)
+    clock.pass_s(3.0)
+
+    await limiter.restore(
+        [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
+        + [UsageBaseline(place, 1)]
+    )
+
+    assert await used(limiter, bucket, slow, place) == [60, 85, 0]
+    denial = await denied(limiter, claim(bucket, num_input_tokens=569))
+    assert denial.wait_s == pytest.approx(3.0)
+    clock.pass_s(3.0)
+    await granted(limiter, claim(bucket, num_input_tokens=569))
+
+
+async def test_a_bucket_of_which_something_is_known_is_left_alone(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
+    await granted(limiter, claim(bucket, num_input_tokens=9))
+
+    now_ms = int(clock() * 1000)
+    await limiter.restore(
+        [
+            UsageBaseline(bucket, 500, since_ms=now_ms),
+            UsageBaseline(refilled, 500, since_ms=now_ms - 60_000),
+        ]
+    )
+
+    assert await used(limiter, bucket, refilled) == [10, 0]
+
+
+async def test_what_the_books_say_of_a_bucket_is_taken_over_once(
+    fresh: Fresh, clock: FakeClock
+) -> None:
+    first, second = fresh(2)
+    bucket = rule(window=MINUTE, amount=600)
+    floor = UsageBaseline(bucket, 500, since_ms=int(clock() * 1000))
+
+    await first.restore([floor])
+    clock.pass_s(1.0)
+    await second.restore([floor])
+
+    assert await used(first, bucket) == [490]
+
+
+async def test_the_books_of_another_day_say_nothing_about_this_one(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    today_ms, _ = window_at(rule(), int(clock() * 1000))
+    day = rule(amount=100)
+
+    await limiter.restore([UsageBaseline(day, 70, since_ms=today_ms - 86_400_000)])
+
+    assert await used(limiter, day) == [0]

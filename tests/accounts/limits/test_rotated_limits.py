@@ -1,0 +1,213 @@
+"""A limit of a key goes over to the key that replaces it, with what is used of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from usage_builders import admission, settlement
+
+from accounts.keys.lifecycle import NewKey, rotate_key
+from accounts.keys.table import Caller
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.recovery import read_baselines, read_bucket_baselines
+from accounts.limits.reservations import ActualUsage, Denial, ReservationRequest
+from accounts.limits.rulebook import RuleBook
+from accounts.limits.rules import Rule
+from accounts.models import ApiKey, AuditEntry, Limit
+from accounts.services import changes
+from accounts.usage.store import store_settlements
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def key(new_key: Callable[..., NewKey]) -> ApiKey:
+    """One with a hundred tokens a day."""
+    made = new_key().key
+    changes.add(Limit(scope="key", scope_id=made.pk, metric="tokens", window="day", amount=100))
+    return made
+
+
+def rules_of(key: ApiKey, book: RuleBook | None = None) -> tuple[Rule, ...]:
+    book = book or RuleBook()
+    book.follow(book.read())
+    caller = Caller(user_id=key.owner_id, username="alice", key_id=key.pk, key_name=key.name)
+    return book.rules_for(caller, "tiny-chat")
+
+
+def use(key: ApiKey, num_tokens: int) -> datetime:
+    """When it was used."""
+    now = datetime.now(UTC)
+    who = admission(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now)
+    counts = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
+    store_settlements([settlement(who.request_id, admission=who, **counts)])
+    return now
+
+
+def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_meanwhile(key: ApiKey) -> None:
+    new = rotate_key(key, grace=HOUR).key
+
+    assert Limit.objects.get().scope_id == new.pk
+    assert [rule.amount for rule in rules_of(new)] == [100]
+    assert rules_of(key) == rules_of(new)
+
+
+def test_a_key_that_is_rotated_twice_in_its_grace_is_bound_all_the_same(key: ApiKey) -> None:
+    newest = rotate_key(rotate_key(key, grace=HOUR).key, grace=HOUR).key
+
+    assert rules_of(key) == rules_of(newest) != ()
+
+
+def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
+    changes.add(Limit(scope="key", scope_id=key.pk, metric=metric, window=window, amount=amount))
+
+
+def amounts_of(key: ApiKey) -> list[int]:
+    return [rule.amount for rule in rules_of(key)]
+
+
+def test_a_further_limit_of_the_old_key_binds_it_beside_that_of_the_new_one(key: ApiKey) -> None:
+    new = rotate_key(key, grace=HOUR).key
+
+    limit(key, 7, "requests", "minute")
+
+    assert amounts_of(key) == [7, 100]
+    assert amounts_of(new) == [100]
+
+
+def test_each_key_of_a_chain_has_its_own_limits_and_those_of_all_after_it(
+    chain: tuple[ApiKey, ...],
+) -> None:
+    assert [amounts_of(key) for key in chain] == [[7, 8, 100], [8, 100], [100]]
+
+
+def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
+    second = rotate_key(key, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    newest = rotate_key(third, grace=HOUR).key
+
+    limit(third, 8)
+
+    assert [amounts_of(each) for each in (key, second, third, newest)] == [
+        [8, 100],
+        [8, 100],
+        [8, 100],
+        [100],
+    ]
+
+
+@pytest.fixture
+def chain(key: ApiKey) -> tuple[ApiKey, ...]:
+    """Three that took each other's place, with 7, 8 and 100 tokens a day."""
+    second = rotate_key(key, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    limit(key, 7)
+    limit(second, 8)
+    return key, second, third
+
+
+def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
+    second = rotate_key(key, grace=HOUR).key
+    newest = rotate_key(second, grace=HOUR).key
+
+    changes.remove(second)
+
+    key.refresh_from_db()
+    assert rules_of(key) == rules_of(newest) != ()
+
+
+def test_a_key_without_a_limit_has_none_after_it(new_key: Callable[..., NewKey]) -> None:
+    assert rules_of(rotate_key(new_key().key, grace=HOUR).key) == ()
+
+
+async def count(limiter: MemoryLimiter, rules: tuple[Rule, ...], num_tokens: int) -> bool:
+    """Whether so many were let through."""
+    answer = await limiter.acquire(
+        ReservationRequest(f"r{time.monotonic_ns()}", rules, num_tokens, 0)
+    )
+    if isinstance(answer, Denial):
+        return False
+    await limiter.settle(answer, ActualUsage(num_input_tokens=num_tokens))
+    return True
+
+
+async def test_both_keys_use_up_one_limit(limited: tuple[tuple[Rule, ...], ...]) -> None:
+    limiter = MemoryLimiter()
+    before, old, new = limited
+
+    assert await count(limiter, before, 60)
+    assert await count(limiter, old, 30)
+    assert not await count(limiter, new, 20)
+    assert await count(limiter, new, 10)
+
+
+@pytest.fixture
+def limited(key: ApiKey) -> tuple[tuple[Rule, ...], ...]:
+    """The rules of the key before its rotation and after it, and those of the new one."""
+    book = RuleBook()
+    before = rules_of(key, book)
+    new = rotate_key(key, grace=HOUR).key
+    return before, rules_of(key, book), rules_of(new, book)
+
+
+def test_the_books_know_what_all_of_them_have_used(key: ApiKey) -> None:
+    use(key, 20)
+    second = rotate_key(key, grace=HOUR).key
+    use(second, 30)
+    third = rotate_key(second, grace=timedelta(0)).key
+    now = use(third, 40)
+
+    (floor,) = read_baselines(rules_of(third), now.timestamp())
+
+    assert floor.num_used == 90
+
+
+def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
+    chain: tuple[ApiKey, ...],
+) -> None:
+    first, second, third = chain
+    use(first, 20)
+    use(second, 30)
+    now = use(third, 40)
+
+    floors = read_baselines(rules_of(first), now.timestamp())
+
+    assert {floor.rule.amount: floor.num_used for floor in floors} == {7: 20, 8: 50, 100: 90}
+
+
+def test_a_request_of_an_old_key_fills_the_bucket_of_each_key_after_it_once(
+    new_key: Callable[..., NewKey],
+) -> None:
+    first = new_key().key
+    second = rotate_key(first, grace=HOUR).key
+    third = rotate_key(second, grace=HOUR).key
+    for each, amount in zip((first, second, third), (100, 200, 300), strict=True):
+        limit(each, amount, window="minute")
+    now = use(first, 50)
+
+    floors = read_bucket_baselines(rules_of(first), now.timestamp())
+
+    assert {floor.rule.amount: floor.num_used for floor in floors} == {100: 50, 200: 50, 300: 50}
+
+
+def test_buckets_are_filled_from_the_books_of_all_of_them(new_key: Callable[..., NewKey]) -> None:
+    old = new_key().key
+    limit(old, 100_000, window="minute")
+    now = use(old, 90_000)
+    new = rotate_key(old, grace=HOUR).key
+
+    (floor,) = read_bucket_baselines(rules_of(new), now.timestamp())
+
+    assert floor.num_used == 90_000
+
+
+def test_the_change_is_in_the_log(key: ApiKey) -> None:
+    new = rotate_key(key, grace=HOUR).key
+
+    entry = AuditEntry.objects.filter(target_kind="limit").latest("number")
+    assert entry.before == {"scope_id": key.pk}
+    assert entry.after == {"scope_id": new.pk}

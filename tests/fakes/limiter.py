@@ -1,0 +1,73 @@
+"""The limiter of all tests: a memory limiter behind faults that a test switches on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.reservations import (
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    Level,
+    LimitsUnavailable,
+    ReservationRequest,
+    UsageBaseline,
+)
+from accounts.limits.rules import Rule
+
+
+class FakeLimiter:
+    """`Limiter` like one on Redis. It also records the baselines that it receives."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.inner = MemoryLimiter(clock=clock)
+        self.is_unavailable = False  # each call raises `LimitsUnavailable`
+        self.hangs = False  # no call returns
+        self.loses_answers = False  # a reservation is made, and the call does not return
+        self.num_calls = 0
+        self.restored: list[UsageBaseline] = []
+
+    def forget(self) -> None:
+        """Lose all memory, as a server does that restarts without its data."""
+        self.inner = MemoryLimiter(clock=self._clock)
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        await self._call()
+        answer = await self.inner.acquire(request)
+        if self.loses_answers:
+            await asyncio.Event().wait()
+        return answer
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        await self._call()
+        return await self.inner.extend(lease, num_output_tokens)
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        await self._call()
+        await self.inner.settle(lease, usage)
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        await self._call()
+        await self.inner.renew(leases)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        await self._call()
+        return await self.inner.levels(rules)
+
+    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+        await self._call()
+        self.restored += baselines
+        await self.inner.restore(baselines)
+
+    async def _call(self) -> None:
+        self.num_calls += 1
+        await asyncio.sleep(0)
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.is_unavailable:
+            raise LimitsUnavailable("the fake limiter is unavailable")

@@ -1,0 +1,278 @@
+"""Whoever finds all of a quota reserved waits for what is given back of it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from dataclasses import replace
+
+import pytest
+
+import accounts.limits.queue
+from accounts.limits.reservations import NO_USAGE, ActualUsage, Denial, Lease
+from accounts.limits.rulebook import Snapshot
+from accounts.limits.rules import PLATFORM, Metric, Rule
+from accounts.limits.service import LimitService
+from serving.core.errors import LimitReached
+from serving.requests.reservation import Reservation
+from tests.accounts.limits.builders import claim
+from tests.requests.test_reservation import (
+    NUM_PROMPT_TOKENS,
+    job,
+    limits_of,
+    num_used,
+    quota_of,
+    rule,
+)
+
+FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's time is over because the machine is busy."""
+    monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 600.0)
+
+
+async def used(limits: LimitService, quota: Reservation, num_tokens: int) -> None:
+    """Its answer has ended after so many tokens."""
+    ended = job(1000)
+    ended.meter.is_accepted = True
+    ended.meter.num_output_tokens = num_tokens
+    quota.settle(ended.meter)
+
+
+async def in_line(waiting: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(waiting)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    return task
+
+
+async def test_what_was_reserved_and_not_used_is_for_the_next() -> None:
+    limits = limits_of(rule(FIRST + 20))
+    first, second = quota_of(limits, "1"), quota_of(limits, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(limits, first, 5)
+    await waiting
+    assert second.num_granted == 128
+    assert not second.is_last
+
+
+async def test_the_first_to_come_is_the_first_to_be_served() -> None:
+    limits = limits_of(rule(2 * FIRST - 1))
+    quotas = [quota_of(limits, str(number)) for number in range(4)]
+    await quotas[0].reserve(job(1000))
+    waiting = [await in_line(quota.reserve(job(1000))) for quota in quotas[1:]]
+    for number, task in enumerate(waiting):
+        await used(limits, quotas[number], 0)
+        await task
+        assert [each.done() for each in waiting] == [at <= number for at in range(3)]
+
+
+async def test_once_nobody_can_give_anything_back_all_are_refused_at_once() -> None:
+    limits = limits_of(rule(FIRST))
+    first = quota_of(limits, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    await used(limits, first, 128)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [LimitReached] * 5
+    assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
+
+
+async def test_the_last_tokens_are_for_whoever_waited_and_their_end_is_known() -> None:
+    limits = limits_of(rule(FIRST + 20))
+    first, second = quota_of(limits, "1"), quota_of(limits, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(limits, first, 100)
+    await waiting
+    assert (second.num_granted, second.is_last) == (20 + 128 - 100 - NUM_PROMPT_TOKENS, True)
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 0.05)
+    limits = limits_of(rule(FIRST))
+    await quota_of(limits, "1").reserve(job(1000))
+    with pytest.raises(LimitReached):
+        await quota_of(limits, "2").reserve(job(1000))
+
+
+def processes(amount: int) -> tuple[LimitService, LimitService]:
+    """Two that count in one store, and hear nothing of each other."""
+    here, there = limits_of(rule(amount)), limits_of(rule(amount))
+    there._limiter = here._limiter
+    return here, there
+
+
+async def test_who_finds_another_quota_held_leaves_the_first_to_the_next() -> None:
+    shared = rule(1000, metric=Metric.OUTPUT_TOKENS)
+    own = replace(shared, id=2)
+    limits = limits_of(shared, own)
+    held, held_own = [await lease_of(limits, 1000, each) for each in (shared, own)]
+    both = await waiting_for(limits, 500, shared, own)
+    third = await waiting_for(limits, 500, shared)
+
+    limits.settle(held, NO_USAGE)
+
+    assert isinstance(await asyncio.wait_for(third, 60), Lease)
+    assert not both.done()
+    limits.settle(held_own, NO_USAGE)
+    assert isinstance(await asyncio.wait_for(both, 60), Lease)
+
+
+async def test_of_two_who_are_called_at_once_the_earlier_stays_in_front() -> None:
+    limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
+    held = [await lease_of(limits, num_tokens) for num_tokens in (450, 450, 100)]
+    early = await waiting_for(limits, 500)
+    late = await waiting_for(limits, 500)
+
+    for lease in held[:2]:
+        limits.settle(lease, ActualUsage(num_output_tokens=250))
+    await asyncio.sleep(0.01)
+    limits.settle(held[2], NO_USAGE)
+
+    assert isinstance(await asyncio.wait_for(early, 60), Lease)
+    assert not late.done()
+    late.cancel()
+
+
+async def test_newcomers_do_not_take_what_somebody_waits_for() -> None:
+    limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
+    held = [await lease_of(limits, 450), await lease_of(limits, 450)]
+    early = await waiting_for(limits, 500)
+    late = await waiting_for(limits, 100)  # for which there is room
+
+    limits.settle(held[0], NO_USAGE)
+
+    assert isinstance(await asyncio.wait_for(early, 60), Lease)
+    limits.settle(held[1], NO_USAGE)
+    assert isinstance(await asyncio.wait_for(late, 60), Lease)
+
+
+async def test_lines_do_not_leak() -> None:
+    limits = limits_of(rule(FIRST))
+    first = quota_of(limits, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    for task in waiting[::2]:
+        task.cancel()
+    await used(limits, first, 128)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not limits._quota_queue._queues
+    assert limits._quota_queue._num_waiting == 0
+
+
+async def lease_of(limits: LimitService, num_tokens: int, *rules: Rule) -> Lease:
+    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
+    answer = await limits.reserve(asked)
+    assert isinstance(answer, Lease)
+    return answer
+
+
+async def waiting_for(
+    limits: LimitService, num_tokens: int, *rules: Rule
+) -> asyncio.Task[Lease | Denial]:
+    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
+    task = asyncio.create_task(limits.reserve_or_wait(asked))
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    return task
+
+
+async def test_what_another_process_gives_back_is_waited_for() -> None:
+    here, there = processes(FIRST + 20)
+    first, second = quota_of(here, "1"), quota_of(there, "2")
+    await first.reserve(job(1000))
+    waiting = await in_line(second.reserve(job(1000)))
+    await used(here, first, 5)
+    async with asyncio.timeout(60):
+        await waiting
+    assert second.num_granted == 128
+
+
+async def test_who_waits_for_another_process_leaves_its_turn_to_the_next() -> None:
+    here, there = processes(FIRST + NUM_PROMPT_TOKENS)
+    first, third = quota_of(here, "1"), quota_of(there, "3")
+    await first.reserve(job(1000))
+    gone = await in_line(quota_of(there, "2").reserve(job(1000)))
+    waiting = await in_line(third.reserve(job(1000)))
+    gone.cancel()
+    await used(here, first, 0)
+    async with asyncio.timeout(60):
+        await waiting
+    assert third.num_granted == 128
+
+
+async def test_once_no_other_process_can_give_anything_back_all_are_refused() -> None:
+    here, there = processes(FIRST)
+    first = quota_of(here, "first")
+    await first.reserve(job(1000))
+    waiting = [await in_line(quota_of(there, str(n)).reserve(job(1000))) for n in range(5)]
+    await used(here, first, 128)
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
+
+
+@pytest.mark.parametrize("amount", [None, 2000])
+async def test_a_limit_that_is_gone_or_larger_is_waited_for_no_more(amount: int | None) -> None:
+    before = rule(1000, metric=Metric.OUTPUT_TOKENS)
+    limits = limits_of(before)
+    held = await lease_of(limits, 1000)
+    waiting = await waiting_for(limits, 500)
+
+    after = () if amount is None else (replace(before, amount=amount),)
+    limits.book.follow(Snapshot({PLATFORM: after}))
+
+    answer = await asyncio.wait_for(waiting, 60)
+    assert isinstance(answer, Lease)
+    assert [each.amount for each in answer.reading.rules] == [each.amount for each in after]
+    limits.settle(held, NO_USAGE)
+
+
+async def test_who_leaves_the_line_leaves_its_turn_to_the_next() -> None:
+    limits = limits_of(rule(FIRST))
+    first, third = quota_of(limits, "1"), quota_of(limits, "3")
+    await first.reserve(job(1000))
+    gone = await in_line(quota_of(limits, "2").reserve(job(1000)))
+    waiting = await in_line(third.reserve(job(100)))
+    await used(limits, first, 0)
+    gone.cancel()
+    await waiting
+    assert third.num_granted == 100
+
+
+@pytest.mark.parametrize("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
+async def test_nobody_waits_for_what_is_never_given_back(metric: Metric) -> None:
+    amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
+    limits = limits_of(rule(amount, metric=metric))
+    await quota_of(limits, "1").reserve(job(1000))
+    async with asyncio.timeout(60):
+        with pytest.raises(LimitReached):
+            await quota_of(limits, "2").reserve(job(1000))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_many_short_answers_at_once_use_all_of_a_quota(seed: int) -> None:
+    random_ = random.Random(seed)
+    limits = limits_of(rule(10_000))
+    most = 0
+
+    async def ask(number: int) -> None:
+        nonlocal most
+        quota = quota_of(limits, str(number))
+        try:
+            await quota.reserve(job(1000))
+        except LimitReached:
+            return
+        most = max(most, await num_used(limits))
+        await asyncio.sleep(random_.uniform(0, 0.02))
+        await used(limits, quota, min(quota.num_granted, random_.randint(1, 30)))
+
+    await asyncio.gather(*map(ask, range(1000)))
+    assert most <= 10_000
+    assert 9_900 <= await num_used(limits) <= 10_000
