@@ -1,4 +1,4 @@
-"""What the reference model is asked by several of these tests, and what it answers."""
+"""Questions to the reference model that several tests share, and its answers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import schemathesis
 MODEL = "tiny-chat"
 VOCABULARY = 3072
 LARGEST = {"n": 2, "best_of": 2, "min_tokens": 2, "top_logprobs": 2, "prompt_logprobs": 2}
-# This model and its template have no use for them, or nobody may send them.
+# This model and its template do not use them, or clients may not send them.
 UNFIT = (
     "chat_template",
     "documents",
@@ -45,7 +45,7 @@ FORMS = (
     "guided_json_object",
     "guided_choice",
 )
-# These want something else to be said with them.
+# These fields need another field.
 BEAMS = ("use_beam_search", "length_penalty", "early_stopping", "no_repeat_ngram_size", "best_of")
 LOGPROBS = (
     "top_logprobs",
