@@ -13,7 +13,7 @@ pytestmark = pytest.mark.system
 
 MODEL = "tiny-chat"
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-# What JSON escapes is among it.
+# It contains characters that JSON escapes.
 CITY = r'"(?:Paris|London)"\n[1-3]'
 SUM = 'start: "sum" "\\n" DIGIT ("+" DIGIT)~1..2 ";"\nDIGIT: "1".."3"'
 AS_SUM = re.compile(r"sum\n[1-3](\+[1-3]){1,2};")
@@ -75,7 +75,7 @@ def test_a_required_call_fits_its_lark_grammar_and_is_answered(client: openai.Op
 
 
 def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
-    """The SDK's own type of a chunk knows no custom calls, so this client is not strict."""
+    """The SDK's type of chunks has no custom calls, so this client is not strict."""
     loose = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
     chunks = loose.chat.completions.create(
         model=MODEL,
@@ -176,7 +176,7 @@ def test_an_unsupported_grammar_is_refused(
 
 
 def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) -> None:
-    """Agents group the tools of each server so, and find them by nothing else."""
+    """Agents group the tools of a server in this form, and find them only by both names."""
     city: Any = {
         "type": "object",
         "properties": {"city": {"enum": ["Paris"]}},

@@ -23,7 +23,7 @@ CONTEXT = "The capital of France is"
 
 
 def ids_of(raw: httpx.Client, text: str) -> list[int]:
-    """As its remote tokenizer asks: without naming a model."""
+    """Its remote tokenizer sends no model name."""
     answer = raw.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
     ids: list[int] = answer.json()["tokens"]
     return ids
@@ -46,7 +46,7 @@ def scored(raw: httpx.Client, prompt: Any, *, tree: str = "v1") -> list[Any]:
 
 
 def likelihood(logprobs: Any, num_context_tokens: int) -> tuple[float, bool]:
-    """What it makes of an answer: the sum for the continuation, and whether it is greedy."""
+    """Return its two numbers: the sum for the continuation, and whether it is greedy."""
     returned = logprobs["token_logprobs"][num_context_tokens:-1]
     top = logprobs["top_logprobs"][num_context_tokens:-1]
     return sum(returned), all(
@@ -55,7 +55,7 @@ def likelihood(logprobs: Any, num_context_tokens: int) -> tuple[float, bool]:
 
 
 def one_by_one(raw: httpx.Client, ids: list[int], num_context_tokens: int) -> float:
-    """The same sum, by making each token of the continuation from what stands before it."""
+    """Return the same sum, by generating each token of the continuation."""
     total = 0.0
     for at in range(num_context_tokens, len(ids)):
         body = {
@@ -100,7 +100,7 @@ def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
 
 
 def test_a_text_is_scored_from_its_end_token_on(raw: httpx.Client) -> None:
-    """Rolling likelihoods begin with the token that ends texts, as their only context."""
+    """Rolling likelihoods have the end token as their only context."""
     end = raw.get("/tokenizer_info").json()["eos_token"]
     ids = ids_of(raw, end) + ids_of(raw, "1 2 3 4 5 6")
     [returned] = scored(raw, [ids])

@@ -48,7 +48,7 @@ def test_the_document_can_only_be_read(running: Running) -> None:
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_every_bound_of_every_field_is_as_documented(running: Running, tmp_path: Path) -> None:
-    """All boundary values, right and wrong, of one tree: the other has the same fields."""
+    """All valid and invalid boundary values of one tree; the other has the same fields."""
     paths = "^/v1/(chat/completions|completions|responses|models.*)$"
     seen = schemathesis(running, tmp_path, "--phases=coverage", f"--include-path-regex={paths}")
 
@@ -73,7 +73,7 @@ def test_random_requests_and_chains_are_answered_as_documented(
 
 def schemathesis(running: Running, tmp_path: Path, *arguments: str) -> Counter[Any]:
     """Run it; fail with its output if it finds a defect. Returns how often each path
-    was asked with right and wrong data, and with what status it answered."""
+    got valid and invalid data, and the statuses of the answers."""
     tally = tmp_path / "tally.json"
     environment = clean_environment() | {
         "SCHEMATHESIS_HOOKS": "tests.contract.fuzzing.hooks",

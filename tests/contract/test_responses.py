@@ -316,7 +316,7 @@ def test_no_response_is_stored(client: openai.OpenAI) -> None:
     for ask in asked:
         with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
             ask()
-    with pytest.raises(openai.BadRequestError, match="no answers are stored"):
+    with pytest.raises(openai.BadRequestError, match="it stores no responses"):
         client.responses.create(model=MODEL, input="Hi", previous_response_id=made.id)
 
 

@@ -40,7 +40,7 @@ class Person(BaseModel):
 
 
 class Owner(BaseModel):
-    """What the small model can be held to and finish: all that has no end is bounded."""
+    """Constraints with bounds, so that the small model finishes each answer."""
 
     color: Color
     pets: list[Cat | Dog] = Field(max_length=2)
@@ -63,7 +63,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
 
 
 def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
-    """The text of an answer that came to its end."""
+    """Return the text of a complete answer."""
     reply = raw.post(f"/{tree}/{endpoint}", json={**ENDPOINTS[endpoint], **fields})
     assert reply.status_code == 200, reply.text
     body = reply.json()
@@ -76,7 +76,7 @@ def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
 
 
 def refused(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> dict[str, Any]:
-    """The error, which comes as a status even where a stream was asked for."""
+    """Return the error. It comes with its status, also for streams."""
     body = {**ENDPOINTS[endpoint], "stream": True, **fields}
     reply = raw.post(f"/{tree}/{endpoint}", json=body)
     assert reply.status_code == 400, reply.text
@@ -288,7 +288,7 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
     assert text in ('{"kind":"dog","is_good":true}', '{"kind":"dog","is_good":false}')
 
 
-# -- What is refused --------------------------------------------------------------------------
+# -- Refused formats --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

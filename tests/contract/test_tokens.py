@@ -152,7 +152,7 @@ def lenient(client: openai.OpenAI) -> openai.OpenAI:
 
 
 def test_a_prompt_can_be_scored_without_generation(lenient: openai.OpenAI) -> None:
-    """As evaluation harnesses do it, again and again with prompts that begin alike."""
+    """Evaluation harnesses score many prompts with the same start."""
     for ending in ("1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 9 8"):
         answer = lenient.completions.create(
             model=MODEL, prompt=PROMPT + ending, echo=True, max_tokens=0, logprobs=1

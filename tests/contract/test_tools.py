@@ -75,7 +75,7 @@ def test_a_deprecated_function_can_be_streamed_and_required(client: openai.OpenA
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str) -> None:
-    """Left to itself, the model would call the other one."""
+    """Without a tool choice the model would call the other one."""
     allowed: Any = {"mode": mode, "tools": [{"type": "function", "function": {"name": "pick"}}]}
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
 
