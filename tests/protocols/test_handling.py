@@ -45,6 +45,13 @@ def test_a_request_says_how_it_wants_to_be_handled(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_stream_interval_has_the_name_of_fastdeploy_too(endpoint: Endpoint) -> None:
+    assert request(endpoint, max_streaming_response_tokens=4).handling.stream_interval == 4
+    both = request(endpoint, max_streaming_response_tokens=4, stream_interval=2)
+    assert both.handling.stream_interval == 2
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_a_request_says_what_it_takes_for_running_in_circles(endpoint: Endpoint) -> None:
     def repetition(**fields: int) -> Repetition | None:
         return request(endpoint, repetition_detection=fields).stopping.repetition

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
 
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.recovery import read_baselines, read_bucket_baselines
 from accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
 from accounts.limits.rules import Metric, Rule, Weekday, Window
-from accounts.limits.store.memory import MemoryLimiter
 from accounts.limits.windows import quota_window
 from accounts.models import UsageRecord
 from accounts.usage import retention, used

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import (
     LEASE_TTL_S,
     ActualUsage,
@@ -23,7 +24,6 @@ from accounts.limits.reservations import (
     UsageBaseline,
 )
 from accounts.limits.rules import Metric, Rule, Weekday, Window
-from accounts.limits.store.memory import MemoryLimiter
 from accounts.usage.weights import Weights
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import START_S, FakeClock
