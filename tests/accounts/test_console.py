@@ -21,12 +21,12 @@ from accounts.alerts.quotas import Quota
 from accounts.console import words
 from accounts.console.quotas import closest, quota_rows
 from accounts.keys.lifecycle import create_key
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
 from accounts.limits.rulebook import rule_of
 from accounts.limits.rules import Metric, Rule, Window
 from accounts.limits.service import show_in_pages
-from accounts.limits.store.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.store.memory import MemoryLimiter
 from accounts.models import Limit, LimitScope, Role, User
 from accounts.services import changes
 from accounts.services.access import Access

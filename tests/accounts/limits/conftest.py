@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import Limiter
-from accounts.limits.store.memory import MemoryLimiter
-from accounts.limits.store.redis import RedisLimiter, connect
 from tests.own_redis import OwnRedis
 
 # A Wednesday, not quite at the start of a minute.

@@ -15,9 +15,9 @@ from redis import Redis
 from usage_builders import admission, settlement
 
 from accounts.limits.recovery import settle_dead_leases, settle_in_redis
+from accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
 from accounts.limits.reservations import ActualUsage
 from accounts.limits.rules import Metric, Rule, Window
-from accounts.limits.store.redis import DEFAULT_PREFIX, RedisLimiter, connect
 from accounts.usage.entries import Checkpoint, encode
 from accounts.usage.journal import Journal
 from accounts.usage.ledger import UsageLedger

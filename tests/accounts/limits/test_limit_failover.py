@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
+from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
@@ -23,10 +26,7 @@ from accounts.limits.reservations import (
     UsageBaseline,
 )
 from accounts.limits.rules import Metric, Rule, Window
-from accounts.limits.store.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.store.memory import MemoryLimiter
-from accounts.limits.store.redis import RedisLimiter, connect
-from accounts.limits.store.share import ShareLimiter
+from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
 from tests.fakes.clock import FakeClock
 from tests.own_redis import OwnRedis

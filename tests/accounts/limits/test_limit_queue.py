@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 
 from accounts.limits import reservations
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.queue import QueueingLimiter
 from accounts.limits.reservations import ActualUsage, Denial, Lease, LeaseExists, ReservationRequest
 from accounts.limits.rules import Rule, Window
-from accounts.limits.store.memory import MemoryLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 
 Queue = Callable[..., QueueingLimiter]

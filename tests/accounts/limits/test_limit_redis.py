@@ -16,9 +16,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from accounts.limits import windows
+from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
 from accounts.limits.rules import Metric, Window
-from accounts.limits.store.redis import RedisLimiter, connect
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 
 ALL_KINDS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import Lease, UsageBaseline
 from accounts.limits.rules import Metric, Window
-from accounts.limits.store.memory import MemoryLimiter
-from accounts.limits.store.share import ShareLimiter
+from accounts.limits.share import ShareLimiter
 from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
 from tests.fakes.clock import FakeClock
 

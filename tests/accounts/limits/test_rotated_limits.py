@@ -11,11 +11,11 @@ from usage_builders import admission, settlement
 
 from accounts.keys.lifecycle import NewKey, rotate_key
 from accounts.keys.table import Caller
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.recovery import read_baselines, read_bucket_baselines
 from accounts.limits.reservations import ActualUsage, Denial, ReservationRequest
 from accounts.limits.rulebook import RuleBook
 from accounts.limits.rules import Rule
-from accounts.limits.store.memory import MemoryLimiter
 from accounts.models import ApiKey, AuditEntry, Limit
 from accounts.services import changes
 from accounts.usage.store import store_settlements

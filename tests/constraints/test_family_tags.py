@@ -1,4 +1,4 @@
-"""How the families whose calls are no JSON are found, and what forces their calls."""
+"""The families whose calls are not JSON: how they are detected, and the tags of their calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_tool(*, strict: bool = False, **properties: Any) -> Tool:
     return Tool("f", None, schema, strict=strict)
 
 
-def shape_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
+def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
     return by_name(name).grammar.calls(tools, choice, parallel=True)
 
 
@@ -54,7 +54,7 @@ def shape_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
         ("<tool_call>{{ tool_call | tojson }}</tool_call>", "hermes"),
     ],
 )
-def test_templates_give_their_family_away(template: str, name: str) -> None:
+def test_the_family_is_detected_from_the_template(template: str, name: str) -> None:
     assert detect(template).name == name
 
 
@@ -84,27 +84,27 @@ def test_a_schema_is_a_list_of_parameters_or_more(schema: Any, parameters: Any) 
 
 
 @pytest.mark.parametrize("name", TAGGED)
-def test_a_strict_tool_that_cannot_be_held_to_is_refused_by_name(name: str) -> None:
+def test_a_strict_tool_that_cannot_be_enforced_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedParameter, match="'f'") as caught:
-        shape_of(name, Tool("f", None, UNION, strict=True))
+        calls_tag_of(name, Tool("f", None, UNION, strict=True))
 
     assert caught.value.param == "tools"
 
 
 @pytest.mark.parametrize("name", TAGGED)
-def test_other_tools_are_free_where_they_cannot_be_held_to(name: str) -> None:
-    [tag] = shape_of(name, Tool("f", None, UNION))["tags"]
+def test_other_tools_that_cannot_be_enforced_are_free(name: str) -> None:
+    [tag] = calls_tag_of(name, Tool("f", None, UNION))["tags"]
 
     assert tag["content"] == {"type": "any_text"}
 
 
 @pytest.mark.parametrize("name", TAGGED)
-def test_strict_tools_hold_in_free_text_and_others_do_not(name: str) -> None:
-    shape = shape_of(name, a_tool(strict=True, a={"type": "boolean"}), PING, choice=AUTO)
-    strict, free = shape["tags"]
+def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
+    tag = calls_tag_of(name, a_tool(strict=True, a={"type": "boolean"}), PING, choice=AUTO)
+    strict, free = tag["tags"]
 
-    assert shape["type"] == "triggered_tags"
-    assert strict["begin"].startswith(shape["triggers"][0])
+    assert tag["type"] == "triggered_tags"
+    assert strict["begin"].startswith(tag["triggers"][0])
     assert strict["content"]["type"] == "tag"
     assert free["content"] == {"type": "any_text"}
 
@@ -129,29 +129,29 @@ def test_strict_tools_hold_in_free_text_and_others_do_not(name: str) -> None:
     ],
 )
 def test_strings_between_tags_are_raw(schema: Any, value: Any) -> None:
-    [tag] = shape_of("qwen3coder", a_tool(a=schema))["tags"]
+    [tag] = calls_tag_of("qwen3coder", a_tool(a=schema))["tags"]
 
     assert tag["content"]["content"] == value
 
 
-def test_a_choice_between_text_and_json_stays_one() -> None:
+def test_a_choice_between_text_and_json_is_kept() -> None:
     union = {"anyOf": [{"enum": ["x"]}, {"type": "null"}]}
-    [tag] = shape_of("glm4", a_tool(a=union))["tags"]
+    [tag] = calls_tag_of("glm4", a_tool(a=union))["tags"]
 
     text, null = tag["content"]["content"]["elements"]
     assert text["grammar"] == 'root ::= "x"'
     assert null["grammar"] == 'root ::= "null"\n'
 
 
-def test_python_writes_what_it_cannot_say_of_arguments_as_a_dictionary() -> None:
-    [tag] = shape_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
+def test_arguments_without_a_python_form_are_a_dictionary() -> None:
+    [tag] = calls_tag_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
 
     assert tag["begin"] == "f(**"
     assert tag["content"]["type"] in ("json_schema", "grammar")
 
 
 @pytest.mark.parametrize("key", ["a-b", "a b", "1a", 'a"'])
-def test_a_name_that_is_none_in_python_needs_a_dictionary(key: str) -> None:
+def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
     assert spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING) is None
@@ -160,46 +160,46 @@ def test_a_name_that_is_none_in_python_needs_a_dictionary(key: str) -> None:
 def test_values_are_spelled_as_in_python() -> None:
     tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
 
-    shape = spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING)
+    tag = spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING)
 
-    assert shape is not None
-    rules = shape["grammar"].splitlines()
+    assert tag is not None
+    rules = tag["grammar"].splitlines()
     assert any(
         rule.endswith(r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"') for rule in rules
     )
     assert 'boolean ::= "True" | "False"' in rules
 
 
-def test_rules_of_two_arguments_do_not_meet() -> None:
+def test_rules_of_two_arguments_have_different_names() -> None:
     list_of = {"type": "array", "items": {"type": "array"}}
-    shape = spelled_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
+    tag = spelled_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
 
-    assert shape is not None
-    names = [rule.split(" ", 1)[0] for rule in shape["grammar"].splitlines()]
+    assert tag is not None
+    names = [rule.split(" ", 1)[0] for rule in tag["grammar"].splitlines()]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("name", ["llama3_pythonic", "llama4_pythonic"])
 def test_only_a_tools_name_begins_a_call_in_free_text(name: str) -> None:
-    shape = shape_of(name, a_tool(strict=True), PING, choice=AUTO)
+    tag = calls_tag_of(name, a_tool(strict=True), PING, choice=AUTO)
 
-    assert shape["triggers"] == ["[f(", "[ping("]
+    assert tag["triggers"] == ["[f(", "[ping("]
 
 
 @pytest.mark.parametrize("name", ["gptoss", "onyx"])
-def test_a_thought_may_come_before_what_is_forced(name: str) -> None:
+def test_reasoning_may_precede_a_forced_call(name: str) -> None:
     grammar = by_name(name).grammar
-    calls = shape_of(name, PING)
+    calls = calls_tag_of(name, PING)
 
-    thoughtful, direct = grammar.after_reasoning(calls)["elements"]
+    reasoned, direct = grammar.after_reasoning(calls)["elements"]
 
     assert direct == calls
-    assert thoughtful["elements"][0]["begin"] == by_name(name).parser.reasoning.open.text
-    assert thoughtful["elements"][1] == calls
+    assert reasoned["elements"][0]["begin"] == by_name(name).parser.reasoning.open.text
+    assert reasoned["elements"][1] == calls
 
 
 @pytest.mark.parametrize("name", ["gptoss", "onyx"])
-def test_free_text_needs_no_thought_before_it(name: str) -> None:
-    shape = shape_of(name, PING, choice=AUTO)
+def test_free_text_gets_no_reasoning_before_it(name: str) -> None:
+    tag = calls_tag_of(name, PING, choice=AUTO)
 
-    assert by_name(name).grammar.after_reasoning(shape) == shape
+    assert by_name(name).grammar.after_reasoning(tag) == tag

@@ -131,7 +131,6 @@ class FailoverLimiter:
         return self._is_answering
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
-        """See `Limiter`."""
         if self._unavailable_since_s is None:
             try:
                 return await self._ask(self._store.acquire(request))
@@ -178,7 +177,6 @@ class FailoverLimiter:
                 await self._ask(self._store.renew([one for one in leases if _is_of_store(one)]))
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         if self._unavailable_since_s is None:
             try:
                 return await self._ask(self._store.levels(rules))

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from msgspec import structs
 
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import (
     ActualUsage,
     Denial,
@@ -25,7 +26,6 @@ from accounts.limits.reservations import (
     UsageBaseline,
 )
 from accounts.limits.rules import CacheByIdentity, Rule
-from accounts.limits.store.memory import MemoryLimiter
 
 
 class ShareLimiter:
@@ -48,23 +48,18 @@ class ShareLimiter:
         return structs.replace(answer, request=request)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`."""
         return await self._limiter.extend(self._share_of_lease(lease), num_output_tokens)
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`."""
         self.settle_now(lease, usage)
 
     def settle_now(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `MemoryLimiter`."""
         self._limiter.settle_now(self._share_of_lease(lease), usage)
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`."""
         await self._limiter.renew(leases)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         return await self._limiter.levels(self._shares(rules))
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:

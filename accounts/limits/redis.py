@@ -96,7 +96,6 @@ class RedisLimiter:
         self._scripts = {name: client.register_script(source(name)) for name in _SCRIPTS}
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
-        """See `Limiter`."""
         costs = request.costs()
         answer = await self._run(
             "acquire",
@@ -117,7 +116,6 @@ class RedisLimiter:
         return Lease(request, reading, denials_of(refusing, costs, reading))
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`."""
         rules = lease.request.rules
         costs = lease.request.costs_per_output_token()
         answer = await self._run(
@@ -133,7 +131,6 @@ class RedisLimiter:
         return grant_of(num_output_tokens, numbers, costs, Reading(rules, used, now_ms))
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`."""
         await self._run(
             "settle",
             id=lease.id,
@@ -142,7 +139,6 @@ class RedisLimiter:
         )
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`."""
         if leases:
             described = [
                 (lease.id, lease_key(self._prefix, lease.id), self._set_keys(lease))
@@ -151,12 +147,10 @@ class RedisLimiter:
             await self._run("renew", leases=described)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         now_ms, used = await self._run("levels", tabs=self._counters(rules, _NO_COSTS))
         return Reading(tuple(rules), used, now_ms).levels
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """See `Limiter`."""
         now_ms = self._caller_ms()
         await self._run(
             "restore",
@@ -225,6 +219,6 @@ def _holders_key(rule_key: str) -> str:
 @cache
 def source(name: str) -> str:
     """Return the source of a script."""
-    folder = resources.files("accounts.limits.store") / "lua"
+    folder = resources.files("accounts.limits") / "lua"
     files = (folder / "counters.lua", folder / f"{name}.lua")
     return "\n".join(file.read_text(encoding="utf-8") for file in files)

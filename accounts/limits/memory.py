@@ -184,7 +184,6 @@ class MemoryLimiter:
         return len(self._counters)
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         if request.lease_id in self._open:
             raise LeaseExists(request.lease_id)
@@ -229,7 +228,6 @@ class MemoryLimiter:
         return Lease(request, Reading(request.rules, used, now_ms), denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         held = self._open.get(lease.id)
         if held is None:
@@ -252,7 +250,6 @@ class MemoryLimiter:
         return grant
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`."""
         self.settle_now(lease, usage)
 
     def settle_now(self, lease: Lease, usage: ActualUsage) -> None:
@@ -280,12 +277,10 @@ class MemoryLimiter:
         self._expire(now_ms)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in rules)
 
     async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
-        """See `Limiter`."""
         now_ms = self._now_ms()
         for baseline in baselines:
             rule, units = baseline.rule, baseline.num_used * SCALE

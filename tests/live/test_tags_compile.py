@@ -1,4 +1,4 @@
-"""Every family's shapes are compiled by the real engine's grammar library."""
+"""The grammar library of the real engine compiles the grammars of every family."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
 
 
 @pytest.mark.parametrize("name", family_names())
-@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("opens_reasoning", [False, True])
 @pytest.mark.parametrize("wanted", WANTED)
-def test_an_answer_beside_tools_can_be_held_to(
-    canary: Canary, name: str, thinks: bool, wanted: str
+def test_the_grammar_of_an_answer_compiles(
+    canary: Canary, name: str, opens_reasoning: bool, wanted: str
 ) -> None:
     for tools in ((), TOOLS):
         grammar = answer_grammar(
-            by_name(name).grammar, WANTED[wanted], opens_reasoning=thinks, tools=tools
+            by_name(name).grammar, WANTED[wanted], opens_reasoning=opens_reasoning, tools=tools
         )
 
         assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
@@ -64,16 +64,16 @@ def test_an_answer_beside_tools_can_be_held_to(
 @pytest.mark.parametrize(
     "name", [name for name in family_names() if by_name(name).grammar.supports_calls]
 )
-@pytest.mark.parametrize("thinks", [False, True])
-def test_free_calls_of_custom_tools_can_be_held_to_their_grammars(
-    canary: Canary, name: str, thinks: bool
+@pytest.mark.parametrize("opens_reasoning", [False, True])
+def test_the_grammar_of_custom_tools_compiles(
+    canary: Canary, name: str, opens_reasoning: bool
 ) -> None:
     grammar = tool_grammar(
         by_name(name).grammar,
         [*TOOLS, *CUSTOM],
         ToolChoice(),
         parallel=True,
-        opens_reasoning=thinks,
+        opens_reasoning=opens_reasoning,
     )
 
     assert grammar is not None
