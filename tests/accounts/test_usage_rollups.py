@@ -92,7 +92,9 @@ def test_every_set_of_dimensions_counts_every_request() -> None:
             of_dimensions = table.objects.filter(slice__dimensions=dimensions)
             assert sum(row.num_requests for row in of_dimensions) == 3
             assert sum(row.num_errors for row in of_dimensions) == 1
-    models = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL).values_list("model", flat=True)
+    models = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL).values_list(
+        "model", flat=True
+    )
     assert sorted(models) == ["other", "reference-chat"]
 
 
