@@ -14,8 +14,8 @@ class UsageSlice(models.Model):
     """One combination of the dimensions by which usage is grouped and filtered.
 
     A coarser slice leaves columns empty; `dimensions` names the columns that it has. Slices
-    are never changed and never deleted. A key or user that is renamed gets a new slice, so the newest slice of an
-    id has its latest name.
+    are never changed and never deleted. A key or user that is renamed gets a new
+    slice, so the newest slice of an id has its latest name.
     """
 
     dimensions = models.CharField(
