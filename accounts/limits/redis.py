@@ -154,7 +154,9 @@ class RedisLimiter:
         now_ms = self._caller_ms()
         await self._run(
             "restore",
-            counters=[self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines],
+            counters=[
+                self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines
+            ],
             since_ms=[each.since_ms for each in baselines],
         )
 
