@@ -34,15 +34,14 @@ from serving.core.tools import INPUT
 class Spelling:
     """A notation of arguments.
 
-    `assign` follows a name, `comma` separates arguments. `key`: the names that can be written;
-    `key_rule`: the same as a grammar rule. `value` writes a JSON value. `has_escapes`: strings
-    have the escapes of JSON. `rules` replace the JSON rules of these names.
+    `assign` follows a name, `comma` separates arguments. `key`: names that can be written.
+    `value` writes a JSON value. `has_escapes`: strings have the escapes of JSON. `rules` replace
+    the JSON rules of these names.
     """
 
     assign: str
     comma: str
     key: re.Pattern[str]
-    key_rule: str
     value: Callable[[Any], str]
     quote: str = '"'
     has_escapes: bool = True
@@ -85,7 +84,6 @@ PYTHON_SPELLING: Final = Spelling(
     assign="=",
     comma=", ",
     key=re.compile(r"[^\W\d]\w*"),
-    key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
     value=python_value,
 )
 
@@ -116,7 +114,7 @@ def spelled_arguments_tag(
 def _free(spelling: Spelling) -> str:
     member = f"key {quoted(spelling.assign)} value"
     more = f"({quoted(spelling.comma)} {member})*"
-    return f"root ::= ({member} {more})?\nkey ::= {spelling.key_rule}"
+    return f"root ::= ({member} {more})?\nkey ::= [A-Za-z_] [A-Za-z0-9_]{{0,63}}"
 
 
 def _listed(parameters: Parameters, spelling: Spelling) -> str:

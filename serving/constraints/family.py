@@ -1,4 +1,4 @@
-"""What the grammars of a model family are: what holds its output to calls or to an answer."""
+"""The grammars of a model family: they force calls, or an answer in a given grammar."""
 
 from __future__ import annotations
 

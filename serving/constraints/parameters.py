@@ -39,8 +39,8 @@ FREE: Final = Parameters(are_free=True)
 
 
 def is_enforced(tool: Tool, choice: ToolChoice) -> bool:
-    """Return whether a call must fit the tool's schema. Only a call that the model is free to
-    make, of a tool that is not strict, need not."""
+    """Return whether a call must fit the tool's schema: if the tool is strict, or if the request
+    demands a call."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 
 

@@ -31,7 +31,6 @@ _SPELLING: Final = Spelling(
     assign=":",
     comma=",",
     key=re.compile(r"\w+"),
-    key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
     value=_value,
     quote=QUOTE,
     has_escapes=False,
