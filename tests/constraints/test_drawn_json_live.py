@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from serving.constraints.json_schema.grammar import SchemaError, Unenforceable, json_grammar
+from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from tests.engine.conftest import TINY_CHAT
 
 pytestmark = pytest.mark.live
