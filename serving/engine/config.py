@@ -101,16 +101,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
-        for name in (
-            "max_waiting",
-            "cache_size_gb",
-            "num_threads",
-            "flush_interval_ms",
-            "max_context",
-            "max_tokens_limit",
-            "best_of_limit",
-        ):
-            if getattr(self, name) < 0:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value < 0:
                 raise ValueError(f"{name} must not be negative")
 
 

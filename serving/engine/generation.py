@@ -158,7 +158,7 @@ class Generation:
     def output(self) -> TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
-        logprobs = tuple(self.logprobs[self.num_sent :])
+        logprobs = tuple(self.logprobs[self.num_sent :]) if self.logprobs else ()
         self.num_sent = len(self.tokens)
         queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
         if not self.has_sent_output and self.first_step_at is not None:
