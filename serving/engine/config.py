@@ -47,7 +47,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         float, Meta(description="tokens generated within this time are sent together")
     ] = 0.0
     max_context: Annotated[
-        int, Meta(description="tokens of prompt and output; 0: what the model's config.json says")
+        int,
+        Meta(description="tokens of prompt and output; 0: the number in the model's config.json"),
     ] = 0
     max_tokens_limit: Annotated[
         int,

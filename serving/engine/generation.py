@@ -183,10 +183,13 @@ class Generation:
             None if self.energy is None else self.energy.take_unreported_j(),
         )
 
-    def reject(self, code: str, message: str) -> None:
-        """Send the gateway an error. The generation must have ended."""
+    def reject(self, code: str | None, message: str) -> None:
+        """Send the gateway an error with the code of a `core.errors` class.
+
+        The generation must have ended.
+        """
         if self.connection is not None:
-            self.connection.send(Rejected(self.submit.id, code, message))
+            self.connection.send(Rejected(self.submit.id, code or "", message))
 
 
 class GeneratedTokens(msgspec.Struct, frozen=True):
