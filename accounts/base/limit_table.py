@@ -103,6 +103,7 @@ class Window(StrEnum):
         return window
 
     MINUTE = "minute", Kind.BUCKET, "per minute", "per min", "M", _MINUTE_MS
+    HOUR = "hour", Kind.BUCKET, "per hour", "per hour", "H", 60 * _MINUTE_MS
     DAY = "day", Kind.CALENDAR, "per day", "per day", "D"
     WEEK = "week", Kind.CALENDAR, "per week", "per week", ""
     MONTH = "month", Kind.CALENDAR, "per month", "per month", ""

@@ -85,6 +85,11 @@ class Resource(Generic[RowT]):
     """The columns of the command's table. A value is a field of the serializer, a dotted attribute
     of the row, or a function of the row."""
 
+    def writable(self) -> list[str]:
+        """Return the names of the fields that a new row takes."""
+        fields = self.serializer().fields
+        return [name for name, field in fields.items() if not field.read_only]
+
     def rows(self, access: Access) -> QuerySet[RowT]:
         """Return the rows that the caller may see."""
         rows = access.rows(self.model)

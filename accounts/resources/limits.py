@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers
@@ -59,6 +58,30 @@ class LimitSerializer(StrictModelSerializer):
         read_only_fields: ClassVar[list[str]] = ["created_at", "updated_at"]
         validators: ClassVar[list[Any]] = []
         fixed = KIND
+        extra_kwargs: ClassVar[dict[str, dict[str, str]]] = {
+            "metric": {"label": "What"},
+            "model": {"help_text": "The name of the model, for a limit of a model."},
+            "time_zone": {
+                "help_text": "In which days, weeks and months begin, such as Europe/Berlin.",
+            },
+            "week_start": {
+                "label": "Weeks begin on",
+                "help_text": "The first day of a week; monday for limits of another window.",
+            },
+            "is_shadow": {
+                "label": "Shadow",
+                "help_text": "Refuse nothing, only count what would have been refused.",
+            },
+        }
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Raise ValidationError for an owner that does not exist, or not for the caller."""
+        scope, scope_id = values.get("scope", ""), values.get("scope_id")
+        owners = OWNERS.get(scope) if scope_id else None
+        if owners and not self.context["access"].rows(owners).filter(pk=scope_id).exists():
+            text = f"There is no {scope} of this id, or not for you."
+            raise serializers.ValidationError({"scope_id": text})
+        return values
 
 
 class LimitFilters(Filters):
@@ -91,14 +114,6 @@ class Limits(Resource[Limit]):
         **{name: name for name in ("time_zone", "week_start")},
         "shadow": "is_shadow",
     }
-
-    def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
-        """Raise ValidationError for an owner that does not exist, or not for the caller."""
-        owners = OWNERS.get(row.scope) if stored is None and row.scope_id else None
-        if owners and not access.rows(owners).filter(pk=row.scope_id).exists():
-            text = f"There is no {row.scope} of this id, or not for you."
-            raise ValidationError({"scope_id": text})
-        super().check(access, row, stored)
 
 
 LIMITS: Final = Limits()

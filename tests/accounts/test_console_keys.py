@@ -151,7 +151,7 @@ def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
         follow=True,
     )
 
-    assert "has made a key already" in response.content.decode()
+    assert "has created a key already" in response.content.decode()
     assert ApiKey.objects.count() == 1
 
 

@@ -136,10 +136,8 @@ def writable_fields(resource: Resource[Any], *, without: Iterable[str] = ()) -> 
     fields = resource.serializer(context={"access": EVERYTHING}).fields
     return [
         name
-        for name, field in fields.items()
-        if not field.read_only
-        and not isinstance(field, serializers.RelatedField)
-        and name not in without
+        for name in resource.writable()
+        if not isinstance(fields[name], serializers.RelatedField) and name not in without
     ]
 
 

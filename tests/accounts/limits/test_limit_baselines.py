@@ -220,19 +220,28 @@ def test_without_a_bucket_nobody_is_asked(django_assert_num_queries: Any, db: No
         assert read_bucket_baselines([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
 
 
-def test_whoever_used_all_of_a_bucket_for_long_finds_it_used_up(db: None) -> None:
-    rule = Rule(1, "key:1", Metric.REQUESTS, Window.MINUTE, 60)
-    start = NOON - timedelta(minutes=10)
+@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
+def test_a_bucket_that_was_always_used_up_is_used_up(
+    db: None, window: Window, num_minutes: int
+) -> None:
+    rule = Rule(1, "key:1", Metric.REQUESTS, window, 60)
+    start = NOON - timedelta(minutes=10 * num_minutes)
     store_settlements(
         [
-            request(number, start + timedelta(seconds=number), 1, "tiny", num_prompt_tokens=1)
+            request(
+                number,
+                start + number * num_minutes * timedelta(seconds=1),
+                1,
+                "tiny",
+                num_prompt_tokens=1,
+            )
             for number in range(600)
         ]
     )
 
-    [floor] = read_bucket_baselines([rule], NOON.timestamp())
+    [baseline] = read_bucket_baselines([rule], NOON.timestamp())
 
-    assert floor.num_used == 59
+    assert baseline.num_used == 59
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ RULES = (
     PLACES,
     Rule(4, "project:1", Metric.REQUESTS, Window.MINUTE, 7),
     Rule(5, "project:1", Metric.OUTPUT_TOKENS, Window.DAY, 60),
+    Rule(12, "project:1", Metric.TOKENS, Window.HOUR, 700),
     Rule(6, "platform", Metric.INPUT_TOKENS, Window.MONTH, 400, "Africa/Abidjan"),
     Rule(11, "platform", Metric.OUTPUT_TOKENS, Window.WEEK, 130, week_start=Weekday.MONDAY),
     Rule(7, "platform", Metric.WEIGHTED_TOKENS, Window.MINUTE, 77),
@@ -430,16 +431,17 @@ async def test_parallel_requests_never_pass_together(
 
 @any_order
 @given(
+    window=st.sampled_from([Window.MINUTE, Window.HOUR]),
     amount=st.integers(1, 1_000_000),
     first=st.floats(0, 1),
     second=st.floats(0, 1),
 )
 async def test_after_the_wait_it_told_a_bucket_lets_in(
-    fresh: Fresh, clock: FakeClock, amount: int, first: float, second: float
+    fresh: Fresh, clock: FakeClock, window: Window, amount: int, first: float, second: float
 ) -> None:
     clock.now_s = START_S
     (limiter,) = fresh(1)
-    bucket = Rule(1, "key:1", Metric.TOKENS, Window.MINUTE, amount)
+    bucket = Rule(1, "key:1", Metric.TOKENS, window, amount)
     await limiter.acquire(ReservationRequest("one", (bucket,), int(amount * first), 0))
     asked = ReservationRequest("two", (bucket,), int(amount * second), 0)
 

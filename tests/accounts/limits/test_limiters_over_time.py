@@ -28,17 +28,38 @@ MINUTE = Window.MINUTE
 # -- Windows ----------------------------------------------------------------------------------
 
 
-async def test_a_bucket_refills_in_a_line(limiter: Limiter, clock: FakeClock) -> None:
-    tokens = rule(window=MINUTE, amount=600)
+@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
+async def test_a_bucket_refills_in_a_line(
+    limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
+) -> None:
+    clock.now_s = 1_800_000_000.0
+    tokens = rule(window=window, amount=600)
     await granted(limiter, claim(tokens, num_input_tokens=599))
 
     remaining = []
     for _ in range(4):
         (level,) = await limiter.levels([tokens])
-        remaining.append((level.num_remaining, level.reset_s))
-        clock.pass_s(24.0)
+        assert level.reset_s is not None
+        remaining.append((level.num_remaining, level.reset_s / num_minutes))
+        clock.pass_s(24.0 * num_minutes)
 
     assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
+
+
+async def test_a_bucket_of_an_hour_refills_in_ticks_of_60_ms(
+    limiter: Limiter, clock: FakeClock
+) -> None:
+    clock.now_s = 1_800_000_000.0
+    tokens = rule(window=Window.HOUR, amount=60_000)
+    await granted(limiter, claim(tokens, num_input_tokens=59_999))
+
+    remaining = []
+    for seconds in (0.0, 0.059, 0.001, 0.03, 0.03, 86_400.0):
+        clock.pass_s(seconds)
+        (level,) = await limiter.levels([tokens])
+        remaining.append(level.num_remaining)
+
+    assert remaining == [0, 0, 1, 1, 2, 60_000]
 
 
 async def test_a_refused_claim_is_granted_after_its_wait_and_not_before(
@@ -184,20 +205,23 @@ async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: FakeClock) -> No
     assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
 
 
-async def test_a_clock_that_is_set_back_refills_nothing(limiter: Limiter, clock: FakeClock) -> None:
-    rules = rule(window=MINUTE, amount=600), rule(amount=1000)
+@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
+async def test_a_clock_that_is_set_back_refills_nothing(
+    limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
+) -> None:
+    rules = rule(window=window, amount=600), rule(amount=1000)
     await granted(limiter, claim(*rules, num_input_tokens=299))
 
     clock.pass_s(-86_400.0)
     assert await used(limiter, *rules) == [300, 300]
     await granted(limiter, claim(*rules, num_input_tokens=99))
 
-    # What had refilled while the clock was ahead is made up for, which takes a minute at most.
-    clock.pass_s(60.0)
+    # What had refilled while the clock was ahead counts once, which takes one period at most.
+    clock.pass_s(60.0 * num_minutes)
     assert await used(limiter, *rules) == [400, 400]
-    clock.pass_s(10.0)
+    clock.pass_s(10.0 * num_minutes)
     assert await used(limiter, *rules) == [300, 400]
-    clock.pass_s(86_400.0 - 70.0)
+    clock.pass_s(86_400.0 - 70.0 * num_minutes)
     assert await used(limiter, *rules) == [0, 400]
 
 
