@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.arguments import (
+from serving.constraints.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
+from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.parameters import (
     FREE,
     Parameter,
     Parameters,
     is_enforced,
     parameters_of,
 )
-from serving.constraints.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.json_schema.grammar import json_grammar
 from serving.constraints.rules import in_json, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import Tool, ToolChoice
@@ -81,7 +81,7 @@ def python_value(value: Any) -> str:
             return repr(value)
 
 
-PYTHON_NOTATION: Final = Spelling(
+PYTHON_SPELLING: Final = Spelling(
     assign="=",
     comma=", ",
     key=re.compile(r"[^\W\d]\w*"),
@@ -90,7 +90,7 @@ PYTHON_NOTATION: Final = Spelling(
 )
 
 
-def notated_arguments_tag(
+def spelled_arguments_tag(
     tool: Tool, choice: ToolChoice, spelling: Spelling
 ) -> StructuralTag | None:
     """Return a tag of a call's arguments, without the text around them.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from serving.constraints.arguments import is_enforced
 from serving.constraints.ebnf import StructuralTag, grammar_tag
 from serving.constraints.json_schema.grammar import grammar_of_source
 from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from serving.constraints.parameters import is_enforced
 from serving.constraints.rules import in_json
 from serving.constraints.texts import text_tag
 from serving.core.errors import InvalidGrammar, UnsupportedParameter

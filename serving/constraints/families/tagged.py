@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from serving.constraints.arguments import (
+from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.families.base import Calls, Messages, tag
+from serving.constraints.parameters import (
     DEFINITIONS,
     FREE,
     Parameter,
     Parameters,
     is_enforced,
-    json_tag,
     parameters_of,
 )
-from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
-from serving.constraints.families.base import Calls, Messages, tag
 from serving.constraints.rules import plain
+from serving.constraints.tags import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
