@@ -62,21 +62,19 @@ def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
 
 
 @given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
-def test_no_literal_survives_in_what_is_told_in_pieces(
-    literal: str, pieces: list[str], is_torn: bool
-) -> None:
-    kept = Redactor([literal]).pieces(pieces, is_torn=is_torn)
-    assert len(kept) == len(pieces)
+def test_no_literal_survives_in_deltas(literal: str, deltas: list[str], is_torn: bool) -> None:
+    kept = Redactor([literal]).pieces(deltas, is_torn=is_torn)
+    assert len(kept) == len(deltas)
     assert folded(literal) not in folded("".join(kept))
     if is_torn:
         assert "".join(kept) in ("", MASK)
 
 
-def answer_in_pieces(pieces: list[str]) -> bytes:
-    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in pieces]
+def answer_in_deltas(deltas: list[str]) -> bytes:
+    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in deltas]
     calls = [
         {"choices": [{"index": 1, "delta": {"tool_calls": [{"index": 0, "function": call}]}}]}
-        for call in ({"arguments": each} for each in pieces)
+        for call in ({"arguments": each} for each in deltas)
     ]
     written = [json.dumps(each).encode() for each in (*events, *calls)]
     return b"".join(b"data: %b\n\n" % each for each in (*written, b"[DONE]"))
@@ -86,9 +84,9 @@ def content_of(stream: bytes, choice: int) -> str:
     texts = []
     for line in stream.splitlines():
         if line.startswith(b"data: {"):
-            told = json.loads(line[6:])["choices"][0]
-            if told["index"] == choice:
-                delta = told["delta"]
+            choice_object = json.loads(line[6:])["choices"][0]
+            if choice_object["index"] == choice:
+                delta = choice_object["delta"]
                 call = delta.get("tool_calls", [{"function": {"arguments": ""}}])[0]
                 texts.append(delta.get("content", call["function"]["arguments"]))
     return "".join(texts)
@@ -98,17 +96,17 @@ def content_of(stream: bytes, choice: int) -> str:
 def test_no_literal_survives_in_a_body_or_an_answer(
     literal: str, around: str, data: st.DataObject
 ) -> None:
-    said = around + literal.swapcase() + around
-    nested = json.dumps({"text": said})  # as arguments of tools are
+    text_around = around + literal.swapcase() + around
+    nested = json.dumps({"text": text_around})  # as arguments of tools are
     body = json.dumps(
-        {literal: 1, "messages": [{"content": [{"text": said}]}, {"arguments": nested}]},
+        {literal: 1, "messages": [{"content": [{"text": text_around}]}, {"arguments": nested}]},
         ensure_ascii=data.draw(st.booleans()),
     )
     redactor = Redactor([literal])
     kept, is_redacted = redacted(body.encode(), redactor, is_cut=False) or (b"", False)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
-    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    stream, _ = redacted(answer_in_pieces(pieces), redactor, is_cut=False) or (b"", False)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text_around)), max_size=8)))
+    deltas = [text_around[a:b] for a, b in zip([0, *cuts], [*cuts, len(text_around)], strict=True)]
+    stream, _ = redacted(answer_in_deltas(deltas), redactor, is_cut=False) or (b"", False)
 
     needle = folded(literal)
     if folded(literal.swapcase()) == needle:
@@ -158,7 +156,7 @@ def test_what_cannot_be_searched_is_not_kept(document: bytes) -> None:
 
 
 def test_of_a_stream_that_is_cut_the_end_of_each_text_is_blacked_out() -> None:
-    whole = answer_in_pieces(["a " * 200, "hun", "ter"])
+    whole = answer_in_deltas(["a " * 200, "hun", "ter"])
     kept, is_redacted = redacted(whole[:-30], Redactor(["hunter2"]), is_cut=True) or (b"", None)
     assert is_redacted
     assert "hun" not in content_of(kept, 0)

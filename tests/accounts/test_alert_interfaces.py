@@ -39,8 +39,8 @@ Run = Callable[..., tuple[int, str, str]]
 def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*words: str) -> tuple[int, str, str]:
         status = main(words)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
 
     return call
 
@@ -194,7 +194,7 @@ def test_a_secret_is_rotated_by_command(run: Run, words: tuple[str, ...], is_kep
         ("add-webhook", "pager", "https://example.com/", "--organization", "nobody"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(run: Run, words: tuple[str, ...]) -> None:
+def test_a_refused_command_prints_one_line(run: Run, words: tuple[str, ...]) -> None:
     status, _, error = run("alerts", *words)
 
     assert status == 1
@@ -223,9 +223,9 @@ def test_the_admin_shows_a_secret_once(client: Client, root: User) -> None:
     values = {"organization": "", "name": "pager", "url": "https://hooks.example.com/"}
     page = reverse("admin:accounts_webhook_add")
 
-    told = client.post(page, {**values, "is_active": "on"}, follow=True).content.decode()
+    page_after = client.post(page, {**values, "is_active": "on"}, follow=True).content.decode()
 
-    assert re.search(r"whsec_[A-Za-z0-9+/]{43}=", told)
+    assert re.search(r"whsec_[A-Za-z0-9+/]{43}=", page_after)
     webhook = Webhook.objects.get()
     again = client.get(reverse("admin:accounts_webhook_change", args=[webhook.pk]))
     assert again.status_code == 200
@@ -244,9 +244,9 @@ def test_the_admin_rotates_a_secret_and_shows_it_once(
     changes.add(webhook)
     page = reverse("admin:accounts_webhook_changelist")
 
-    told = client.post(page, {"action": action, "_selected_action": webhook.pk}, follow=True)
+    page_after = client.post(page, {"action": action, "_selected_action": webhook.pk}, follow=True)
 
-    [new] = re.findall(r"whsec_[A-Za-z0-9+/]{43}=", told.content.decode())
+    [new] = re.findall(r"whsec_[A-Za-z0-9+/]{43}=", page_after.content.decode())
     assert new != old
     assert "whsec_" not in client.get(page).content.decode()
     webhook.refresh_from_db()
@@ -256,9 +256,9 @@ def test_the_admin_rotates_a_secret_and_shows_it_once(
 
 def test_the_admin_refuses_a_private_address(client: Client, root: User) -> None:
     values = {"organization": "", "name": "pager", "url": "https://10.0.0.1/", "is_active": "on"}
-    told = client.post(reverse("admin:accounts_webhook_add"), values).content.decode()
+    page_after = client.post(reverse("admin:accounts_webhook_add"), values).content.decode()
 
-    assert "not public" in told
+    assert "not public" in page_after
     assert not Webhook.objects.exists()
 
 

@@ -36,11 +36,11 @@ from accounts.usage.store import store_settlements
 from accounts.usage.verify import verify
 
 
-class Away(OperationalError):
-    """The database is away."""
+class DatabaseUnavailable(OperationalError):
+    """The database is unavailable."""
 
 
-class Books(RuleBasedStateMachine):
+class Ledger(RuleBasedStateMachine):
     """Two web processes, a database and a disk that fail at times, and death."""
 
     running = Bundle("running")
@@ -51,8 +51,8 @@ class Books(RuleBasedStateMachine):
             table.objects.all().delete()
         self.directory = Path(tempfile.mkdtemp())
         self.num_requests = 0
-        self.is_database_away = False
-        # What each row must say: the output tokens of a settled request, or the
+        self.is_database_unavailable = False
+        # The expected record: the output tokens of a settled request, or the
         # checkpoint of a running one.
         self.settled: dict[str, int] = {}
         self.checkpointed: dict[str, int] = {}
@@ -64,8 +64,8 @@ class Books(RuleBasedStateMachine):
         )
 
     def store(self, settlements: Sequence[Settlement]) -> None:
-        if self.is_database_away:
-            raise Away
+        if self.is_database_unavailable:
+            raise DatabaseUnavailable
         store_settlements(settlements)
 
     @rule(target=running, process=st.integers(0, 1))
@@ -98,16 +98,16 @@ class Books(RuleBasedStateMachine):
 
     @rule(process=st.integers(0, 1))
     def flush(self, process: int) -> None:
-        with suppress(Away):
+        with suppress(DatabaseUnavailable):
             self.processes[process].flush()
 
     @rule(process=st.integers(0, 1))
     def rewrite(self, process: int) -> None:
         self.processes[process]._rewrite()
 
-    @rule(is_away=st.booleans())
-    def turn_database(self, is_away: bool) -> None:
-        self.is_database_away = is_away
+    @rule(is_unavailable=st.booleans())
+    def turn_database(self, is_unavailable: bool) -> None:
+        self.is_database_unavailable = is_unavailable
 
     @rule(target=running, request=consumes(running), num_tokens=st.integers(0, 1000))
     def go_on_with_a_full_disk(
@@ -142,7 +142,7 @@ class Books(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        with suppress(Away):
+        with suppress(DatabaseUnavailable):
             recover_orphans(self.directory, self.store)
 
     @invariant()
@@ -157,7 +157,7 @@ class Books(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "processes"):
             return
-        self.is_database_away = False
+        self.is_database_unavailable = False
         for process in self.processes:
             process.stop()
         recover_orphans(self.directory, self.store)
@@ -193,7 +193,7 @@ def test_every_admitted_request_gets_exactly_one_row(
 ) -> None:
     caplog.set_level("CRITICAL")
     run_state_machine_as_test(
-        Books,
+        Ledger,
         settings=settings(
             max_examples=60,
             stateful_step_count=40,
