@@ -81,7 +81,7 @@ def python_value(value: Any) -> str:
             return repr(value)
 
 
-PYTHON_SPELLING: Final = Spelling(
+PYTHON_NOTATION: Final = Spelling(
     assign="=",
     comma=", ",
     key=re.compile(r"[^\W\d]\w*"),
@@ -90,7 +90,7 @@ PYTHON_SPELLING: Final = Spelling(
 )
 
 
-def spelled_arguments_tag(
+def notated_arguments_tag(
     tool: Tool, choice: ToolChoice, spelling: Spelling
 ) -> StructuralTag | None:
     """Return a tag of a call's arguments, without the text around them.

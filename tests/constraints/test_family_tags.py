@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.arguments import PYTHON_NOTATION, notated_arguments_tag
 from serving.constraints.families.registry import by_name, detect
 from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
 from serving.core.errors import UnsupportedParameter
@@ -154,13 +154,13 @@ def test_arguments_without_a_python_form_are_a_dictionary() -> None:
 def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
-    assert spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING) is None
+    assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
 
 
 def test_values_are_spelled_as_in_python() -> None:
     tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
 
-    tag = spelled_arguments_tag(tool, REQUIRED, PYTHON_SPELLING)
+    tag = notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION)
 
     assert tag is not None
     rules = tag["grammar"].splitlines()
@@ -172,7 +172,7 @@ def test_values_are_spelled_as_in_python() -> None:
 
 def test_rules_of_two_arguments_have_different_names() -> None:
     list_of = {"type": "array", "items": {"type": "array"}}
-    tag = spelled_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_SPELLING)
+    tag = notated_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_NOTATION)
 
     assert tag is not None
     names = [rule.split(" ", 1)[0] for rule in tag["grammar"].splitlines()]

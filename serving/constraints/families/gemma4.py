@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Final
 
-from serving.constraints.arguments import Spelling, spelled_arguments_tag
+from serving.constraints.arguments import Spelling, notated_arguments_tag
 from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import AfterReasoning, Calls, tag
 from serving.constraints.tags import arguments_tag
@@ -46,7 +46,7 @@ _SPELLING: Final = Spelling(
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A call. Where a grammar in Gemma's notation cannot enforce the schema, the arguments are
     JSON, which the parser reads as well."""
-    arguments = spelled_arguments_tag(tool, choice, _SPELLING)
+    arguments = notated_arguments_tag(tool, choice, _SPELLING)
     begin, end = ("{", "}") if arguments else ("", "")
     content = arguments or arguments_tag(tool, choice)
     return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")
