@@ -71,7 +71,7 @@ class KeySerializer(StrictModelSerializer):
         source="replaced_by_id",
         read_only=True,
         allow_null=True,
-        help_text="The key that a rotation created in its place.",
+        help_text="The key that replaced this one in a rotation.",
     )
 
     class Meta:

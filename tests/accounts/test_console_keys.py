@@ -367,7 +367,7 @@ def test_no_keys_and_none_that_are_like_that_are_told_apart(member: User) -> Non
     add_many(member, 1)
     text = page(client, "?search=nothing")
 
-    assert "No key is like that" in text
+    assert "No key matches" in text
     assert link(text, "see all keys") == KEYS
 
 

@@ -1,4 +1,4 @@
-"""Every name of structured output, on every endpoint, becomes one grammar."""
+"""Every name of structured output becomes one grammar, on every endpoint."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_vllm_s_and_fastdeploy_s_names_are_read(
         {"guided_json_object": False},
     ],
 )
-def test_what_asks_for_nothing_is_no_constraint(endpoint: Endpoint, fields: dict[str, Any]) -> None:
+def test_plain_formats_are_no_constraint(endpoint: Endpoint, fields: dict[str, Any]) -> None:
     assert grammar_of(endpoint, **fields) is None
 
 
@@ -115,7 +115,7 @@ def test_a_text_format_may_be_a_tag(tag: Any) -> None:
 
 @pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @pytest.mark.parametrize(("strict", "is_strict"), [(True, True), (False, False), (None, False)])
-def test_only_a_strict_schema_is_held_to_the_letter(
+def test_only_a_strict_schema_is_enforced_completely(
     endpoint: Endpoint, strict: bool | None, is_strict: bool
 ) -> None:
     wanted = {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": strict}}

@@ -24,7 +24,7 @@ def test_line_ends_of_unicode_are_escaped_and_letters_are_not() -> None:
     assert encoding.json_text("ü\u2028\u2029\x85中") == '"ü\\u2028\\u2029\\u0085中"'.encode()
 
 
-def test_numbers_that_json_has_no_word_for_are_null() -> None:
+def test_nan_and_infinities_are_null() -> None:
     assert encoding.json_bytes([float("nan"), float("inf")]) == b"[null,null]"
 
 
