@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from serving.core.events import ToolInputDelta
 from serving.core.tools import custom_arguments, custom_tool
 
-from . import families, other_families
+from . import families
 from .builders import WEATHER, Folded, a_parser, cut, folded
+from .families import JSON_WRITERS, OTHER_WRITERS
 
 RUN = custom_tool("run", "Run code", None)
 TOOLS = (RUN, WEATHER)
@@ -31,8 +32,6 @@ def hermes(arguments: str) -> str:
 TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter(
     lambda text: '<|"|>' not in text
 )
-JSON_WRITERS = [*families.WRITERS]
-OTHER_WRITERS = [*other_families.WRITERS]
 
 
 @pytest.mark.parametrize("writer", JSON_WRITERS)
@@ -41,7 +40,7 @@ OTHER_WRITERS = [*other_families.WRITERS]
 def test_any_cut_of_json_gives_the_text(
     writer: str, text: str, is_ascii: bool, cuts: list[int]
 ) -> None:
-    name, write = families.WRITERS[writer]
+    name, write = JSON_WRITERS[writer]
     output = write([("run", json.dumps({"input": text}, ensure_ascii=is_ascii))])
 
     expected = [("custom run", text)]
@@ -56,7 +55,7 @@ def test_any_cut_of_json_gives_the_text(
 def test_any_cut_of_another_notation_gives_the_text(
     writer: str, text: str, cuts: list[int]
 ) -> None:
-    name, write = other_families.WRITERS[writer]
+    name, write = OTHER_WRITERS[writer]
     output = write([("run", {"input": text})])
 
     expected = [("custom run", text)]

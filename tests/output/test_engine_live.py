@@ -17,7 +17,7 @@ from serving.core.request import (
 )
 
 from . import tiny_chat
-from .tiny_chat import Model, calls_of
+from .tiny_chat import calls_of, reference_model
 
 pytestmark = pytest.mark.live
 
@@ -45,7 +45,7 @@ TWO_CITIES = "What is the weather in Paris and in London?"
 
 @pytest.fixture(scope="module")
 def model():
-    return Model()
+    return reference_model()
 
 
 def asked(question: str, *, tools=TOOLS, **fields) -> Conversation:

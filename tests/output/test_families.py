@@ -17,14 +17,14 @@ from serving.constraints.families.registry import by_name
 from serving.core.events import TextDelta, ToolArgsDelta
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
-from .other_families import WRITERS as OTHERS
-from .other_families import Call
-from .ways import (
+from .families import (
     NOON,
+    OTHER_WRITERS,
     PARIS,
     PING,
     TOOLS,
     WRITERS,
+    Call,
     among_text,
     as_messages,
     calls_in,
@@ -206,7 +206,7 @@ def test_a_tool_that_nobody_named_is_called_all_the_same(way: str) -> None:
 
 
 def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
-    for family, write in OTHERS.values():
+    for family, write in OTHER_WRITERS.values():
         text = write([PARIS])
         assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
 

@@ -12,7 +12,7 @@ from serving.constraints.families.registry import by_name
 from serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
-from .tiny_chat import Model, asked, calls_of, straight
+from .tiny_chat import Model, asked, calls_of, reference_model, straight
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +33,7 @@ QUESTION = "What is the weather in Paris and in London?"
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model()
+    return reference_model()
 
 
 def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
