@@ -309,7 +309,7 @@ WRITERS = {
     **{way: (name, _with_json(write)) for way, (name, write) in JSON_WRITERS.items()},
     **OTHER_WRITERS,
 }
-# A test for every way; for those in which text may stand around calls; and for the others.
+# A test for every way; for those in which text may be around calls; and for the others.
 ways = pytest.mark.parametrize("way", WRITERS)
 among_text = pytest.mark.parametrize("way", [*JSON_WRITERS, *AMONG_TEXT])
 as_messages = pytest.mark.parametrize("way", AS_MESSAGES)

@@ -64,7 +64,7 @@ def test_any_cut_of_another_notation_gives_the_text(
     assert read(name, cut(output, cuts)) == expected
 
 
-# Arguments as models write them when nobody holds them to it.
+# Arguments as models write them without a grammar.
 WORDS = ["{", "}", '"', "input", '"input": ', '"x": ', ", ", ": ", "1", "null", "[1]", "é", "<"]
 ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
 STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
@@ -88,10 +88,10 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[
         ('{"mood": {"input": "no"}, "input": "a", "more": "b"}', "a"),
         ('{"in\\u0070ut": "a"}', "a"),
         ('{"input": "\\q\\n\\u12"}', "\\q\n\\u12"),
-        # A value that is no text is told as its JSON.
+        # A value that is no text is sent as JSON.
         ('{"input": {"a": [1, "}"]}}', '{"a": [1, "}"]}'),
         ('{"input": 12}', "12"),
-        # Without an input, what was written is told.
+        # Without an input, what was written is sent.
         ('{"code": "a\\nb"}', '{"code": "a\\nb"}'),
         ("{}", ""),
         ('"{\\"input\\": \\"a\\"}"', "a"),
@@ -110,7 +110,7 @@ def test_a_function_beside_it_keeps_its_arguments() -> None:
     ]
 
 
-def test_the_text_is_told_as_it_is_written() -> None:
+def test_the_text_is_sent_as_it_is_written() -> None:
     parser = a_parser("hermes", tools=TOOLS)
     output = hermes(custom_arguments('print("hi")\n' * 9))
 

@@ -1,4 +1,4 @@
-"""The real engine, made to write the inputs of custom tools in every family's form.
+"""The real engine, forced to write the inputs of custom tools in every family's form.
 
 What it writes is read back, and fits the grammar: whatever escapes and marks the family's
 notation has.

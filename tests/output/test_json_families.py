@@ -1,4 +1,4 @@
-"""What holds besides for every family that writes arguments as JSON: they are told exactly as the
+"""What holds besides for every family that writes arguments as JSON: they are sent exactly as the
 model wrote them."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_arguments_keep_the_exact_text_of_the_model(way: str) -> None:
 
 
 @ways
-def test_arguments_are_told_as_they_are_made(way: str) -> None:
+def test_arguments_are_sent_as_they_grow(way: str) -> None:
     arguments = json.dumps({"text": "word " * 20})
     parser = a_parser(JSON_WRITERS[way][0], tools=TOOLS)
 

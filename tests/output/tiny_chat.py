@@ -75,7 +75,7 @@ class Model:
         return choice_of(events), is_ended
 
     def events(self, chat: Conversation, wanted: Grammar | None = None) -> tuple[list[Event], bool]:
-        """What each token tells, and whether the answer ended by itself."""
+        """The events of each token, and whether the answer ended by itself."""
         prompt = self.assets.render(chat)
         grammar = wanted and answer_grammar(
             self.family.grammar, wanted, opens_reasoning=prompt.opens_reasoning
@@ -135,5 +135,5 @@ def asked(
 
 
 def calls_of(result: ChoiceResult) -> list[tuple[str, Any]]:
-    """Names, and what the arguments say."""
+    """Names, and the values of the arguments."""
     return [(call.name, json.loads(call.arguments)) for call in result.tool_calls]
