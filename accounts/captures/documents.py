@@ -44,7 +44,7 @@ def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes
         if isinstance(event, dict):
             _gather(event, tuple(event.get(mark) for mark in _MARKS), runs)
     for places in runs.values():
-        pieces = redactor.pieces([holder[name] for holder, name in places], is_torn=is_cut)
+        pieces = redactor.parts([holder[name] for holder, name in places], is_truncated=is_cut)
         for (holder, name), piece in zip(places, pieces, strict=True):
             holder[name] = piece
     after = _joined([(head, _mended(event, redactor)) for head, event in frames])

@@ -63,20 +63,20 @@ def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
 
 @given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
 def test_no_literal_survives_in_what_is_told_in_pieces(
-    literal: str, pieces: list[str], is_torn: bool
+    literal: str, parts: list[str], is_truncated: bool
 ) -> None:
-    kept = Redactor([literal]).pieces(pieces, is_torn=is_torn)
-    assert len(kept) == len(pieces)
+    kept = Redactor([literal]).parts(parts, is_truncated=is_truncated)
+    assert len(kept) == len(parts)
     assert folded(literal) not in folded("".join(kept))
-    if is_torn:
+    if is_truncated:
         assert "".join(kept) in ("", MASK)
 
 
-def answer_in_pieces(pieces: list[str]) -> bytes:
-    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in pieces]
+def answer_in_pieces(parts: list[str]) -> bytes:
+    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in parts]
     calls = [
         {"choices": [{"index": 1, "delta": {"tool_calls": [{"index": 0, "function": call}]}}]}
-        for call in ({"arguments": each} for each in pieces)
+        for call in ({"arguments": each} for each in parts)
     ]
     written = [json.dumps(each).encode() for each in (*events, *calls)]
     return b"".join(b"data: %b\n\n" % each for each in (*written, b"[DONE]"))
@@ -107,8 +107,8 @@ def test_no_literal_survives_in_a_body_or_an_answer(
     redactor = Redactor([literal])
     kept, is_redacted = redacted(body.encode(), redactor, is_cut=False) or (b"", False)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
-    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    stream, _ = redacted(answer_in_pieces(pieces), redactor, is_cut=False) or (b"", False)
+    parts = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    stream, _ = redacted(answer_in_pieces(parts), redactor, is_cut=False) or (b"", False)
 
     needle = folded(literal)
     if folded(literal.swapcase()) == needle:
