@@ -1,6 +1,6 @@
-"""What it costs to see and change logits: the decode steps of a batch, with the hook and without.
+"""The cost of reading and changing logits: decode steps of a batch with and without the hook.
 
-What the batch with the tap is asked to do is the *use*; those without it only decode.
+The batch with the hook has a *use*; the batches without it only decode.
 See `hook_batches` for how they are stepped.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.compare import Spread
 from benchmarks.hook_batches import Batches, StepTimes
-from benchmarks.progress import tell
+from benchmarks.progress import show
 from serving.engine.config import EngineOptions
 from serving.transport.messages import LogitsSpec, LogprobsSpec
 
@@ -54,8 +54,8 @@ class HookPoint:
 
     use: str
     num_streams: int
-    ratio: Spread  # a step with the tap by one without, of all rounds
-    noise: Spread  # one without the tap by another one without it: 1 on a perfect machine
+    ratio: Spread  # a step with the hook by one without, of all rounds
+    noise: Spread  # one without the hook by another one without: 1 on a perfect machine
     without_ms: float
     with_ms: float
     added_us: float  # to a step
@@ -96,7 +96,7 @@ def _measure(
     for num_streams in effort.streams:
         for use in uses(num_streams):
             points.append(_point(batches, use, num_streams, effort))
-            tell(f"  {model}, {use}, {num_streams} streams: {points[-1].ratio.median:.3f}")
+            show(f"  {model}, {use}, {num_streams} streams: {points[-1].ratio.median:.3f}")
     return HookResult(model, batches.vocab_size, tuple(points))
 
 

@@ -1,13 +1,12 @@
-"""Equal batches that decode in turn, on a model with the tap and on the same one without.
+"""Equal batches that decode in turn, on a model with the logits hook and without it.
 
-The model is loaded three times into one process, by the engine's own classes: without the tap
-in its graph, as the engine loads it, and without once more. A step of each follows a step of
-the others, so that whatever slows the machine down meets all. Two loads of one model differ in
-speed by some percent for as long as they live, by the luck of where their memory lies: the two
-without the tap show how much, and their mean is what the one with it is compared with.
+The engine's own classes load the model three times into one process: without the hook, with it,
+and without it again. A step of each follows a step of the others, so that disturbances of the
+machine meet all of them. Two loads of one model differ in speed by some percent for as long as
+they live, depending on their memory addresses. The two without the hook show how much, and their
+mean is compared with the one that has the hook.
 
-A step is all that the engine does for its batch: also the reading of tokens and of their
-log-probabilities.
+A step includes reading the tokens and their log-probabilities.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from serving.transport.messages import LogitsSpec, Submit
 _PROMPT_TOKENS: Final = 8
 _MIN_STEPS: Final = 9
 _MAX_STEPS: Final = 256
-# Never reached: who has read its prompt early makes some tokens while others still read.
+# Never reached: a stream that is prefilled early generates tokens while others are prefilled.
 _MAX_NEW_TOKENS: Final = 2 * _MAX_STEPS
 
 _Seconds = npt.NDArray[np.float64]  # (num_steps,)
 
 
 class StepTimes(NamedTuple):
-    """How long steps took that followed each other: one of each batch."""
+    """The durations of the steps of each batch, in seconds."""
 
     without_s: _Seconds
     with_s: _Seconds
@@ -48,21 +47,25 @@ class StepTimes(NamedTuple):
 
 
 class Batches:
-    """The three of them. Raises RuntimeError for a model that gets no tap."""
+    """The three batches. Raises RuntimeError for a model that does not get the hook."""
 
     def __init__(self, folder: Path, options: EngineOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="vinery-hook-") as cache:
             config = config_of(folder, Path(cache), options)
             pipelines = [Pipeline(config, with_hook=each) for each in (False, True, False)]
         if not pipelines[1].has_logits_hook:
-            raise RuntimeError(f"The model in {folder} gets no tap: there is nothing to measure.")
+            raise RuntimeError(
+                f"The model in {folder} does not get the hook: there is nothing to measure."
+            )
         self.vocab_size = pipelines[1].vocab_size
         self._batches = [Batch(pipeline, options.max_running) for pipeline in pipelines]
         self._random = np.random.default_rng(1)
 
     def step_times(self, specs: Sequence[LogitsSpec | None], round_s: float) -> StepTimes:
-        """Decode for about `round_s`. There is a stream for each of `specs`, which says what
-        it wants of the tap, where there is one."""
+        """Decode for about `round_s` seconds, with a stream for each of `specs`.
+
+        Only the batch with the hook uses the specs.
+        """
         size = (len(specs), _PROMPT_TOKENS)
         prompts = self._random.integers(self.vocab_size, size=size, dtype=np.int32)
         plain = [greedy(prompt, _MAX_NEW_TOKENS, ignore_eos=True) for prompt in prompts]
@@ -91,10 +94,10 @@ def _take_turns(sides: Sequence[_Side], round_s: float) -> None:
 
 
 class _Side:
-    """Generations in one of the batches, which has no others."""
+    """The generations of one batch."""
 
     def __init__(self, batch: Batch, submits: Sequence[Submit]) -> None:
-        """Returns when all prompts have been read."""
+        """Returns when all prompts are prefilled."""
         self.steps_s: list[float] = []
         self._batch = batch
         self._generations = [_generation(submit) for submit in submits]
@@ -113,7 +116,7 @@ class _Side:
             self._batch.step()
 
     def _advance(self) -> float:
-        """Seconds."""
+        """Return the seconds that the step took."""
         began_s = time.perf_counter()
         step = self._batch.step()
         took_s = time.perf_counter() - began_s
@@ -124,5 +127,5 @@ class _Side:
 def _generation(submit: Submit) -> Generation:
     generation = Generation.of(None, submit)
     if submit.logits is not None:
-        generation.logits = LogitsHandler(submit, generation.prompt_ids, ())
+        generation.logits = LogitsHandler(submit, generation.prompt_ids)
     return generation

@@ -1,4 +1,4 @@
-"""The engine's own classes in a benchmark's process: how they are set up, asked and stepped."""
+"""How a benchmark sets up and steps the engine's own classes in its process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DEADLINE_S: Final = 3600.0
 
 
 def config_of(folder: Path, cache: Path, options: EngineOptions, **changes: Any) -> EngineConfig:
-    """Of the model in `folder`, with `changes` to the options."""
-    # Nothing is loaded from here again, so that the compiled models are not worth their bytes.
+    """Return the config of the model in `folder`, with `changes` to the options."""
+    # The model is loaded only once, so a cache of compiled models would be useless.
     plugin = {**options.plugin, "CACHE_DIR": ""}
     return EngineConfig(
         name="benchmark",
@@ -35,7 +35,7 @@ def config_of(folder: Path, cache: Path, options: EngineOptions, **changes: Any)
 def greedy(
     prompt_ids: Sequence[int] | npt.NDArray[np.int32], num_tokens: int, *, ignore_eos: bool = False
 ) -> Submit:
-    """Asks for the likeliest tokens, `num_tokens` at most."""
+    """Return a greedy request for `num_tokens` tokens at most."""
     return Submit(
         id=0,
         prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
@@ -47,9 +47,8 @@ def greedy(
 
 
 def keep(step: StepResult) -> None:
-    """Keep the tokens of a step with those who made them. Raises RuntimeError for a
-    generation that broke."""
-    for broken in step.failed:
-        raise RuntimeError(broken.message)
-    for made in step.generated:
-        made.generation.tokens += made.token_ids
+    """Add the tokens of a step to their generations. Raises RuntimeError if one failed."""
+    for failed in step.failed:
+        raise RuntimeError(failed.message)
+    for new in step.generated:
+        new.generation.tokens += new.token_ids

@@ -105,9 +105,8 @@ _NO_TREE: Final = (
     "client's base_url to end in /v1."
 )
 _BEAMS: Final = (
-    "cannot go with a search by beams, which draws no tokens and whose candidates the engine "
-    "keeps to itself. Leave it out, or search without `use_beam_search` and, under /v3, "
-    "`best_of`."
+    "cannot go with beam search, which does not sample and does not let the server change its "
+    "candidates. Leave it out, or leave out `use_beam_search` and, under /v3, `best_of`."
 )
 _CHAT: Final = "/{tree}/chat/completions"
 

@@ -1,25 +1,5 @@
-"""What administrators see of this room. Django finds the classes through this import."""
+"""Django's admin. Django finds the classes through this import."""
 
-from accounts.admin import (
-    alerts,
-    books,
-    captures,
-    keys,
-    limits,
-    organizations,
-    people,
-    signin,
-    usage,
-)
+from accounts.admin import keys, people, records, settings
 
-__all__ = [
-    "alerts",
-    "books",
-    "captures",
-    "keys",
-    "limits",
-    "organizations",
-    "people",
-    "signin",
-    "usage",
-]
+__all__ = ["keys", "people", "records", "settings"]

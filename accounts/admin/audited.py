@@ -1,4 +1,4 @@
-"""Admin pages that change rows as every other door does: through `accounts.services.changes`."""
+"""Admin pages that change rows as all front ends do: through `accounts.services.changes`."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ else:
 
 
 class CheckedForm(_Form[RowT]):
-    """A form that knows the rules between rows, too."""
+    """A form that also checks the rules between rows."""
 
     def _get_validation_exclusions(self) -> set[str]:
-        """A name from before stays, even where no row could be given it now."""
+        """An unchanged name stays, even if it would be invalid as a new one."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         is_kept = self.instance.pk is not None and "name" not in self.changed_data
         return excluded | {"name"} if is_kept else excluded
 
     def _post_clean(self) -> None:
-        """Where Django validates the row itself."""
+        """Check the row where Django validates it."""
         super()._post_clean()  # type: ignore[misc]
         if self.errors:
             return
@@ -49,13 +49,18 @@ class CheckedForm(_Form[RowT]):
         stored = None if row.pk is None else manager.filter(pk=row.pk).first()
         try:
             changes.check(row, stored)
+            self.check_row(row, stored)
         except ValidationError as error:
-            known = {name: told for name, told in error.message_dict.items() if name in self.fields}
+            texts = error.message_dict if hasattr(error, "error_dict") else {}
+            known = {name: text for name, text in texts.items() if name in self.fields}
             self.add_error(None, ValidationError(known or error.messages))
+
+    def check_row(self, row: RowT, stored: RowT | None) -> None:
+        """Raise ValidationError for a further rule. `stored` is None for a new row."""
 
 
 class AuditedAdmin(_Admin[RowT]):
-    """Stores, changes and removes rows with an entry in the log."""
+    """Admin pages whose changes are entries of the audit log."""
 
     def save_model(
         self,
@@ -64,7 +69,7 @@ class AuditedAdmin(_Admin[RowT]):
         form: Any,
         change: bool,  # noqa: FBT001
     ) -> None:
-        """What the form has validated."""
+        """Store the validated row."""
         if change:
             columns = {field.name for field in obj._meta.concrete_fields}
             named = [name for name in form.changed_data if name in columns]
@@ -73,31 +78,31 @@ class AuditedAdmin(_Admin[RowT]):
             changes.add(obj)
 
     def delete_model(self, request: HttpRequest, obj: RowT) -> None:
-        """One row."""
+        """Delete one row."""
         changes.remove(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RowT]) -> None:
-        """The selected rows, all or none of them."""
+        """Delete all selected rows, or none."""
         with audit.writing():
             for row in queryset:
                 changes.remove(row)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """As Django's; a row that has to stay is told of."""
-        return _or_told(
+        """Show an error for a row that cannot be deleted."""
+        return _or_error(
             request, lambda: super(AuditedAdmin, self).delete_view(request, *args, **kwargs)
         )
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """The same for actions."""
-        return _or_told(
+        """Show an error for selected rows that cannot be deleted."""
+        return _or_error(
             request, lambda: super(AuditedAdmin, self).changelist_view(request, *args, **kwargs)
         )
 
 
-def _or_told(request: HttpRequest, answer: Callable[[], HttpResponse]) -> HttpResponse:
+def _or_error(request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
     try:
-        return answer()
+        return view()
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
         return HttpResponseRedirect(request.get_full_path())

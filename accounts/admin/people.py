@@ -1,9 +1,10 @@
-"""People in Django's admin."""
+"""Users in Django's admin, and without the tables of allauth."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm
@@ -11,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from accounts.admin.audited import AuditedAdmin, CheckedForm
-from accounts.admin.scoped import ReadScoped, access_of
+from accounts.admin.base import VisibleAdmin, access_of
 from accounts.models import Membership, User
 from accounts.services import audit
 from accounts.signin import attempts
@@ -21,11 +22,11 @@ _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user
 
 
 class UserForm(CheckedForm[User], UserChangeForm):  # type: ignore[type-arg]
-    """Django's own, which keeps the last administrator."""
+    """Django's form, which keeps the last administrator."""
 
 
-class Roles(admin.TabularInline):  # type: ignore[type-arg]
-    """What the user may do where. Changed on their own page, which knows who may."""
+class RoleInline(admin.TabularInline):  # type: ignore[type-arg]
+    """The roles of the user, which their own page changes."""
 
     model = Membership
     extra = 0
@@ -33,19 +34,19 @@ class Roles(admin.TabularInline):  # type: ignore[type-arg]
     fields = readonly_fields = ("organization", "project", "role")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        """Those that may be seen."""
+        """Return the visible roles."""
         seen = access_of(request).rows(Membership).order_by()
         return super().get_queryset(request).filter(pk__in=seen.values("pk"))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Not here."""
+        """Return False: the page of roles adds them."""
         return False
 
 
 @admin.register(User)
-class UserAdmin(AuditedAdmin[User], ReadScoped, DjangoUserAdmin):  # type: ignore[type-arg]
-    """Django's own; deactivating a user stops their keys. Only superusers change people here:
-    whoever can, could make themselves one."""
+class UserAdmin(AuditedAdmin[User], VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
+    """Django's page; deactivating a user stops their keys. Only superusers change users here: a
+    user who can could make themselves a superuser."""
 
     form = UserForm
     list_display = [
@@ -64,34 +65,33 @@ class UserAdmin(AuditedAdmin[User], ReadScoped, DjangoUserAdmin):  # type: ignor
 
     @admin.action(description="Reset the second factor", permissions=["change"])
     def reset_second_factors(self, request: HttpRequest, people: QuerySet[User]) -> None:
-        """For whoever lost phone and recovery codes: the password alone lets them in again.
-
-        As with passwords in Django's own admin, whoever may change users may do this.
-        """
+        """Remove the second factors of users who lost their phone and recovery codes."""
         names = [user.get_username() for user in people if reset_second_factor(user)]
         if names:
             self.message_user(request, f"Reset for {', '.join(names)}.", messages.SUCCESS)
         else:
-            self.message_user(request, "There was nothing to reset.", messages.INFO)
+            self.message_user(
+                request, "None of the selected users has a second factor.", messages.INFO
+            )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Superusers."""
+        """Only superusers may."""
         return bool(request.user.is_superuser)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Superusers."""
+        """Only superusers may."""
         return bool(request.user.is_superuser)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Superusers."""
+        """Only superusers may."""
         return bool(request.user.is_superuser)
 
     def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
-        """A new user has no role yet."""
-        return () if obj is None else (Roles,)
+        """Return the roles of a stored user."""
+        return () if obj is None else (RoleInline,)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: Any) -> None:
-        """Groups and permissions, which are no columns of the user."""
+        """Audit the groups and permissions, which are no columns of the user."""
         many = [name for name in ("groups", "user_permissions") if name in form.changed_data]
         with audit.writing():
             before = {name: _ids(form.instance, name) for name in many}
@@ -101,7 +101,7 @@ class UserAdmin(AuditedAdmin[User], ReadScoped, DjangoUserAdmin):  # type: ignor
                 audit.record("permit", form.instance, before=before, after=after)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Django's page, with an entry in the log when it has done its work."""
+        """Audit a new password."""
         with audit.writing():
             user = User.objects.filter(pk=id).first()
             response = super().user_change_password(request, id, form_url)
@@ -113,3 +113,10 @@ class UserAdmin(AuditedAdmin[User], ReadScoped, DjangoUserAdmin):  # type: ignor
 
 def _ids(user: User, name: str) -> list[int]:
     return sorted(getattr(user, name).values_list("pk", flat=True))
+
+
+# Users manage the tables of allauth on its own pages, administrators at the user.
+for _app in ("account", "mfa", "socialaccount", "usersessions"):
+    for _model in apps.get_app_config(_app).get_models():
+        if admin.site.is_registered(_model):
+            admin.site.unregister(_model)

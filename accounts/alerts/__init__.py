@@ -1,13 +1,12 @@
-"""Quotas that are nearly used up and keys that are nearly over: telling people and programs in
-time.
+"""Alerts about quotas that are nearly used up, and reminders of keys that expire soon.
 
-forecast     when a quota runs out, pure arithmetic
-quotas       how much of each is used, from the books
-thresholds   which quotas have reached a threshold: an alert each, once in a window
-moments      when something becomes of a key, and whether that still holds
-reminders    which keys that is near for: a reminder each, once for each moment
-deliveries   the messages of both: rows with a lease, sent and tried again
-mail         as an e-mail
-webhooks     as a signed HTTP request
-addresses    where such a request may go
+forecast     when a quota runs out: arithmetic
+quotas       the usage of each quota, from usage records
+thresholds   quotas that have reached a threshold: one alert in each window
+moments      the dates of a key's expiry and rotation
+reminders    keys with such a date soon: one reminder for each date
+deliveries   messages about alerts and reminders: rows with a lease, sent and retried
+mail         messages as e-mails
+webhooks     messages as signed HTTP requests
+retention    deletes old alerts and reminders
 """

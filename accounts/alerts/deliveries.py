@@ -1,8 +1,8 @@
-"""Sending what is due, and trying again what did not arrive.
+"""Sends messages that are due, and retries failed ones.
 
-A delivery is a row. Who sends it first moves its `due_at` to the end of a lease, which only one
-process can: so two never send the same one at the same time, and what a dead process held is
-due again. A receiver may get a message twice, and never not at all; its id tells.
+A delivery is a row. A process takes a lease by moving `due_at` forward, which succeeds for one
+process only. So two processes never send one message at the same time, and a delivery of a
+dead process becomes due again. A receiver may get a message twice, with the same id.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ log = logging.getLogger(__name__)
 
 LEASE: Final = timedelta(minutes=2)
 BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60, 12 * 60))
-"""How long after each try that fails comes the next: almost a day in all, then it has failed."""
+"""The delay after each failed try. The delivery fails after almost a day."""
 
 _AT_ONCE: Final = 200
 
 
-def owe(
+def schedule(
     subject: Alert | KeyReminder, organization_id: int | None, people: Iterable[User], now: datetime
 ) -> None:
-    """Write down a message to each of the organisation's webhooks, and to these people. None:
-    the webhooks of the platform."""
+    """Store a message to each webhook of the organisation (None: the platform) and to each user."""
     of = {"alert": subject} if isinstance(subject, Alert) else {"reminder": subject}
     hooks = Webhook.objects.filter(Q(organization_id=organization_id), is_active=True)
     Delivery.objects.bulk_create(
@@ -44,13 +43,16 @@ def owe(
 
 
 def due_ids(now: datetime) -> list[int]:
-    """Of what is to be sent now, the longest waiting first."""
+    """Return the ids of deliveries that are due, the oldest first, at most `_AT_ONCE`."""
     due = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at")
     return list(due.values_list("pk", flat=True)[:_AT_ONCE])
 
 
 def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
-    """Send one, if it is due and nobody else does. None: it is not ours to send."""
+    """Send a delivery if it is due.
+
+    Returns its new state, or None if it is not due or another process sends it.
+    """
     taken = Delivery.objects.filter(
         pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
@@ -59,7 +61,7 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
     whole = Delivery.objects.select_related("alert", "reminder", "webhook", "user")
     delivery = whole.get(pk=delivery_id)
     if delivery.num_tries > len(BACKOFF) + 1:
-        return _failed(delivery, "Each process that tried to send it ended meanwhile.", now)
+        return _failed(delivery, "Each process that tried to send it died.", now)
     if isinstance(delivery.subject, KeyReminder) and not moments.holds(delivery.subject):
         _end(delivery, DeliveryState.FAILED, error="The key was changed before it was sent.")
         return DeliveryState.FAILED
@@ -72,7 +74,7 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
 
 
 def _send(delivery: Delivery) -> None:
-    """Raises `NotDelivered`."""
+    """Send one message. Raises `NotDelivered`."""
     subject, webhook, user = delivery.subject, delivery.webhook, delivery.user
     if webhook is not None:
         if not webhook.is_active:
@@ -80,7 +82,7 @@ def _send(delivery: Delivery) -> None:
         webhooks.send(webhook, webhooks.event_of(subject))
     elif user is not None:
         if not user.is_active or not user.email:
-            raise NotDelivered("There is nobody to write to.")
+            raise NotDelivered("The user is not active or has no e-mail address.")
         try:
             mail.send(user, subject)
         except (OSError, smtplib.SMTPException) as error:
@@ -99,7 +101,7 @@ def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
 
 
 def _end(delivery: Delivery, state: DeliveryState, **values: object) -> None:
-    """Unless the lease ran out, and it is another's now."""
+    """Store the result, unless the lease has expired and another process has taken it."""
     ours = Delivery.objects.filter(
         pk=delivery.pk, state=DeliveryState.PENDING, num_tries=delivery.num_tries
     )

@@ -1,4 +1,4 @@
-"""When a quota runs out, if it is used on as it is."""
+"""Forecasts when a quota runs out at the current pace."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 
 DAY_S: Final = 86_400.0
 BEFORE_S: Final = 7 * DAY_S
-"""How far back the last days go."""
+"""The length of the period before the window that counts for the pace, in seconds."""
 
-# The last days weigh as much as this part of a window: early in it they say more than the few
-# requests that there were, later they hardly count.
+# The period before counts as this part of a window. Early in a window it outweighs the few
+# requests so far; later it hardly counts.
 _WEIGHT: Final = 0.125
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of a quota. Times are Unix times in seconds.
+    """The usage of a quota. Times are Unix times in seconds.
 
-    `start_s` is when its window began, and None for a quota without one. `num_before` was used
-    in the `BEFORE_S` before the window; without one, in those before now.
+    `start_s` is the start of the window, None for a quota without a window. `num_before` is
+    the usage in the `BEFORE_S` before the window, or before now without a window.
     """
 
     amount: int
@@ -30,12 +30,12 @@ class Use:
 
 
 def runs_out_at(use: Use, now_s: float) -> float | None:
-    """The Unix time in seconds; now when nothing is left; None when it lasts until its window
-    ends, or for more than a century.
+    """Return the Unix time in seconds at which the quota runs out.
 
-    Use goes on in a straight line, at a pace between that of the window and that of the last
-    days, which count as if they were an eighth of a window more. Who used nothing in the last
-    days is new, and has the window's pace alone.
+    Returns now if nothing is left, and None if it lasts until its window ends or for more than
+    a century. The forecast is linear. The pace is a mean of the window so far and the period
+    before it, which counts as an eighth of a window. Without usage before the window, only the
+    window counts.
     """
     num_left = use.amount - use.num_used
     if num_left <= 0:
@@ -48,11 +48,11 @@ def runs_out_at(use: Use, now_s: float) -> float | None:
 
 
 def _pace(use: Use, now_s: float) -> float:
-    """Units in a second."""
+    """Return the pace in units a second."""
     pace_before = use.num_before / BEFORE_S
     if use.start_s is None or use.end_s is None:
         return pace_before
     weight_s = _WEIGHT * (use.end_s - use.start_s) if use.num_before else 0.0
-    # Somebody's first minute would tell a wild story.
+    # The pace of the first minute is not representative.
     elapsed_s = max(now_s - use.start_s, 60.0)
     return (use.num_used + pace_before * weight_s) / (elapsed_s + weight_s)

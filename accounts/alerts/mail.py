@@ -12,21 +12,21 @@ from accounts.base.limit_table import Metric
 from accounts.models import Alert, KeyEvent, KeyReminder, User
 
 _ADVICE: Final = {
-    KeyEvent.EXPIRES: "What calls with it is refused from then on, and what it is running ends. "
-    "Rotate it, make a new one, or move its end.",
-    KeyEvent.ROTATION: "Rotating makes a new key that may do the same; the old one can go on for "
-    "as long as it takes to replace it everywhere.",
+    KeyEvent.EXPIRES: "From then on requests with this key are refused, and running requests end. "
+    "Rotate the key, create a new one, or change its expiry.",
+    KeyEvent.ROTATION: "Rotation creates a new key with the same rights. The old key can keep "
+    "working for a grace period while you replace it.",
 }
 
 
 def send(user: User, about: Alert | KeyReminder) -> None:
-    """Raises what mail servers make Python raise: OSError and its kin."""
-    subject, text = told(about)
+    """Send one e-mail. Raises OSError or `smtplib.SMTPException`."""
+    subject, text = content_of(about)
     send_mail(subject, text, settings.DEFAULT_FROM_EMAIL, [user.email])
 
 
-def told(about: Alert | KeyReminder) -> tuple[str, str]:
-    """The subject, in one line whatever names are, and the text."""
+def content_of(about: Alert | KeyReminder) -> tuple[str, str]:
+    """Return the subject, always one line, and the text."""
     return _of_alert(about) if isinstance(about, Alert) else _of_reminder(about)
 
 
@@ -56,16 +56,16 @@ def _of_alert(alert: Alert) -> tuple[str, str]:
     ]
     if alert.num_used >= alert.amount:
         lines.append(
-            "The limit only counts, and nothing is refused."
+            "This is a shadow limit: it refuses nothing."
             if alert.is_shadow
-            else "Requests that it binds are refused now."
+            else "Requests under this limit are refused now."
         )
     elif alert.runs_out_at:
-        lines.append(f"At this pace nothing is left from {_time(alert.runs_out_at)} on.")
+        lines.append(f"At this pace the quota is used up at {_time(alert.runs_out_at)}.")
     else:
-        lines.append("At this pace it lasts.")
+        lines.append("At this pace the quota lasts.")
     if alert.resets_at:
-        lines.append(f"It begins anew at {_time(alert.resets_at)}.")
+        lines.append(f"It resets at {_time(alert.resets_at)}.")
     return subject[:200], "\n\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""When something becomes of a key by itself, as far as that is known."""
+"""The dates at which a key expires or its rotation is due."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from accounts.models import ApiKey, KeyEvent, KeyReminder
 
 
 def active_keys() -> QuerySet[ApiKey]:
-    """Keys that end by time alone: neither revoked nor rotated, of people and places that are
-    active. A key that is paused may be resumed."""
+    """Return keys that only their dates can end: neither revoked nor rotated, with an active
+    owner, project and organisation. Paused keys are included, because they can be resumed."""
     return ApiKey.objects.filter(
         revoked_at=None,
         replaced_by=None,
@@ -21,14 +21,14 @@ def active_keys() -> QuerySet[ApiKey]:
     )
 
 
-def moments_of(key: ApiKey) -> dict[KeyEvent, datetime]:
-    """What is to come, and when."""
+def dates_of(key: ApiKey) -> dict[KeyEvent, datetime]:
+    """Return the dates of a key by event."""
     moments = {KeyEvent.EXPIRES: key.expires_at, KeyEvent.ROTATION: key.rotation_due_at}
     return {event: moment for event, moment in moments.items() if moment is not None}
 
 
 def holds(reminder: KeyReminder) -> bool:
-    """Whether it will be as it was announced."""
+    """Whether the key still has the date that the reminder announces."""
     key = active_keys().filter(pk=reminder.key_id).first()
-    moment = None if key is None else moments_of(key).get(KeyEvent(reminder.event))
+    moment = None if key is None else dates_of(key).get(KeyEvent(reminder.event))
     return moment == reminder.happens_at

@@ -1,5 +1,7 @@
-"""How much of each quota is used, and when it runs out: from the books, which all processes
-share, and not from a limiter, which may be another process."""
+"""The usage of each quota and when it runs out, from usage records.
+
+All processes share these; the counters of a limiter may belong to another process.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit of a day, a week, a month or for ever, as it stands."""
+    """A limit of a day, a week or a month, or a budget, with its usage."""
 
     limit: Limit
     num_used: int
@@ -30,17 +32,17 @@ class Quota:
 
     @property
     def num_left(self) -> int:
-        """Never less than nothing."""
+        """The units left, at least 0."""
         return max(0, self.limit.amount - self.num_used)
 
     @property
     def percent(self) -> int:
-        """Of the amount, rounded down."""
+        """The used part of the amount in percent, rounded down."""
         return self.num_used * 100 // self.limit.amount
 
 
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
-    """Those among the limits, in their order. What means nothing is left out, as limiters do."""
+    """Return the quotas among the limits, in their order. Invalid limits are skipped."""
     now_s = now.timestamp()
     rules = {limit: rule for limit in limits if (rule := _rule(limit)) and rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
@@ -73,8 +75,10 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
 
 
 def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
-    """Since when the last days are: before the window, or before now if there is none. Whole
-    hours of now, so that quotas share their queries."""
+    """Return the start (Unix ms) of the period before the window, or before now without one.
+
+    Now is rounded to whole hours, so that quotas share their queries.
+    """
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
     return at_ms - int(forecast.BEFORE_S * _MS)
 

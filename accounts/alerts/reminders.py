@@ -1,7 +1,7 @@
-"""Which keys end soon, or are due to be rotated: their owners are told some days before, once.
+"""Writes reminders for keys that expire soon or whose rotation is due soon.
 
-As with quotas, any number of processes may look at the same time: a unique constraint lets one
-of them write the reminder, and the messages are written with it or not at all.
+Several processes may check at the same time. A unique constraint lets one of them write the
+reminder, and its messages are written in the same transaction.
 """
 
 from __future__ import annotations
@@ -13,46 +13,45 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from accounts.alerts import deliveries
-from accounts.alerts.moments import active_keys, moments_of
+from accounts.alerts.moments import active_keys, dates_of
 from accounts.models import ApiKey, KeyEvent, KeyReminder, Role, User
 
 
 def check_keys(now: datetime, days: Sequence[int], *, has_email: bool) -> list[KeyReminder]:
-    """Write the reminders that are due. `days` before a moment are those at which people are
-    told; of several that have passed at once, the least.
+    """Write the reminders that are due and return them.
 
-    A key that was made for less than so many days has no reminder of them: its owner has just
-    been told by making it.
+    `days` are the numbers of days before a date at which a reminder is sent; of several that
+    have passed, the smallest. A key that was created for a shorter time gets no reminder.
     """
     if not days:
         return []
-    horizon = now + timedelta(days=max(days))
-    ends = Q(expires_at__gt=now, expires_at__lte=horizon)
+    latest = now + timedelta(days=max(days))
+    ends = Q(expires_at__gt=now, expires_at__lte=latest)
     keys = active_keys().filter(ends | Q(rotate_every_days__isnull=False))
     due = [
         (key, event, moment, lead)
         for key in keys.select_related("owner", "project__organization")
-        for event, moment in moments_of(key).items()
+        for event, moment in dates_of(key).items()
         if (lead := lead_of(key, moment, days, now)) is not None
     ]
-    told = _told(keys)
+    existing = _existing(keys)
     return [
         reminder
         for key, event, moment, lead in due
-        if (key.pk, event.value, moment, lead) not in told
+        if (key.pk, event.value, moment, lead) not in existing
         and (reminder := _write(key, event, moment, lead, now, mail=has_email)) is not None
     ]
 
 
 def lead_of(key: ApiKey, moment: datetime, days: Sequence[int], now: datetime) -> int | None:
-    """Of which number of days before the moment it is time; None for none."""
+    """Return the number of days before the date for which a reminder is due, or None."""
     reached = [each for each in days if now < moment <= now + timedelta(days=each)]
     if not reached or moment - key.created_at <= timedelta(days=min(reached)):
         return None
     return min(reached)
 
 
-def _told(keys: QuerySet[ApiKey]) -> set[tuple[int, str, datetime, int]]:
+def _existing(keys: QuerySet[ApiKey]) -> set[tuple[int, str, datetime, int]]:
     known = KeyReminder.objects.filter(key_id__in=keys.order_by().values("pk")).order_by()
     return set(known.values_list("key_id", "event", "happens_at", "days_before"))
 
@@ -60,7 +59,7 @@ def _told(keys: QuerySet[ApiKey]) -> set[tuple[int, str, datetime, int]]:
 def _write(
     key: ApiKey, event: KeyEvent, moment: datetime, lead: int, now: datetime, *, mail: bool
 ) -> KeyReminder | None:
-    """None: another process was faster."""
+    """Write a reminder and its messages. Returns None if another process was faster."""
     reminder = KeyReminder(
         key_id=key.pk,
         organization_id=key.project.organization_id,
@@ -77,21 +76,24 @@ def _write(
         with transaction.atomic():
             reminder.save(force_insert=True)
             people = people_for(key) if mail else ()
-            deliveries.owe(reminder, reminder.organization_id, people, now)
+            deliveries.schedule(reminder, reminder.organization_id, people, now)
     except IntegrityError:
         return None
     return reminder
 
 
 def people_for(key: ApiKey) -> QuerySet[User]:
-    """Who is told by e-mail: the owner. For a service account, or for somebody without an
-    address, those who lead the project and its organisation."""
+    """Return the receivers of e-mails: the owner of the key.
+
+    For a service account, or an owner without an address: the admins and owners of the project
+    and its organisation.
+    """
     reachable = User.objects.filter(is_active=True).exclude(email="")
     if not key.owner.is_service and key.owner.email:
         return reachable.filter(pk=key.owner_id)
     roles = Q(memberships__role__in=(Role.OWNER, Role.ADMIN))
-    place = Q(memberships__project=key.project) | Q(
+    scope = Q(memberships__project=key.project) | Q(
         memberships__project=None, memberships__organization_id=key.project.organization_id
     )
-    leaders = User.objects.filter(roles & place).order_by()
+    leaders = User.objects.filter(roles & scope).order_by()
     return reachable.filter(pk__in=leaders.values("pk"))

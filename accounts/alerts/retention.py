@@ -1,7 +1,7 @@
-"""How long alerts and reminders are kept, with how they were delivered.
+"""Deletes old alerts and reminders, with their deliveries.
 
-What is still needed is kept longer: an alert tells that its threshold was told of in its window,
-and a reminder that its moment was.
+An alert stays while its window lasts, and a reminder until its date has passed: they prevent a
+second message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accounts.models import Alert, KeyReminder, Limit
 
 
 def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:
-    """Delete what is older and over. Returns how many alerts and reminders went."""
+    """Delete alerts and reminders from before `moment`, and return their number."""
     limit = Limit.objects.filter(pk=OuterRef("limit_id"))
     over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
     alerts = Alert.objects.filter(over, created_at__lt=moment)

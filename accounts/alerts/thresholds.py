@@ -1,7 +1,7 @@
-"""Which quotas have reached a threshold: each is an alert, once in a window.
+"""Writes an alert for each quota that has reached a threshold, once in a window.
 
-Any number of processes may look at the same time: a unique constraint lets one of them write
-the alert, and the messages are written with it or not at all.
+Several processes may check at the same time. A unique constraint lets one of them write the
+alert, and its messages are written in the same transaction.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KE
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
-    """Write the alerts that are due. `usual` are the percentages of limits without their own.
+    """Write the alerts that are due and return them.
 
-    A quota that has passed several at once has an alert for each, and people are told of the
-    highest: one message says it all.
+    `usual` are the percentages of limits without their own. A quota that has passed several
+    thresholds at once gets an alert for each, and one message for the highest.
     """
     limits = list(Limit.objects.all())
     wanted = {limit.pk: _percents(limit, usual) for limit in limits}
@@ -51,7 +51,7 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
         for quota in read_quotas([each for each in limits if wanted[each.pk]], now)
         if quota.num_used
     ]
-    told = _told(quotas)
+    existing = _existing(quotas)
     alerts = []
     for quota in quotas:
         limit = quota.limit
@@ -60,11 +60,11 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
             for percent in wanted[limit.pk]
             if quota.num_used * 100 >= limit.amount * percent
         ]
-        # The highest first: if we end in between, the lower ones need no message.
+        # The highest first: if the process dies in between, the lower ones need no message.
         for percent in reversed(reached):
-            if (limit.pk, quota.window_start, percent) in told:
+            if (limit.pk, quota.window_start, percent) in existing:
                 continue
-            alert = _write(quota, percent, now, is_told=percent == reached[-1], mail=has_email)
+            alert = _write(quota, percent, now, is_sent=percent == reached[-1], mail=has_email)
             if alert is not None:
                 alerts.append(alert)
     return alerts
@@ -74,16 +74,16 @@ def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
     return usual if limit.alert_at is None else list(limit.alert_at)
 
 
-def _told(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
-    """What there are alerts of. Windows are few: those of a day, a week or a month in some time
+def _existing(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
+    """Return the alerts that exist. There are few windows: days, weeks and months in a few time
     zones."""
     starts = {quota.window_start for quota in quotas}
     known = Alert.objects.filter(window_start__in=starts).order_by()
     return set(known.values_list("limit_id", "window_start", "percent"))
 
 
-def _write(quota: Quota, percent: int, now: datetime, *, is_told: bool, mail: bool) -> Alert | None:
-    """None: another process was faster."""
+def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
+    """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
     owner = _owner_of(limit)
     alert = Alert(
@@ -105,17 +105,19 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_told: bool, mail: bo
     try:
         with transaction.atomic():
             alert.save(force_insert=True)
-            if is_told:
+            if is_sent:
                 people = people_for(owner, alert.organization_id) if mail else ()
-                deliveries.owe(alert, alert.organization_id, people, now)
+                deliveries.schedule(alert, alert.organization_id, people, now)
     except IntegrityError:
         return None
     return alert
 
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
-    """Who is told by e-mail: whom the quota binds, and those who lead the organisation. Where
-    there is none, or not one alone, those who lead the platform."""
+    """Return the receivers of e-mails: the limited users and the leaders of the organisation.
+
+    Without a single organisation, superusers receive them instead of its leaders.
+    """
     leaders = (
         Q(is_superuser=True)
         if organization_id is None
@@ -125,7 +127,7 @@ def people_for(owner: models.Model | None, organization_id: int | None) -> model
 
 
 def _bound_by(owner: models.Model | None) -> Q:
-    """A program reads no mail: for a service account those are told who lead it."""
+    """Return the limited users. A service account reads no mail."""
     match owner:
         case ApiKey():
             holder = Q(pk=owner.owner_id, is_service=False)
@@ -137,9 +139,9 @@ def _bound_by(owner: models.Model | None) -> Q:
     return Q(pk__in=())
 
 
-def _lead(place: Q) -> Q:
-    """Has such a role there."""
-    leading = Membership.objects.filter(place, role__in=(Role.OWNER, Role.ADMIN)).order_by()
+def _lead(scope: Q) -> Q:
+    """Return the condition that a user is an owner or admin in the scope."""
+    leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
     return Q(pk__in=leading.values("user_id"))
 
 

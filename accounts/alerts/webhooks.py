@@ -1,14 +1,15 @@
-"""Alerts as signed HTTP requests, as standardwebhooks.com has them: libraries of many languages
-check them, openai-python's `client.webhooks` among them.
+"""Messages as signed HTTP requests, by the specification of standardwebhooks.com.
+
+Libraries for many languages check the signature, among them openai-python's `client.webhooks`.
 
     POST <path>
-    webhook-id         the event's id: the same in every try, so that doubles are seen
-    webhook-timestamp  Unix seconds of this try: receivers refuse what is older than five minutes
-    webhook-signature  v1,<base64 of HMAC-SHA-256 over "id.timestamp.body">; while a secret that was
-                       rotated is still good there are two, with a blank between them
+    webhook-id         the event's id, equal in every try, so that receivers detect repeats
+    webhook-timestamp  Unix seconds of this try: receivers refuse requests older than five minutes
+    webhook-signature  v1,<base64 of HMAC-SHA-256 over "id.timestamp.body">; two of these with a
+                       blank between them during the grace period of a rotated secret
 
-The key of the HMAC is what follows `whsec_` in the secret, decoded from base64. Any 2xx is taken
-for an answer; redirects are not followed.
+The key of the HMAC is the text after `whsec_` in the secret, decoded from base64. Any 2xx is a
+success; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -49,36 +50,40 @@ _KEY_EVENTS: Final = {
 
 
 class NotDelivered(Exception):
-    """The receiver did not take it. The message says why, without anything that it sent."""
+    """The message was not delivered. The error's text contains nothing that the receiver sent."""
 
 
 def new_secret() -> str:
-    """Of 256 bits."""
+    """Return a random secret of 256 bits."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def make(name: str, url: str, organization: Organization | None = None) -> tuple[Webhook, str]:
-    """A webhook that is not stored yet, and its secret, which is told now and never again."""
+    """Return an unsaved webhook, and its secret, which is shown only once."""
     secret = new_secret()
-    return Webhook(name=name, url=url, organization=organization, secret=seal(secret)), secret
+    return Webhook(
+        name=name, url=url, organization=organization, secret=encrypt_secret(secret)
+    ), secret
 
 
-def seal(secret: str) -> str:
-    """For the database."""
+def encrypt_secret(secret: str) -> str:
+    """Encrypt a secret for the database."""
     return cipher(_PURPOSE).encrypt(secret.encode()).decode()
 
 
 def reencrypted(encrypted: str) -> str:
-    """The same secret under the newest of Django's keys. Raises
-    `cryptography.fernet.InvalidToken`."""
+    """Encrypt a secret again with the newest of Django's keys.
+
+    Raises `cryptography.fernet.InvalidToken`.
+    """
     return encryption.reencrypted(_PURPOSE, encrypted)
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
-    """Give a stored webhook a new secret, which is returned now and never again.
+    """Give a stored webhook a new secret and return it. It is shown only once.
 
-    For the time of `grace` the one before signs, too: its receivers take either, and so have
-    that time to be changed. One from before that signs no more.
+    During `grace` the old secret signs as well, so that receivers can be changed meanwhile. An
+    even older secret stops signing.
     """
     secret, now = new_secret(), timezone.now()
     with audit.writing():
@@ -86,7 +91,7 @@ def rotate(webhook: Webhook, grace: timedelta) -> str:
         until = {"previous_secret_until": stored.previous_secret_until}
         webhook.previous_secret = stored.secret if grace else ""
         webhook.previous_secret_until = now + grace if grace else None
-        webhook.secret = seal(secret)
+        webhook.secret = encrypt_secret(secret)
         webhook.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
         after = {"previous_secret_until": webhook.previous_secret_until}
         audit.record("rotate", webhook, before=until, after=after)
@@ -94,14 +99,14 @@ def rotate(webhook: Webhook, grace: timedelta) -> str:
 
 
 def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
-    """The value of `webhook-signature`."""
+    """Return one value of `webhook-signature`."""
     key = base64.b64decode(secret.removeprefix(_PREFIX))
     signed = f"{event_id}.{timestamp_s}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
-    """What receivers are told."""
+    """Return the JSON body of the request."""
     return _of_alert(subject) if isinstance(subject, Alert) else _of_reminder(subject)
 
 
@@ -146,7 +151,7 @@ def _of_alert(alert: Alert) -> dict[str, Any]:
 
 
 def test_event() -> dict[str, Any]:
-    """Something harmless, to see whether it arrives."""
+    """Return the body of a test request."""
     return {
         "id": f"evt_test_{secrets.token_hex(8)}",
         "type": "webhook.test",
@@ -156,7 +161,7 @@ def test_event() -> dict[str, Any]:
 
 
 def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
-    """Raises `NotDelivered`."""
+    """Send one event to a webhook. Raises `NotDelivered`."""
     body = json.dumps(event, separators=(",", ":")).encode()
     now_s = int(time.time())
     signatures = [sign(secret, str(event["id"]), now_s, body) for secret in _secrets(webhook)]
@@ -179,27 +184,30 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
 
 
 def _secrets(webhook: Webhook) -> Iterator[str]:
-    """Those that are good now, the newest first. Raises `NotDelivered`."""
-    yield _unsealed(webhook.secret)
+    """Yield the valid secrets, the newest first. Raises `NotDelivered`."""
+    yield _decrypted(webhook.secret)
     until = webhook.previous_secret_until
     if until is not None and until > timezone.now():
-        yield _unsealed(webhook.previous_secret)
+        yield _decrypted(webhook.previous_secret)
 
 
-def _unsealed(sealed: str) -> str:
+def _decrypted(encrypted: str) -> str:
     from cryptography.fernet import InvalidToken
 
     try:
-        return cipher(_PURPOSE).decrypt(sealed.encode()).decode()
+        return cipher(_PURPOSE).decrypt(encrypted.encode()).decode()
     except InvalidToken:
         raise NotDelivered(
-            "The secret cannot be read: Django's key has changed. Rotate it without a time of "
-            "grace, or make the webhook anew."
+            "The secret cannot be decrypted: VINERY_SECRET_KEY has changed. Rotate the secret "
+            "without a grace period, or create the webhook again."
         ) from None
 
 
 def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes) -> int:
-    """The status. Neither names nor environment variables lead elsewhere than to `address`."""
+    """Send the request to `address` and return the HTTP status.
+
+    The host name is not resolved again, and environment variables name no proxy.
+    """
     connection = http.client.HTTPConnection(target.host, target.port)
     default_port = 443 if target.is_tls else 80
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -218,9 +226,9 @@ def _post(target: Target, address: str, headers: Mapping[str, str], body: bytes)
 
 @contextmanager
 def _ended_in_time(stream: socket.socket) -> Iterator[None]:
-    """Timeouts of sockets are for each byte, and a receiver may send its headers slowly."""
+    """Close the connection after `TIMEOUT_S`. A socket's own timeout restarts at each byte."""
 
-    # A copy: TLS takes the socket over.
+    # A duplicate, because TLS takes over the socket.
     handle = stream.dup()
 
     def end() -> None:

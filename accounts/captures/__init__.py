@@ -1,7 +1,6 @@
-"""What projects keep of their requests, for those who ask for it: bodies and answers, redacted,
-sealed and for a few hours.
+"""Captures: bodies and answers of requests, redacted and encrypted, kept for a few hours.
 
-`queue` takes them from the web process, `store` redacts (`redaction`, `documents`), seals
-(`sealed`) and stores them, `reading` shows them and says so in the log.
-Off unless a project says otherwise. No text is ever written in the clear, nor logged.
+A project turns captures on. `queue` takes them from the web process, `store` redacts
+(`documents`, `accounts.base.redaction`), encrypts (`encrypted`) and stores them, and `reading`
+decrypts them with an audit entry. No text is written in plain form or logged.
 """

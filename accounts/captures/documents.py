@@ -1,8 +1,8 @@
-"""Bodies and answers with what rules find blacked out: JSON, or a stream of events of JSON.
+"""Redacts bodies and answers: JSON, or a stream of JSON events.
 
-Texts are searched as clients read them, not as bytes: escapes are undone, and what a stream tells
-in pieces is put together first. What tells texts in another way, token by token, is left out; and
-so is what cannot be read as JSON, because it cannot be searched.
+Texts are searched as clients read them: with escapes decoded, and with the deltas of a stream
+joined. Texts in another form, token by token, are removed, and so are documents that are not
+JSON, because they cannot be searched.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, Final
 
 from accounts.base.redaction import Redactor
 
-# Lists and objects of these names are texts in tokens.
+# Lists and objects with these names contain text as tokens.
 _IN_TOKENS: Final = frozenset(
     {"logprobs", "prompt_logprobs", "token_logprobs", "top_logprobs", "tokens", "token_ids"}
     | {"prompt_token_ids", "completion_token_ids"}
 )
 _MAYBE_IN_TOKENS: Final = frozenset({"prompt", "input", "content"})
-# What tells the streams of one Responses answer apart.
+# Fields that identify the text streams of one Responses answer.
 _MARKS: Final = ("type", "item_id", "output_index", "content_index", "summary_index")
 
-_Place = tuple[dict[str, Any], str]
+_Field = tuple[dict[str, Any], str]
 
 
 def redacted(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool] | None:
-    """The document anew, and whether anything of it is missing. None: it cannot be searched."""
+    """Return the redacted document and whether anything was removed; None if it is not JSON."""
     if document.startswith((b"data:", b"event:", b":")):
         return _stream(document, redactor, is_cut=is_cut)
     value = _read(document)
     if value is None:
         return None
-    mended = _mended(value, redactor)
-    return _written(mended), mended != value
+    clean = _redacted_value(value, redactor)
+    return _written(clean), clean != value
 
 
 def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool]:
     frames = list(_frames(document))
-    runs: dict[tuple[object, ...], list[_Place]] = {}
+    runs: dict[tuple[object, ...], list[_Field]] = {}
     before = _joined(frames)
     for _, event in frames:
         if isinstance(event, dict):
@@ -52,7 +52,7 @@ def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes
 
 
 def _frames(document: bytes) -> Iterator[tuple[bytes, Any]]:
-    """What stands before an event's data, and the data; a last one that is cut is left out."""
+    """Yield the bytes before an event's data, and the data. A cut event at the end is skipped."""
     for frame in document.split(b"\n\n"):
         head, mark, data = frame.rpartition(b"data: ")
         if mark and data == b"[DONE]":
@@ -69,9 +69,9 @@ def _joined(frames: list[tuple[bytes, Any]]) -> bytes:
 
 
 def _gather(
-    value: Any, channel: tuple[object, ...], runs: dict[tuple[object, ...], list[_Place]]
+    value: Any, channel: tuple[object, ...], runs: dict[tuple[object, ...], list[_Field]]
 ) -> None:
-    """Find the texts that go on from event to event."""
+    """Collect the texts that continue from event to event."""
     match value:
         case dict():
             for name, inner in value.items():
@@ -86,7 +86,7 @@ def _gather(
                 _gather(inner, (*channel, str(number)), runs)
 
 
-def _mended(value: Any, redactor: Redactor) -> Any:
+def _redacted_value(value: Any, redactor: Redactor) -> Any:
     match value:
         case str():
             return redactor.text(value)
@@ -95,12 +95,12 @@ def _mended(value: Any, redactor: Redactor) -> Any:
         case int() | float():
             return redactor.number(value)
         case list():
-            return [_mended(inner, redactor) for inner in value]
+            return [_redacted_value(inner, redactor) for inner in value]
         case dict():
             return {
                 redactor.text(name): None
                 if _is_in_tokens(name, inner)
-                else _mended(inner, redactor)
+                else _redacted_value(inner, redactor)
                 for name, inner in value.items()
             }
     return value
@@ -126,4 +126,4 @@ def _read(document: bytes) -> Any:
 
 def _written(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")  # half a surrogate pair is no UTF-8
+    return text.encode("utf-8", "replace")  # half a surrogate pair is not valid UTF-8

@@ -1,4 +1,4 @@
-"""The texts of a capture as the database holds them: encrypted, and of no use in another row."""
+"""Encrypts the texts of a capture for the database. They are valid for their own row only."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ _PURPOSE = b"vinery captures"
 
 
 class CaptureUnreadable(Exception):
-    """The texts cannot be opened. The message says why."""
+    """The texts cannot be decrypted. The message contains the reason."""
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """What was asked and answered, as the wire had it."""
+    """The body and the answer as they were sent."""
 
     request_id: str
     body: bytes
     answer: bytes
 
 
-def seal(texts: Texts) -> bytes:
-    """For the database."""
+def encrypt(texts: Texts) -> bytes:
+    """Encrypt texts for the database."""
     return cipher(_PURPOSE).encrypt(msgspec.msgpack.encode(texts))
 
 
 def decrypt(row: Capture) -> Texts:
-    """Raises `CaptureUnreadable`."""
+    """Decrypt the texts of a row. Raises `CaptureUnreadable`."""
     from cryptography.fernet import InvalidToken
 
     try:
-        opened = cipher(_PURPOSE).decrypt(bytes(row.sealed))
+        opened = cipher(_PURPOSE).decrypt(bytes(row.encrypted_texts))
     except InvalidToken:
         raise CaptureUnreadable(
             "The texts cannot be read: the server's secret key has changed."
         ) from None
     texts = msgspec.msgpack.decode(opened, type=Texts)
     if texts.request_id != row.request_id:
-        raise CaptureUnreadable("The texts are of another request: the row was tampered with.")
+        raise CaptureUnreadable("The texts belong to another request: the row was changed.")
     return texts

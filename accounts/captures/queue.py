@@ -1,9 +1,8 @@
-"""What one web process has taken and not stored yet: in memory alone, and never much.
+"""The captures of one web process that are not stored yet, in a bounded queue in memory.
 
-The event loop calls `put`, which returns at once; a thread of its own calls `store` about once a
-second. When the database is away, or slower than requests come, what has no room is dropped and
-counted: captures are no books, and a request never waits for them. A process that is killed loses
-what it has not stored.
+The event loop calls `put`, which returns at once; a thread calls `store` about once a second.
+If the database is unavailable or too slow, captures that do not fit are dropped and counted;
+requests never wait. A killed process loses the captures that it has not stored.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _BATCH = 50
 
 
 class CaptureQueue:
-    """One thread may `put` while another does `store`."""
+    """A bounded queue. One thread may call `put` while another calls `store`."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class CaptureQueue:
         max_captures: int = 1000,
         max_bytes: int = 64 * 1024 * 1024,
     ) -> None:
-        """`store` says whether it stored the batch; if not, it is given it again later."""
+        """`store` returns whether it has stored the batch; if not, it gets the batch again."""
         self._store = store
         self._max_captures = max_captures
         self._max_bytes = max_bytes
@@ -45,11 +44,11 @@ class CaptureQueue:
 
     @property
     def num_dropped(self) -> int:
-        """Captures that were not kept, for want of room or because they cannot be stored."""
+        """The number of captures that did not fit or could not be stored."""
         return self._num_dropped
 
     def put(self, taken: CapturedRequest) -> None:
-        """Take one, or drop it when there is no room."""
+        """Add a capture, or drop it if the queue is full."""
         with self._lock:
             num_bytes = self._num_bytes + taken.num_kept_bytes
             if len(self._waiting) >= self._max_captures or num_bytes > self._max_bytes:
@@ -59,7 +58,8 @@ class CaptureQueue:
             self._num_bytes = num_bytes
 
     def store(self) -> None:
-        """Store what waits. What cannot be stored now stays, what never can be is dropped."""
+        """Store waiting captures. They stay while the database is unavailable; a capture with
+        another error is dropped."""
         num_in_batch = _BATCH
         while batch := self._first(num_in_batch):
             try:
@@ -69,8 +69,8 @@ class CaptureQueue:
                 logger.warning("%d captures wait for the database: %s", len(self), _reason(error))
                 return
             except Exception as error:
-                # The boundary: one odd capture must not stop the others. Its texts may be in
-                # the error's words, so that these are not told.
+                # One bad capture must not block the others. The error's message may contain its
+                # texts and is not logged.
                 if len(batch) > 1:
                     num_in_batch = 1
                     continue

@@ -1,4 +1,4 @@
-"""The texts of a capture, for people: every reading is an entry of the audit log."""
+"""Reads the texts of a capture, with an audit entry for each reading."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from accounts.services import audit
 
 
 def read(row: Capture) -> Texts:
-    """Raises `CaptureUnreadable`, and lets errors of the database through: what cannot be written
-    down is not shown."""
+    """Return the texts after writing the audit entry.
+
+    Raises `CaptureUnreadable`, and `django.db.Error` if the entry cannot be written.
+    """
     with audit.writing():
         texts = decrypt(row)
         audit.record("read", row)

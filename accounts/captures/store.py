@@ -1,4 +1,4 @@
-"""Redacts, seals and stores what web processes have taken, as its project wants it now."""
+"""Redacts, encrypts and stores captures by the current settings of their project."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from django.db import transaction
 
 from accounts.base.redaction import Redactor
 from accounts.captures.documents import redacted
-from accounts.captures.encrypted import Texts, seal
+from accounts.captures.encrypted import Texts, encrypt
 from accounts.models import Capture, Project
 
 MAX_TEXT_BYTES = 256 * 1024
 
 
 class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and its answer, each cut to `MAX_TEXT_BYTES`; the sizes are those before."""
+    """A request and its answer, each cut to `MAX_TEXT_BYTES`. The sizes are those before."""
 
     request_id: str
     project_id: int
     created_at: datetime
     dialect: str
     endpoint: str
-    model: str  # that served it; empty if none did
+    model: str  # the serving model; empty if none served the request
     body: bytes
     answer: bytes
     num_body_bytes: int
@@ -33,21 +33,21 @@ class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_kept_bytes(self) -> int:
-        """What it takes in memory."""
+        """The size in memory."""
         return len(self.body) + len(self.answer)
 
 
 class Policy(NamedTuple):
-    """What a project wants to be kept."""
+    """The capture settings of a project."""
 
     hours: int
     redactions: Sequence[str]
 
 
 def store_captured(taken: Sequence[CapturedRequest]) -> bool:
-    """Store a batch, but for projects that keep nothing any more.
+    """Store a batch, except for projects that have turned captures off.
 
-    False: a project has changed its mind meanwhile, and nothing is stored. Raises
+    Returns False, and stores nothing, if a project's settings changed meanwhile. Raises
     `django.db.Error`.
     """
     ids = {each.project_id for each in taken}
@@ -58,7 +58,7 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
         if (policy := policies.get(each.project_id)) is not None
     ]
     with transaction.atomic():
-        # Whoever changes a project waits from here on, so that turning off leaves nothing.
+        # A change of a project waits from here on, so that turning captures off deletes all.
         if _policies(ids, is_locked=True) != policies:
             return False
         Capture.objects.bulk_create(rows, ignore_conflicts=True)
@@ -66,7 +66,7 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
 
 
 def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Policy]:
-    """Of those projects that keep something."""
+    """Return the settings of projects that capture."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)
@@ -101,12 +101,12 @@ def _row(taken: CapturedRequest, policy: Policy) -> Capture:
         is_body_cut=is_body_cut,
         is_answer_cut=is_answer_cut,
         is_redacted=is_redacted,
-        sealed=seal(Texts(taken.request_id, body, answer)),
+        encrypted_texts=encrypt(Texts(taken.request_id, body, answer)),
     )
 
 
 def _redacted(text: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes, bool, bool]:
-    """The text that may be kept, whether it had to be left out, and whether any is missing."""
+    """Return the text to store, whether it was removed, and whether any of it is missing."""
     if not text:
         return b"", False, False
     found = redacted(text, redactor, is_cut=is_cut)

@@ -1,4 +1,4 @@
-"""Limits set, changed and removed in the console, by whoever leads the place above."""
+"""The pages that set, change and remove limits."""
 
 from __future__ import annotations
 
@@ -13,142 +13,65 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 
 from accounts.console.page import Page
-from accounts.limits.rules import (
-    MAX_AMOUNT,
-    METRIC_CHOICES,
-    WEEKDAY_CHOICES,
-    WINDOW_CHOICES,
-    Weekday,
-    Window,
-    in_words,
-)
+from accounts.limits.rules import Weekday, Window, in_words
 from accounts.models import Limit, LimitScope
-from accounts.models.limits import check_percents, check_time_zone
+from accounts.resources.base import require
+from accounts.resources.forms import PercentsField, ResourceForm
+from accounts.resources.limits import LIMITS
 from accounts.resources.owners import OWNERS, owners_of
-from accounts.services import changes
 from accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100
-_OFF: Final = "off"
-_FIELDS: Final = {"scope": "of", "scope_id": "of"}
-"""Where the form has what the row calls otherwise."""
+_KIND: Final = ("model", "metric", "window")
+_VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
 
 
-class Percents(forms.CharField):
-    """Percentages with commas between them, off for none, or nothing for the platform's."""
+class ChangedLimitForm(ResourceForm):
+    """The fields of a stored limit that can be changed."""
 
-    def prepare_value(self, value: Any) -> Any:
-        """For the page."""
-        if isinstance(value, list):
-            return ", ".join(map(str, value)) or _OFF
-        return value
-
-    def to_python(self, value: Any) -> Any:
-        """From the page. Raises ValidationError for what are no percentages."""
-        words = [word.strip() for word in (value or "").split(",") if word.strip()]
-        if not words:
-            return None
-        if words == [_OFF]:
-            return []
-        if not all(word.isascii() and word.isdigit() and len(word) <= 3 for word in words):
-            raise ValidationError("Give whole percentages with commas between them, or off.")
-        percents = [int(word) for word in words]
-        check_percents(percents)
-        return percents
-
-
-def percents_field() -> Percents:
-    """At which percentages of a quota people are told."""
-    return Percents(
-        label="Alerts at",
-        required=False,
-        help_text="Percentages of a quota at which people are told, such as 80, 100; off: none; "
-        "empty: those of the platform.",
-    )
-
-
-class LimitForm(forms.Form):
-    """What a limit can be changed in."""
-
-    amount = forms.IntegerField(min_value=1, max_value=MAX_AMOUNT, help_text="At most so many.")
-    time_zone = forms.CharField(
-        max_length=64,
-        initial="UTC",
-        validators=[check_time_zone],
-        help_text="In which days, weeks and months begin, such as Europe/Berlin.",
-    )
-    week_start = forms.ChoiceField(
-        label="Weeks begin on",
-        choices=WEEKDAY_CHOICES,
-        initial=Weekday.MONDAY,
-        help_text="For a limit of a week.",
-    )
-    alert_at = percents_field()
-    is_shadow = forms.BooleanField(
-        label="Shadow",
-        required=False,
-        help_text="Refuse nothing, only count what would have been refused.",
-    )
-
-    def tell(self, error: ValidationError) -> None:
-        """Show what the row refused."""
-        known = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
-        for name, told in known.items():
-            field = _FIELDS.get(name, name)
-            self.add_error(field if field in self.fields else None, ValidationError(told))
-
-
-class ChangedLimitForm(LimitForm):
-    """Of a limit that there is."""
+    alert_at = PercentsField()
 
     def __init__(self, limit: Limit, data: Any = None) -> None:
-        super().__init__(data, initial={name: getattr(limit, name) for name in self.base_fields})
-        if limit.window != Window.WEEK:
-            del self.fields["week_start"]
+        names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
+        initial = {name: getattr(limit, name) for name in names}
+        super().__init__(LIMITS, names, data, initial=initial)
 
 
-class NewLimitForm(LimitForm):
-    """And what is counted, for whom."""
+class NewLimitForm(ResourceForm):
+    """The fields of a new limit."""
 
-    field_order = ("of", "model", "metric", "window", "amount")
+    field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="For", widget=forms.Select)
-    model = forms.CharField(
-        required=False, max_length=255, help_text="Its name, for a limit of a model alone."
-    )
-    metric = forms.ChoiceField(label="What", choices=METRIC_CHOICES)
-    window = forms.ChoiceField(
-        choices=WINDOW_CHOICES,
-        help_text="At any time is for requests at the same time, and for budgets of weighted "
-        "tokens.",
-    )
+    alert_at = PercentsField()
 
-    def __init__(self, access: Access, data: Any = None, initial: Any = None) -> None:
-        super().__init__(data, initial=initial)
-        chosen = str((data or initial or {}).get("of", ""))
+    def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
+        kind = _KIND if access.is_superuser else _KIND[1:]
+        initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
+        super().__init__(LIMITS, (*kind, *_VALUES), data, initial=initial)
         select = self.fields["of"].widget
         assert isinstance(select, forms.Select)
-        select.choices = list(_choices(access, chosen))
-        if not access.is_superuser:
-            del self.fields["model"]
+        select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
+        metric, window = self.fields["metric"], self.fields["window"]
+        metric.label = "What"
+        window.help_text = "At any time is for concurrency, and for budgets of weighted tokens."
 
     def clean_of(self) -> tuple[str, int]:
-        """A scope and an id. Raises ValidationError for what is neither."""
+        """Return a scope and an id. Raises ValidationError for anything else."""
         scope, _, owner = self.cleaned_data["of"].partition(":")
         is_id = owner.isascii() and owner.isdigit() and len(owner) <= 18
         if scope not in LimitScope.values or (scope in OWNERS) != is_id:
-            raise ValidationError("Choose one of the list.")
+            raise ValidationError("Choose an entry of the list.")
         return scope, int(owner) if is_id else 0
 
     @property
-    def limit(self) -> Limit:
-        """What a valid form asks for, not stored yet."""
-        values = dict(self.cleaned_data)
-        scope, scope_id = values.pop("of")
-        return Limit(scope=scope, scope_id=scope_id, **values)
+    def columns(self) -> dict[str, Any]:
+        """The columns of the limit."""
+        scope, scope_id = self.cleaned_data["of"]
+        return {**super().columns, "scope": scope, "scope_id": scope_id}
 
 
 def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
-    """For whom one may set limits: the first of each kind, and who is chosen already."""
+    """Yield the owners whose limits the user may set: the newest, and the chosen one."""
     if access.is_superuser:
         yield LimitScope.PLATFORM.value, "The whole platform"
         yield LimitScope.MODEL.value, "A model"
@@ -164,14 +87,14 @@ def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
 
 
 def may_set_limits(access: Access) -> bool:
-    """Whether there is anybody whose limits one may set."""
+    """Return whether the user may set limits of any owner."""
     return access.is_superuser or any(
         access.rows_to_limit(table).exists() for table in OWNERS.values()
     )
 
 
 def changeable(access: Access, limits: list[Limit]) -> set[int]:
-    """The ids of those among the limits that one may change, with a query for each table."""
+    """Return the ids of the limits that the user may change, with one query for each table."""
     if access.is_superuser:
         return {limit.pk for limit in limits}
     found: set[int] = set()
@@ -184,58 +107,51 @@ def changeable(access: Access, limits: list[Limit]) -> set[int]:
 
 
 class LimitPage(Page):
-    """What the pages about one limit share."""
+    """A page about one limit."""
 
     name = "limits"
 
     def limit(self) -> Limit:
-        """The one of the address. Raises `Http404` for one that may not be seen, and
-        `PermissionDenied` for one that may not be changed."""
+        """Return the limit of the address. Raises `Http404` for one that the user may not see,
+        and `PermissionDenied` for one that they may not change."""
         limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["limit_id"])
-        self.require(limit)
+        require(self.access, Action.MANAGE, limit)
         return limit
 
-    def require(self, limit: Limit) -> None:
-        """Raises `PermissionDenied` for whoever may not set such a limit."""
-        if not self.access.may(Action.MANAGE, limit):
-            raise PermissionDenied
-
     def about(self, limit: Limit) -> dict[str, Any]:
-        """It in words."""
+        """Return the limit and its texts."""
         suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
         scope = f"{limit.scope}{suffix}"
         owner = owners_of(self.access, [scope])[scope]
         return {"limit": limit, "owner": owner, "what": in_words(limit.metric, limit.window)}
 
     def done(self, message: str) -> HttpResponse:
-        """Back to the list."""
+        """Redirect to the list."""
         messages.success(self.request, message)
         return HttpResponseRedirect(reverse("console:limits"))
 
 
 class SetLimit(LimitPage):
-    """`/console/limits/new/`; `of=key:12` has chosen already for whom."""
+    """`/console/limits/new/`; `of=key:12` chooses the owner."""
 
     template_name = "console/limit_form.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The form. Raises `PermissionDenied` for whoever may set no limit at all."""
+        """Add the form. Raises `PermissionDenied` for a user who may set no limit."""
         if not may_set_limits(self.access):
             raise PermissionDenied
-        chosen = {"of": self.request.GET.get("of", "")}
-        kwargs.setdefault("form", NewLimitForm(self.access, initial=chosen))
+        of = self.request.GET.get("of", "")
+        kwargs.setdefault("form", NewLimitForm(self.access, of=of))
         return super().get_context_data(**kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Set it."""
+        """Set the limit."""
         form = NewLimitForm(self.access, request.POST)
         if form.is_valid():
-            limit = form.limit
-            self.require(limit)
             try:
-                changes.add(limit)
+                LIMITS.create(self.access, form.columns)
             except ValidationError as error:
-                form.tell(error)
+                form.add_errors(error, scope="of", scope_id="of")
             else:
                 return self.done("The limit is set.")
         return self.render_to_response(self.get_context_data(form=form))
@@ -247,35 +163,35 @@ class ChangeLimit(LimitPage):
     template_name = "console/limit_form.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The form with what there is."""
+        """Add the form with the current values."""
         limit = kwargs.pop("limit", None) or self.limit()
         kwargs.setdefault("form", ChangedLimitForm(limit))
         return super().get_context_data(**kwargs) | self.about(limit)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Change it."""
+        """Change the limit."""
         limit = self.limit()
         form = ChangedLimitForm(limit, request.POST)
         if form.is_valid():
             try:
-                changes.change(limit, **form.cleaned_data)
+                LIMITS.change(self.access, limit, form.columns)
             except ValidationError as error:
-                form.tell(error)
+                form.add_errors(error)
             else:
                 return self.done("The limit is changed.")
         return self.render_to_response(self.get_context_data(form=form, limit=self.limit()))
 
 
 class RemoveLimit(LimitPage):
-    """`/console/limits/<id>/remove/`: asks, and does it."""
+    """`/console/limits/<id>/remove/`: asks for a confirmation, and removes."""
 
     template_name = "console/limit_remove.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The limit."""
+        """Add the limit."""
         return super().get_context_data(**kwargs) | self.about(self.limit())
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Take it away."""
-        changes.remove(self.limit())
+        """Remove the limit."""
+        LIMITS.remove(self.access, self.limit())
         return self.done("The limit is removed.")

@@ -107,26 +107,21 @@ class QueueingLimiter:
         return await self._wait(_Waiter(request, denial))
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        """See `Limiter`."""
         return await self._limiter.extend(lease, num_output_tokens)
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`."""
         try:
             await self._limiter.settle(lease, usage)
         finally:
             self._may_fit.set()
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`."""
         await self._limiter.renew(leases)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter`."""
         return await self._limiter.levels(rules)
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """See `Limiter`."""
         await self._limiter.restore(baselines)
 
     async def close(self) -> None:

@@ -31,6 +31,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from accounts.limits import windows
+from accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
 from accounts.limits.reservations import (
     NO_USAGE,
     STORE_DEADLINE_S,
@@ -41,7 +42,6 @@ from accounts.limits.reservations import (
 )
 from accounts.limits.rulebook import successors_of
 from accounts.limits.rules import PLATFORM, SCALE, Kind, Metric, Rule
-from accounts.limits.store.redis import DEFAULT_PREFIX, lease_key, source
 from accounts.models.usage import UsageRecord
 from accounts.usage.used import Use, each_since, used_since
 

@@ -5,7 +5,7 @@ nothing. While it runs, its process extends the lease a few tokens ahead of need
 a heartbeat. At the end it settles the lease with the actual usage. Whatever the order of the
 calls, what is reserved and used of a rule never exceeds its amount.
 
-Two implementations behave alike: `store.memory.MemoryLimiter` and `store.redis.RedisLimiter`.
+Two implementations behave alike: `memory.MemoryLimiter` and `redis.RedisLimiter`.
 """
 
 from __future__ import annotations

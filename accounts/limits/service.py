@@ -17,6 +17,8 @@ from typing import Final, Protocol
 from asgiref.sync import async_to_sync
 from msgspec import structs
 
+from accounts.limits.failover import FailoverLimiter, StoreState, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.queue import QueueingLimiter, QuotaWaitQueue
 from accounts.limits.recovery import (
     ReconciliationSchedule,
@@ -24,6 +26,7 @@ from accounts.limits.recovery import (
     read_bucket_baselines,
     settle_dead_leases,
 )
+from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import (
     LOST,
     NO_USAGE,
@@ -38,41 +41,30 @@ from accounts.limits.reservations import (
     ReservationRequest,
     UsageBaseline,
 )
-from accounts.limits.responses import HeaderLine, Refusal, headers_of, refusal_of
+from accounts.limits.responses import headers_of, refusal_of
 from accounts.limits.rulebook import Caller, RuleBook, Snapshot, rule_of, scopes_of
-from accounts.limits.rules import Kind, Metric, Rule, Window
-from accounts.limits.store.failover import FailoverLimiter, StoreState, UnavailablePolicy
-from accounts.limits.store.memory import MemoryLimiter
-from accounts.limits.store.redis import RedisLimiter, connect
-from accounts.limits.store.share import ShareLimiter
+from accounts.limits.rules import Kind, Rule
+from accounts.limits.share import ShareLimiter
 from accounts.limits.windows import window_at
-from accounts.usage.weights import EQUAL_WEIGHTS, Weights
+from accounts.usage.weights import EQUAL_WEIGHTS
 
 # Others import these from here.
 __all__ = [
     "EQUAL_WEIGHTS",
-    "LOST",
     "NO_USAGE",
     "ActualUsage",
     "Caller",
     "Denial",
-    "Grant",
-    "HeaderLine",
     "Kind",
     "Lease",
     "Level",
     "LimitService",
     "LimitSettings",
     "LimitsUnavailable",
-    "LimitsUpdate",
-    "Metric",
-    "Refusal",
     "ReservationRequest",
     "Rule",
     "StoreState",
     "UnavailablePolicy",
-    "Weights",
-    "Window",
     "current_levels",
     "current_state",
     "headers_of",

@@ -300,7 +300,7 @@ class Webhooks(Resource[Webhook]):
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         """Store a new webhook with a new secret."""
         secret = webhooks.new_secret()
-        webhook = Webhook(**values, secret=webhooks.seal(secret))
+        webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
         self.check(access, webhook)
         return Issued(changes.add(webhook), secret)
 

@@ -71,7 +71,7 @@ class KeySerializer(StrictModelSerializer):
         source="replaced_by_id",
         read_only=True,
         allow_null=True,
-        help_text="The key that a rotation created in its place.",
+        help_text="The key that replaced this one in a rotation.",
     )
 
     class Meta:
@@ -88,6 +88,20 @@ class KeySerializer(StrictModelSerializer):
             *("last_used_model", "updated_at"),
         ]
         fixed = ("owner", "project")
+        extra_kwargs: ClassVar[dict[str, dict[str, str]]] = {
+            "name": {"help_text": "Where the key is used, such as laptop or nightly-report."},
+            "expires_at": {"label": "Expires", "help_text": "Empty: never."},
+            "rotate_every_days": {
+                "label": "Rotation interval (days)",
+                "help_text": "The rotation is due this many days after the creation of the key, "
+                "and its owner is reminded before. Empty: never.",
+            },
+            "rotation_grace_days": {
+                "label": "Grace period (days)",
+                "help_text": "The key expires this many days after a missed rotation. Empty: it is "
+                "only shown as overdue.",
+            },
+        }
 
     def get_state(self, key: ApiKey) -> KeyState:
         """Return the state of the key now."""

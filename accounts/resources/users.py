@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.models import Membership, Organization, Project, Role, User
-from accounts.resources.base import Resource, require
+from accounts.resources.base import Resource, activation, require
 from accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
@@ -21,7 +21,6 @@ from accounts.resources.fields import (
     switch_filter,
     text_filter,
 )
-from accounts.resources.organizations import activation
 from accounts.services import changes
 from accounts.services.access import Access, Action
 

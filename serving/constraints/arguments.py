@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
 from serving.constraints.json_schema.grammar import json_grammar
 from serving.constraints.parameters import (
     FREE,
@@ -28,9 +28,6 @@ from serving.constraints.rules import in_json, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import Tool, ToolChoice
 from serving.core.tools import INPUT
-
-# A literal, a set of characters, or the name of a rule.
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class Spelling:
 
     def of(self, grammar: str) -> str:
         """Return a grammar of JSON values in this notation."""
-        lines = _TOKEN.sub(lambda token: self._token(token[0]), grammar).splitlines()
+        lines = TOKEN.sub(lambda token: self._token(token[0]), grammar).splitlines()
         return "\n".join(self.rules.get(line.split(" ", 1)[0], line) for line in lines)
 
     def _token(self, token: str) -> str:
@@ -84,7 +81,7 @@ def python_value(value: Any) -> str:
             return repr(value)
 
 
-PYTHON_SPELLING: Final = Spelling(
+PYTHON_NOTATION: Final = Spelling(
     assign="=",
     comma=", ",
     key=re.compile(r"[^\W\d]\w*"),
@@ -93,7 +90,7 @@ PYTHON_SPELLING: Final = Spelling(
 )
 
 
-def spelled_arguments_tag(
+def notated_arguments_tag(
     tool: Tool, choice: ToolChoice, spelling: Spelling
 ) -> StructuralTag | None:
     """Return a tag of a call's arguments, without the text around them.
@@ -144,15 +141,8 @@ def _listed(parameters: Parameters, spelling: Spelling) -> str:
 def _value_rules(parameter: Parameter, spelling: Spelling, prefix: str) -> str:
     """The rules of one value. `prefix` keeps their names apart from those of other values."""
     common = _JSON_RULES.splitlines()
-    names = {line.split(" ", 1)[0] for line in common}
-
-    def renamed(token: re.Match[str]) -> str:
-        is_own = token[0][0] not in '"[' and token[0] not in names
-        return f"{prefix}{token[0]}" if is_own else token[0]
-
     lines = json_grammar(parameter.schema).splitlines()
-    own = "\n".join(line for line in lines if line and line not in common)
-    return spelling.of(_TOKEN.sub(renamed, own))
+    return spelling.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
 
 
 # The rules of JSON: the grammar of any value, without its root.

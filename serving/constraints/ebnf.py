@@ -7,6 +7,7 @@ can finish whatever the grammar lets it begin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
@@ -288,6 +289,17 @@ def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# Strings, character sets and comments, which contain no names; or a name.
+TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')
+_RULE: Final = re.compile(r"^\s*([A-Za-z_][\w.-]*)\s*::=", re.MULTILINE)
+
+
+def prefixed(grammar: str, prefix: str) -> str:
+    """Return a grammar in EBNF with a prefix before the names of its own rules."""
+    names = set(_RULE.findall(grammar))
+    return TOKEN.sub(lambda token: prefix * (token[0] in names) + token[0], grammar)
 
 
 def grammar_tag(text: str) -> StructuralTag:

@@ -1,4 +1,4 @@
-"""What the grammars of a model family are: what holds its output to calls or to an answer."""
+"""What the grammars of a model family are: they enforce calls or an answer in its output."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class GrammarFamily(Protocol):
         for only where the family supports calls.
         """
 
-    def answer(self, shape: StructuralTag) -> StructuralTag:
-        """Return `shape` with the syntax that the family writes around an answer."""
+    def answer(self, answer: StructuralTag) -> StructuralTag:
+        """Return `answer` with the syntax that the family writes around it."""
 
-    def after_reasoning(self, shape: StructuralTag) -> StructuralTag:
-        """Return `shape` (calls, or an answer with its syntax) after reasoning, for an output
+    def after_reasoning(self, output: StructuralTag) -> StructuralTag:
+        """Return `output` (calls, or an answer with its syntax) after reasoning, for an output
         that begins inside reasoning."""

@@ -8,7 +8,7 @@ takes time in proportion to the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final, assert_never
@@ -137,6 +137,8 @@ def union(options: Iterable[Language]) -> Language:
 
 def intersection(*demands: Language) -> Language:
     """Return the intersection; of nothing, all texts."""
+    if len(demands) == 1:
+        return demands[0]
     flat: set[Language] = set()
     for demand in demands:
         flat |= demand.demands if isinstance(demand, And) else {demand}
@@ -253,12 +255,12 @@ def derivative(part: Language, code: int) -> Language:
             assert_never(part)
 
 
-def _first_parts(parts: Iterable[Language]) -> Iterator[Language]:
+def _first_parts(parts: tuple[Language, ...]) -> tuple[Language, ...]:
     """The parts in which the first character of a text can be."""
-    for part in parts:
-        yield part
+    for end, part in enumerate(parts, 1):
         if not accepts_empty(part):
-            return
+            return parts[:end]
+    return parts
 
 
 def _after_digit(part: Multiple, code: int) -> Language:

@@ -6,18 +6,13 @@ has. A sequence of calls has none and an answer has one; as grammars, both have 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.ebnf import StructuralTag, grammar_tag, prefixed, quoted
 from serving.constraints.languages import complement, containing
 from serving.constraints.rules import RuleSet, plain
 from serving.constraints.texts import pattern_grammar
-
-# A name, or a string, character set or comment, which contain no names.
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\n]*|[A-Za-z_][\w.-]*')
-_RULE: Final = re.compile(r"^\s*([A-Za-z_][\w.-]*)\s*::=", re.MULTILINE)
 
 
 def lowered(tag: StructuralTag) -> StructuralTag | None:
@@ -61,12 +56,7 @@ class _Lowering:
 
     def _grammar(self, text: str) -> str:
         prefix = f"g{len(self.grammars)}_"
-        names = set(_RULE.findall(text))
-
-        def renamed(token: re.Match[str]) -> str:
-            return prefix + token[0] if token[0] in names else token[0]
-
-        self.grammars.append(_TOKEN.sub(renamed, text).rstrip() + "\n")
+        self.grammars.append(prefixed(text, prefix).rstrip() + "\n")
         return f"{prefix}root"
 
     def _free_text(self, ends: Sequence[str]) -> str:

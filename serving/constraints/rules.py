@@ -25,7 +25,6 @@ from serving.constraints.ebnf import (
 )
 from serving.constraints.languages import (
     ANY_CHARS,
-    ANYTHING,
     And,
     Cat,
     Intervals,
@@ -73,7 +72,7 @@ class RuleSet:
     ) -> None:
         self.rules: dict[str, Expr] = dict(_json_rules("" if is_compact else " "))
         self._spell = spell
-        self._allowed = complement(containing(excluded)) if excluded else ANYTHING
+        self._demands = [complement(containing(excluded))] if excluded else []
         self._max_states = max_states
         self._num_states = 0
         self._num_names = 0
@@ -98,7 +97,7 @@ class RuleSet:
 
         Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
         """
-        allowed = intersection(language, self._allowed)
+        allowed = intersection(language, *self._demands)
         expr = _expression(allowed, self._spell)
         return self._automaton(allowed) if expr is None else expr
 

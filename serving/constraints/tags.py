@@ -7,7 +7,6 @@ its grammar, and lets the model end only where the format ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 from serving.constraints.ebnf import StructuralTag, grammar_tag
@@ -17,7 +16,7 @@ from serving.constraints.parameters import is_enforced
 from serving.constraints.rules import in_json
 from serving.constraints.texts import text_tag
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
-from serving.core.request import Tool, ToolChoice, ToolMode
+from serving.core.request import Tool, ToolChoice
 from serving.core.tools import INPUT
 
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -60,53 +59,3 @@ def json_tag(
     except SchemaError as error:
         path = param + error.path
         raise InvalidGrammar(f"`{path}` {error.reason}.", param=path) from None
-
-
-def json_call_tag(
-    tool: Tool, choice: ToolChoice, *, key: str = "arguments", before: str = "", after: str = ""
-) -> StructuralTag:
-    """Return a call as a JSON object with its arguments under `key`, between two texts."""
-    name = json.dumps(tool.name, ensure_ascii=False)
-    return {
-        "type": "tag",
-        "begin": f'{before}{{"name": {name}, "{key}": ',
-        "content": arguments_tag(tool, choice),
-        "end": f"}}{after}",
-    }
-
-
-def calls_tag(
-    tags: Sequence[StructuralTag],
-    choice: ToolChoice,
-    *,
-    trigger: str,
-    parallel: bool,
-    separator: str = "\n",
-    begin: str | None = None,
-    end: str = "",
-) -> StructuralTag:
-    """Return calls and nothing else, or for AUTO free text in which `trigger` begins calls.
-
-    With `begin`, which starts with `trigger`, all calls of an answer are between one `begin` and
-    one `end`. NAMED is exactly one call, as OpenAI's clients expect.
-    """
-    is_one = not parallel or choice.mode is ToolMode.NAMED
-    is_free = choice.mode is ToolMode.AUTO
-    calls: StructuralTag = {
-        "type": "tags_with_separator",
-        "tags": list(tags),
-        "separator": separator,
-        "at_least_one": True,
-        "stop_after_first": is_one,
-    }
-    if begin is not None:
-        calls = {"type": "tag", "begin": begin, "content": calls, "end": end}
-    if not is_free:
-        return calls
-    return {
-        "type": "triggered_tags",
-        "triggers": [trigger],
-        "tags": list(tags) if begin is None else [calls],
-        "at_least_one": False,
-        "stop_after_first": is_one,
-    }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from bisect import insort
-from collections import OrderedDict
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -158,45 +158,38 @@ class Generation:
     def output(self) -> TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
-        logprobs = tuple(self.logprobs[self.num_sent :])
-        energy_j = None if self.energy is None else self.energy.take_unreported_j()
+        logprobs = tuple(self.logprobs[self.num_sent :]) if self.logprobs else ()
         self.num_sent = len(self.tokens)
-        if self.has_sent_output or self.first_step_at is None:
-            return TokenOutput(
-                self.submit.id,
-                unsent,
-                self.finish,
-                logprobs=logprobs,
-                num_proposed=self.num_proposed,
-                num_accepted=self.num_accepted,
-                energy_j=energy_j,
-            )
-        self.has_sent_output = True
+        queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
+        if not self.has_sent_output and self.first_step_at is not None:
+            self.has_sent_output = True
+            queue_s = self.first_step_at - self.arrived_at
+            prefill_s = time.monotonic() - self.first_step_at
+            num_cached_tokens = self.num_cached or 0
+            spec = self.submit.logits
+            if self.logits is not None and spec is not None and spec.prompt_logprobs is not None:
+                prompt_logprobs = tuple(self.logits.prompt_logprobs)
         return TokenOutput(
             self.submit.id,
             unsent,
             self.finish,
-            queue_s=self.first_step_at - self.arrived_at,
-            prefill_s=time.monotonic() - self.first_step_at,
-            num_cached_tokens=self.num_cached or 0,
-            logprobs=logprobs,
-            prompt_logprobs=self._prompt_logprobs,
-            num_proposed=self.num_proposed,
-            num_accepted=self.num_accepted,
-            energy_j=energy_j,
+            queue_s,
+            prefill_s,
+            num_cached_tokens,
+            logprobs,
+            prompt_logprobs,
+            self.num_proposed,
+            self.num_accepted,
+            None if self.energy is None else self.energy.take_unreported_j(),
         )
 
-    @property
-    def _prompt_logprobs(self) -> tuple[TokenLogprobs, ...] | None:
-        spec = self.submit.logits
-        if self.logits is None or spec is None or spec.prompt_logprobs is None:
-            return None
-        return tuple(self.logits.prompt_logprobs)
+    def reject(self, code: str | None, message: str) -> None:
+        """Send the gateway an error with the code of a `core.errors` class.
 
-    def reject(self, code: str, message: str) -> None:
-        """Send the gateway an error. The generation must have ended."""
+        The generation must have ended.
+        """
         if self.connection is not None:
-            self.connection.send(Rejected(self.submit.id, code, message))
+            self.connection.send(Rejected(self.submit.id, code or "", message))
 
 
 class GeneratedTokens(msgspec.Struct, frozen=True):
@@ -226,34 +219,30 @@ class WaitQueue:
     """
 
     def __init__(self) -> None:
-        # Ordered sets by priority, in order of arrival. None of them is empty.
-        self._lanes: dict[int, OrderedDict[Generation, None]] = {}
-        self._priorities: list[int] = []  # sorted keys of the lanes
+        # Sorted by priority and arrival. The number makes entries unique.
+        self._entries: list[tuple[int, int, Generation]] = []
+        self._entry_of: dict[Generation, tuple[int, int, Generation]] = {}
+        self._numbers = count(1)
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._priorities)
+        return len(self._entries)
 
     def add(self, generation: Generation) -> None:
         """Add behind all generations of the same priority."""
-        priority = generation.submit.priority
-        lane = self._lanes.get(priority)
-        if lane is None:
-            lane = self._lanes[priority] = OrderedDict()
-            insort(self._priorities, priority)
-        lane[generation] = None
+        self._insert(generation, next(self._numbers))
 
     def put_back(self, generation: Generation) -> None:
         """Add one that has run before in front of all generations of the same priority."""
-        self.add(generation)
-        self._lanes[generation.submit.priority].move_to_end(generation, last=False)
+        self._insert(generation, -next(self._numbers))
+
+    def _insert(self, generation: Generation, number: int) -> None:
+        entry = self._entry_of[generation] = generation.submit.priority, number, generation
+        insort(self._entries, entry)
 
     @property
     def first(self) -> Generation:
         """The next generation to admit. Raises IndexError if the queue is empty."""
-        return next(iter(self._lanes[self._priorities[0]]))
+        return self._entries[0][2]
 
     def pop(self) -> Generation:
         """Remove and return the first. Raises IndexError if the queue is empty."""
@@ -263,11 +252,6 @@ class WaitQueue:
 
     def discard(self, generation: Generation) -> None:
         """Remove a generation, if it is in the queue."""
-        priority = generation.submit.priority
-        lane = self._lanes.get(priority)
-        if lane is None:
-            return
-        lane.pop(generation, None)
-        if not lane:
-            del self._lanes[priority]
-            self._priorities.remove(priority)
+        entry = self._entry_of.pop(generation, None)
+        if entry is not None:
+            del self._entries[bisect_left(self._entries, entry)]

@@ -1,4 +1,4 @@
-"""Who calls, and whether their key is for this, as errors that clients are told."""
+"""Authenticates clients, and converts refusals of keys to errors of the API."""
 
 from __future__ import annotations
 
@@ -9,42 +9,43 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from accounts.base.errors import KeyRefused, NotAllowed
-from accounts.keys.table import ANONYMOUS, Caller
+from accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from serving.core.errors import InvalidKey, NotPermitted
-from serving.http.edge import OF_CALLER, Scope
-from serving.runtime.runtime import Runtime
+from serving.http.edge import CALLER_HEADERS, Scope
 
-# Printable ASCII, but for the sign that other characters are written with.
-_AS_IT_IS: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+# Printable ASCII, except the percent sign that encodes other characters.
+_UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 def authenticate(
-    runtime: Runtime, scope: Mapping[str, Any], authorization: bytes | str | None
+    keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
 ) -> Caller:
-    """The caller behind an `Authorization` header, whose organisation the answer will name.
+    """Return the caller of an `Authorization` header, and add the caller's organisation to the
+    headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
 
     Raises `InvalidKey`.
     """
-    if not runtime.is_auth_on:
+    if keys is None:
         return ANONYMOUS
     try:
-        caller = runtime.keys.authenticate(authorization)
+        caller = keys.authenticate(authorization)
     except KeyRefused as refused:
         raise InvalidKey(refused.message) from None
-    scope.get(OF_CALLER, [])[:] = organization_headers(caller.organization_name)
+    scope.get(CALLER_HEADERS, [])[:] = organization_headers(caller.organization_name)
     return caller
 
 
 @lru_cache(maxsize=4096)
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
-    """The organisation as OpenAI names it. What a header cannot hold is percent-encoded."""
-    value = quote(name.strip(), safe=_AS_IT_IS)
+    """OpenAI's header for the organisation, percent-encoded where necessary; empty for a blank
+    name."""
+    value = quote(name.strip(), safe=_UNQUOTED)
     return ((b"openai-organization", value.encode()),) if value else ()
 
 
 @contextmanager
-def as_errors() -> Iterator[None]:
-    """Raises `NotPermitted` for what a key is not for."""
+def grant_errors() -> Iterator[None]:
+    """Convert `NotAllowed` to `NotPermitted`."""
     try:
         yield
     except NotAllowed as refused:
@@ -52,6 +53,6 @@ def as_errors() -> Iterator[None]:
 
 
 def address_of(scope: Scope) -> str | None:
-    """Where the request came from; behind a proxy, what the proxy says."""
+    """The client's address. Behind a proxy, the server takes it from the proxy's header."""
     client = scope.get("client")
     return client[0] if client else None

@@ -1,8 +1,8 @@
-"""The doors for JSON bodies, and that to generation: one consumer for all three endpoints.
+"""The endpoints with JSON bodies: generation and a model's tokenizer.
 
-Channels' own HTTP consumer reads bodies without a limit and does not see a client leave
-while it answers. This one caps the body, and runs the answer beside a watch for the
-disconnect: whichever ends first ends the other, and with it the engine's work.
+Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
+it answers. `JsonConsumer` limits the body, and waits for the disconnect beside the answer: the
+first to end ends the other, and with the answer the engine's work.
 """
 
 from __future__ import annotations
@@ -33,21 +33,24 @@ from serving.flow.directory import Engine
 from serving.flow.generate import stream, whole
 from serving.flow.prepared import PreparedRequest
 from serving.flow.preparing import prepare
-from serving.http.callers import address_of, as_errors, authenticate
-from serving.http.edge import REQUEST_ID, Receive, Scope, Send, send_whole
+from serving.flow.rendering import count_tokens, detokenize, off_loop, tokenize
+from serving.http.callers import address_of, authenticate, grant_errors
+from serving.http.edge import JSON, REQUEST_ID, Receive, Scope, Send, header, send_whole
 from serving.protocols import parse
 from serving.protocols.common.encoding import KEEP_ALIVE
 from serving.protocols.common.exchange import Encoder, Exchange
+from serving.protocols.responses.exchange import count_body, parse_count
+from serving.protocols.tokens import parse_detokenize, parse_tokenize
 from serving.requests.record import RequestRecord
+from serving.requests.reservation import Reservation
 from serving.runtime.runtime import Runtime
 
-# How long a client may be silent in the middle of its body.
+# How long a client may send nothing before its body is complete.
 _BODY_TIMEOUT_S: Final = 60.0
-# The client's own name for its request, as OpenAI takes it.
+# The client's own id of its request, as in OpenAI's API.
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
-JSON: Final = [(b"content-type", b"application/json")]
-# No proxy may hold a stream back or pack it.
+# No proxy may buffer or compress a stream.
 _STREAM: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -67,71 +70,103 @@ class JsonConsumer(AsyncHttpConsumer, ABC):  # type: ignore[misc]
         self._runtime = runtime
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI. Raises `ServingError` for the edge to tell, while nothing has been sent."""
+        """ASGI. Raises `ServingError` while nothing has been sent."""
         self.scope, self.base_send = scope, send
         if scope["method"] != "POST":
             raise MethodNotAllowed(scope["method"], allowed="POST")
-        caller = self._authenticate()
+        authorization = header(scope, b"authorization")
+        caller = authenticate(self._runtime.required_keys, scope, authorization)
         try:
             self._check_grants(caller)
-            _refuse_other_media(header(scope, b"content-type"))
+            _check_media_type(header(scope, b"content-type"))
             body = await _read_body(receive)
         except ClientGone:
-            self._miss(caller, None)
+            self._record_unread(caller, None)
             return
         except ServingError as error:
-            self._miss(caller, error)
+            self._record_unread(caller, error)
             raise
         answer = asyncio.create_task(self._answer(caller, body), name="answer")
-        watch = asyncio.create_task(_wait_for_disconnect(receive), name="watch")
+        disconnect = asyncio.create_task(_wait_for_disconnect(receive), name="disconnect")
         try:
-            await asyncio.wait([answer, watch], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answer, disconnect], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            watch.cancel()
+            disconnect.cancel()
             answer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await answer
 
-    def _authenticate(self) -> Caller:
-        return authenticate(self._runtime, self.scope, header(self.scope, b"authorization"))
-
     def _check_grants(self, caller: Caller) -> None:
-        """Raises `NotPermitted` for a key that is not for this."""
-        with as_errors():
+        """Raises `NotPermitted` for a key without the right to this endpoint."""
+        with grant_errors():
             caller.grants.check_scope(KeyScope.INFERENCE)
             caller.grants.check_address(address_of(self.scope))
 
     def _engine(self, caller: Caller, model: str | None) -> Engine:
-        """The engine of a model, if the key is for it. Raises `ServingError`."""
+        """The engine of a model. Raises `ServingError`, also for a key without the right to the
+        model."""
         engine = self._runtime.directory.find(model)
-        with as_errors():
+        with grant_errors():
             caller.grants.check_model(engine.entry.name)
         return engine
 
-    def _miss(self, caller: Caller, error: ServingError | None) -> None:
-        """The body was not read: it was refused, or the client left in the middle of it."""
+    def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
+        """Record a request whose body was not read: it was refused with `error`, or the client
+        disconnected (None)."""
 
     @abstractmethod
     async def _answer(self, caller: Caller, body: bytes) -> None:
-        """Answer. Cancelled when the client leaves. Raises `ServingError`."""
+        """Send the answer. Cancelled when the client disconnects. Raises `ServingError`."""
+
+
+class TokenizeConsumer(JsonConsumer):
+    """Answers `POST /tokenize`, with vLLM's bodies or with OVMS's. It is not metered."""
+
+    async def _answer(self, caller: Caller, body: bytes) -> None:
+        exchange = parse_tokenize(body)
+        engine = self._engine(caller, exchange.request.model)
+        tokenized = await tokenize(exchange.request, engine)
+        num_tokens = sum(map(len, tokenized.token_ids))
+        answer = await off_loop(lambda: exchange.body(tokenized), num_tokens)
+        await send_whole(self.base_send, 200, JSON, answer)
+
+
+class DetokenizeConsumer(JsonConsumer):
+    """Answers `POST /detokenize`, as vLLM does. It is not metered."""
+
+    async def _answer(self, caller: Caller, body: bytes) -> None:
+        exchange = parse_detokenize(body)
+        engine = self._engine(caller, exchange.model)
+        text = await detokenize(exchange.token_ids, engine)
+        answer = await off_loop(lambda: exchange.body(text), len(text))
+        await send_whole(self.base_send, 200, JSON, answer)
+
+
+class InputTokensConsumer(JsonConsumer):
+    """Answers `POST {tree}/responses/input_tokens`, as OpenAI does. It is not metered."""
+
+    async def _answer(self, caller: Caller, body: bytes) -> None:
+        dialect = DIALECTS[self.scope["url_route"]["kwargs"]["tree"]]
+        request = parse_count(body, dialect)
+        num_tokens = await count_tokens(request, self._engine(caller, request.model))
+        await send_whole(self.base_send, 200, JSON, count_body(num_tokens))
 
 
 class GenerationConsumer(JsonConsumer):
-    """Answers `POST {tree}/{endpoint}`; both come from the route."""
+    """Answers `POST {tree}/{endpoint}`, and writes one usage record of each request."""
 
     def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
         super().__init__(runtime)
         self._endpoint = endpoint
-        self._has_started = False  # the stream has
+        self._has_started = False  # the stream
 
     def _check_grants(self, caller: Caller) -> None:
         super()._check_grants(caller)
-        with as_errors():
+        with grant_errors():
             caller.grants.check_endpoint(self._endpoint)
 
-    def _miss(self, caller: Caller, error: ServingError | None) -> None:
-        """Who has a key has a row, also for what nobody read."""
-        record = self._record(caller)
+    def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
+        record = self._new_record(caller, self._new_reservation(caller))
         record.admit(model="", is_streamed=False)
         if error is None:
             record.leave()
@@ -139,12 +174,13 @@ class GenerationConsumer(JsonConsumer):
             record.fail(error)
 
     async def _answer(self, caller: Caller, body: bytes) -> None:
-        """Answer, and record exactly one usage row of it, whatever happens."""
-        record = self._record(caller, body)
+        """Answer, and settle the usage record in every case."""
+        reservation = self._new_reservation(caller)
+        record = self._new_record(caller, reservation, body)
         try:
             _check_client_request_id(self.scope)
             exchange = _parse(record, self._endpoint, body, self._tree)
-            await self._run(record, caller, exchange)
+            await self._run(record, reservation, caller, exchange)
         except asyncio.CancelledError:
             if record.live.ending is None:
                 raise
@@ -155,15 +191,21 @@ class GenerationConsumer(JsonConsumer):
             record.fail(error)
             raise
         except Exception:
-            record.fail(ServingError("The server failed. Try again."))  # the edge tells it
+            record.fail(ServingError("The server failed. Try again."))  # as the edge sends it
             raise
         finally:
-            record.leave()  # changes nothing unless this task was cancelled
+            record.leave()  # has an effect only if this task was cancelled
 
-    def _record(self, caller: Caller, body: bytes = b"") -> RequestRecord:
+    def _new_reservation(self, caller: Caller) -> Reservation:
+        return Reservation(self._runtime.limits, caller, self.scope[REQUEST_ID])
+
+    def _new_record(
+        self, caller: Caller, reservation: Reservation, body: bytes = b""
+    ) -> RequestRecord:
         return RequestRecord(
             self._runtime,
             caller,
+            reservation,
             request_id=self.scope[REQUEST_ID],
             endpoint=self._endpoint,
             dialect=self._tree,
@@ -177,73 +219,76 @@ class GenerationConsumer(JsonConsumer):
         tree: str = self.scope["url_route"]["kwargs"]["tree"]
         return tree
 
-    async def _run(self, record: RequestRecord, caller: Caller, exchange: Exchange) -> None:
+    async def _run(
+        self, record: RequestRecord, reservation: Reservation, caller: Caller, exchange: Exchange
+    ) -> None:
         request = exchange.request
         engine = self._engine(caller, request.model)
         record.name_model(engine.entry.name)
         head = AnswerIdentity.new(engine.entry.name, requested_id=request.handling.answer_id)
-        deadline_s = settings.VINERY_REQUEST_TIMEOUT_S
         prepared = await prepare(
             request,
             engine,
             record.meter,
             token=head.token,
-            deadline_s=deadline_s,
+            deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
             request_id=self.scope[REQUEST_ID],
         )
-        await record.reservation.reserve(prepared)
+        await reservation.reserve(prepared)
         if request.is_streamed:
-            await self._stream(record, exchange.encoder(head), prepared)
+            await self._stream(record, reservation, exchange.encoder(head), prepared)
         else:
-            body = exchange.body(head, await whole(prepared, record.reservation.allowance))
-            record.answered(body)
-            headers = [*JSON, *record.reservation.headers]
+            body = exchange.body(head, await whole(prepared, reservation.allowance))
+            record.add_answer(body)
+            headers = [*JSON, *reservation.headers]
             record.succeed()
             await send_whole(self.base_send, 200, headers, body)
 
     async def _stream(
-        self, record: RequestRecord, encoder: Encoder, prepared: PreparedRequest
+        self,
+        record: RequestRecord,
+        reservation: Reservation,
+        encoder: Encoder,
+        prepared: PreparedRequest,
     ) -> None:
-        async with contextlib.aclosing(
-            _told(record, stream(prepared, record.reservation.allowance))
-        ) as batches:
+        generated = _with_ending(record, stream(prepared, reservation.allowance))
+        async with contextlib.aclosing(generated) as batches:
             async for events in batches:
                 if not self._has_started:
                     if not events:
-                        continue  # still unknown whether the status will be 200
-                    await self.send_headers(
-                        status=200, headers=[*_STREAM, *record.reservation.headers]
-                    )
+                        continue  # the status may still become an error
+                    headers = [*_STREAM, *reservation.headers]
+                    await self.send_headers(status=200, headers=headers)
                     self._has_started = True
                 frames = b"".join([encoder.feed(event) for event in events])
                 if events and not frames:
                     continue
-                record.answered(frames)
+                record.add_answer(frames)
                 is_last = bool(events) and _settle(record, events[-1])
                 record.live.sending_since = time.monotonic()
                 await self.send_body(frames or KEEP_ALIVE, more_body=not is_last)
                 record.live.sending_since = None
 
 
-async def _told(
+async def _with_ending(
     record: RequestRecord, batches: AsyncGenerator[list[Event], None]
 ) -> AsyncGenerator[list[Event], None]:
-    """The same; and when the request is ended although its client waits, a last word."""
-    has_begun = False
+    """The same batches, and a `Failed` if the server ends the request while its client waits."""
+    has_started = False
     try:
         async with contextlib.aclosing(batches):
             async for events in batches:
-                has_begun = has_begun or bool(events)
+                has_started = has_started or bool(events)
                 yield events
     except asyncio.CancelledError:
-        if record.live.ending is None or not has_begun:
+        if record.live.ending is None or not has_started:
             raise
         yield [Failed(record.live.ending)]
 
 
 def _settle(record: RequestRecord, event: Event) -> bool:
-    """Whether the event is the last. Settled before it is sent: some servers tell of the
-    end of a connection before the answer's task goes on."""
+    """Settle the record if the event is the last, and return whether it is. The event is sent
+    afterwards, because some servers report a disconnect before the answer's task continues."""
     match event:
         case Completed():
             record.succeed()
@@ -255,7 +300,7 @@ def _settle(record: RequestRecord, event: Event) -> bool:
 
 
 def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str) -> Exchange:
-    """A body that cannot be understood has its row too."""
+    """Parse the body and admit the request, also if the body is invalid."""
     try:
         exchange = parse(endpoint, body, DIALECTS[dialect], fingerprint=settings.VINERY_FINGERPRINT)
     except ServingError:
@@ -266,8 +311,8 @@ def _parse(record: RequestRecord, endpoint: Endpoint, body: bytes, dialect: str)
     return exchange
 
 
-def _refuse_other_media(content_type: bytes | None) -> None:
-    """Raises `UnsupportedMediaType` for a body that says that it is not JSON."""
+def _check_media_type(content_type: bytes | None) -> None:
+    """Raises `UnsupportedMediaType` for a content type that is not JSON."""
     media = (content_type or b"").partition(b";")[0].strip().lower()
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
         raise UnsupportedMediaType(
@@ -276,7 +321,7 @@ def _refuse_other_media(content_type: bytes | None) -> None:
 
 
 def _check_client_request_id(scope: Scope) -> None:
-    """Raises `InvalidRequest` for one that OpenAI would not take."""
+    """Raises `InvalidRequest` for an id that OpenAI would refuse."""
     given = header(scope, _CLIENT_REQUEST_ID)
     if given is not None and not (given.isascii() and len(given) <= _MAX_CLIENT_REQUEST_ID):
         raise InvalidRequest(
@@ -285,18 +330,13 @@ def _check_client_request_id(scope: Scope) -> None:
         )
 
 
-def _text(header: bytes | None) -> str:
-    return (header or b"").decode("ascii", "ignore")
-
-
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of this name, which is in lower case."""
-    return next((value for key, value in scope["headers"] if key == name), None)
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("ascii", "ignore")
 
 
 async def _read_body(receive: Receive) -> bytes:
-    """The whole body. Raises `BodyTooLarge`, `ClientGone`, and `InvalidRequest` when the
-    client falls silent in the middle of it."""
+    """The whole body. Raises `BodyTooLarge`, `ClientGone`, and `InvalidRequest` when nothing of
+    it arrives for `_BODY_TIMEOUT_S`."""
     chunks: list[bytes] = []
     num_bytes = 0
     while True:

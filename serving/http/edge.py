@@ -1,8 +1,8 @@
-"""The outermost layer of both URL trees: request ids, CORS, preflight, JSON for the rest.
+"""The outermost layer of both URL trees: request ids, CORS, preflight requests, JSON errors.
 
 An ASGI middleware around everything under `/v1` and `/v3`. It answers `OPTIONS` without
-asking who calls, because browsers send no key with it, and puts the same headers on every
-answer, errors and streams included.
+authentication, because browsers send no key with it. It adds the same headers to every answer,
+to errors and streams, too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
+from django.http import JsonResponse
+
 from serving.core.errors import ServingError
 from serving.core.ids import new_id_token
-from serving.protocols.common.encoding import error_body, error_headers
+from serving.protocols.common.encoding import error_body, error_headers, error_object
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,12 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+JSON: Final = [(b"content-type", b"application/json")]
 REQUEST_ID: Final = "vinery.request_id"
-# What is known of the caller before the answer starts, as headers for it. A list, because
-# routers hand on copies of the scope.
-OF_CALLER: Final = "vinery.of_caller"
-# The version of OpenAI's API: the only one that there has been.
+# The headers of the answer that name the caller's organisation. A list, because routers copy the
+# scope.
+CALLER_HEADERS: Final = "vinery.caller_headers"
+# The version of OpenAI's API. There has been only one.
 _VERSION: Final = (b"openai-version", b"2020-10-01")
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
@@ -42,7 +45,7 @@ _EXPOSED: Final = (
     b"x-ratelimit-reset-tokens, x-ratelimit-reset-project-tokens"
 )
 _USUAL_HEADERS: Final = b"authorization, content-type"
-# What a browser may ask to send: names only, so that nothing else can be reflected.
+# The header names that a browser may request. Nothing else is reflected.
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
 
 
@@ -61,8 +64,8 @@ class ApiEdge:
             return
         has_started = False
         headers = edge_headers(request_id)
-        of_caller: Headers = []
-        scope[OF_CALLER] = of_caller
+        caller_headers: Headers = []
+        scope[CALLER_HEADERS] = caller_headers
         started_at = time.monotonic()
 
         async def send_with_headers(message: Message) -> None:
@@ -71,7 +74,12 @@ class ApiEdge:
                 has_started = True
                 duration_ms = int((time.monotonic() - started_at) * 1000)
                 timing = (b"openai-processing-ms", str(duration_ms).encode())
-                message["headers"] = [*message.get("headers", ()), *headers, *of_caller, timing]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *headers,
+                    *caller_headers,
+                    timing,
+                ]
             await send(message)
 
         try:
@@ -79,7 +87,7 @@ class ApiEdge:
         except ServingError as error:
             await send_error(send_with_headers, error)
         except Exception:
-            # The boundary: whatever broke, the client gets JSON and the log the reason.
+            # The last handler of errors: the client gets JSON, and the log the traceback.
             log.exception("request failed id=%s path=%s", request_id, scope["path"])
             if has_started:
                 raise
@@ -87,7 +95,7 @@ class ApiEdge:
 
 
 def edge_headers(request_id: str) -> Headers:
-    """What every answer under the URL trees carries."""
+    """The headers of every answer under the URL trees."""
     return [
         (b"x-request-id", request_id.encode()),
         _VERSION,
@@ -97,12 +105,21 @@ def edge_headers(request_id: str) -> Headers:
 
 
 async def send_error(send: Send, error: ServingError) -> None:
-    """An error as OpenAI words it."""
+    """Send an error in OpenAI's format."""
     body = error_body(error)
-    steering = error_headers(error).items()
-    headers = [(name.lower().encode(), value.encode()) for name, value in steering]
-    headers.append((b"content-type", b"application/json"))
-    await send_whole(send, error.status, headers, body)
+    named = error_headers(error).items()
+    headers = [(name.lower().encode(), value.encode()) for name, value in named]
+    await send_whole(send, error.status, [*headers, *JSON], body)
+
+
+def error_response(error: ServingError) -> JsonResponse:
+    """An error in OpenAI's format, as a Django response."""
+    return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of this name, which is in lower case."""
+    return next((value for key, value in scope["headers"] if key == name), None)
 
 
 async def send_whole(
@@ -113,15 +130,15 @@ async def send_whole(
     *,
     is_head: bool = False,
 ) -> None:
-    """An answer in one piece, or only its headers."""
+    """Send a complete answer, or only its headers."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": b"" if is_head else body})
 
 
 async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
-    asked = dict(scope["headers"]).get(b"access-control-request-headers", b"")
-    allowed = asked if _HEADER_NAMES.match(asked) else _USUAL_HEADERS
+    requested = dict(scope["headers"]).get(b"access-control-request-headers", b"")
+    allowed = requested if _HEADER_NAMES.match(requested) else _USUAL_HEADERS
     headers = [
         *edge_headers(request_id),
         (b"access-control-allow-methods", _METHODS),

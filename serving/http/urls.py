@@ -1,4 +1,4 @@
-"""What is ordinary Django under the two URL trees; generation is routed past it."""
+"""The Django views under the two URL trees. Generation endpoints are in `routing`."""
 
 from django.urls import re_path
 
@@ -6,9 +6,9 @@ from serving.http import views
 
 urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/?$", views.list_models),
-    # Ids may contain slashes: clients send them percent-encoded, and servers decode them.
+    # Names may contain slashes. Clients percent-encode them, and servers decode them.
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", views.retrieve_model),
-    # vLLM has this at the root.
+    # vLLM has this path at the root.
     re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", views.tokenizer_info),
     re_path(r"^(?P<tree>v1|v3)/responses/compact/?$", views.unknown_route),
     re_path(

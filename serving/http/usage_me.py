@@ -1,4 +1,4 @@
-"""`GET {tree}/usage/me`: what the calling key may use, has used, and when it starts anew."""
+"""`GET {tree}/usage/me`: the limits of the calling key, their usage and their next resets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from accounts.limits.service import (
 )
 from accounts.models import Scope as KeyScope
 from serving.core.errors import MethodNotAllowed, Unavailable
-from serving.http.callers import address_of, as_errors, authenticate
-from serving.http.consumers import JSON, header
-from serving.http.edge import Receive, Scope, Send, send_whole
+from serving.http.callers import address_of, authenticate, grant_errors
+from serving.http.edge import JSON, Receive, Scope, Send, header, send_whole
 from serving.protocols.common.encoding import json_bytes
 from serving.runtime.runtime import Runtime
 
@@ -33,8 +32,8 @@ class KeyUsage:
         """ASGI. Raises `ServingError`."""
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed(scope["method"], allowed="GET")
-        caller = authenticate(self._runtime, scope, header(scope, b"authorization"))
-        with as_errors():
+        caller = authenticate(self._runtime.required_keys, scope, header(scope, b"authorization"))
+        with grant_errors():
             caller.grants.check_scope(KeyScope.USAGE)
             caller.grants.check_address(address_of(scope))
         body = json_bytes(await self._body(caller))
@@ -56,7 +55,7 @@ class KeyUsage:
         }
 
     def _rules(self, caller: Caller) -> list[Rule]:
-        """Those of everybody that the key belongs to, and of the models that it may use."""
+        """The rules of the key and its owners, and of the models that it may use."""
         book, grants = self._runtime.limits.book, caller.grants
         models = [name for name in self._runtime.directory.entries if grants.allows_model(name)]
         own = [rule for scope in scopes_of(caller) for rule in book.rules_in(scope)]
@@ -86,7 +85,7 @@ def _limit(level: Level, now_s: float) -> dict[str, object]:
 
 def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
     if rule.kind is Kind.CALENDAR:
-        # Midnight itself, and not what a sum of two clocks makes of it.
+        # Exactly midnight: the sum of two clocks would be off by milliseconds.
         _, ends_ms = window_at(rule, round(now_s * 1000))
         return datetime.fromtimestamp(ends_ms / 1000, UTC)
     return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

@@ -1,4 +1,4 @@
-"""What is asked for without generating: models, and responses that are not stored."""
+"""Endpoints without generation: models, tokenizers, and stored responses, which do not exist."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts.keys.table import Caller
 from serving.core.errors import MethodNotAllowed, ModelNotFound, NotFound, ServingError
 from serving.flow.directory import ModelEntry
-from serving.http.callers import as_errors, authenticate
+from serving.http.callers import authenticate, grant_errors
+from serving.http.edge import error_response
 from serving.prompting.folder import TOKEN_KEYS
-from serving.protocols.common.encoding import error_headers, error_object
 from serving.runtime.runtime import runtime
 
 # Django's types do not know that a view may be a coroutine function.
@@ -22,10 +22,10 @@ View = Callable[..., Any]
 
 
 def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
-    """These methods only, with a key, and every error as OpenAI words it."""
+    """Allow only these methods, demand a key, and send errors in OpenAI's format."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
-    # A key is sent on purpose, never by a browser on its own: there is nothing to forge.
+    # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
     @wraps(view)
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
@@ -41,15 +41,9 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
     return guarded
 
 
-def error_response(error: ServingError) -> JsonResponse:
-    """An error as a Django response."""
-    return JsonResponse(error_object(error), status=error.status, headers=error_headers(error))
-
-
 @for_clients
 async def list_models(request: HttpRequest, tree: str) -> JsonResponse:
-    """All served models that the key may use, loaded or not: `{"object": "list", "data":
-    [...]}`."""
+    """All served models that the key may use, loaded or not."""
     grants = _caller(request).grants
     entries = runtime().directory.entries.values()
     bodies = [_body(entry) for entry in entries if grants.allows_model(entry.name)]
@@ -67,14 +61,14 @@ async def retrieve_model(request: HttpRequest, tree: str, name: str) -> JsonResp
 
 @for_clients
 async def tokenizer_info(request: HttpRequest) -> JsonResponse:
-    """What a client needs to prompt like a model's own tokenizer, in the words of Hugging
-    Face's files; `?model=` may be left out where there is one.
+    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
+    be left out if one model is loaded.
 
-    vLLM has a switch for it, as it shows the chat template. Here a key is needed, and who has
-    one may see what the template makes of any message (`return_prompt_text`).
+    vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
+    and every key can see rendered prompts anyway (`return_prompt_text`).
     """
     engine = runtime().directory.find(request.GET.get("model"))
-    with as_errors():
+    with grant_errors():
         _caller(request).grants.check_model(engine.entry.name)
     folder = engine.assets.folder
     templates = folder.templates
@@ -91,15 +85,15 @@ async def tokenizer_info(request: HttpRequest) -> JsonResponse:
 
 
 async def no_response(request: HttpRequest, tree: str, response_id: str) -> JsonResponse:
-    """Stored responses: there are none yet, so none is found."""
+    """Refuse with 404: responses are not stored."""
     raise NotFound(f"Response with id '{response_id[:128]}' not found.")
 
 
 def _caller(request: HttpRequest) -> Caller:
-    """Raises `ServingError` for who has no key, or none for this place."""
-    scope = getattr(request, "scope", {})  # requests by WSGI have none
-    caller = authenticate(runtime(), scope, request.headers.get("authorization"))
-    with as_errors():
+    """Raises `ServingError` without a valid key, or for a key that does not allow the address."""
+    scope = getattr(request, "scope", {})  # WSGI requests have none
+    caller = authenticate(runtime().required_keys, scope, request.headers.get("authorization"))
+    with grant_errors():
         caller.grants.check_address(request.META.get("REMOTE_ADDR"))
     return caller
 
@@ -115,8 +109,8 @@ def _body(entry: ModelEntry) -> dict[str, object]:
 
 @csrf_exempt
 async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
-    """Anything else under a URL tree. Says what there is, since a wrong URL is the most
-    common first mistake."""
+    """Refuse any other path with the list of endpoints: a wrong URL is the most common first
+    mistake."""
     return error_response(
         NotFound(
             f"There is nothing at {request.method} {request.path}. This server has POST "

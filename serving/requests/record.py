@@ -1,34 +1,97 @@
-"""One request in the books: admitted when it is understood, settled exactly once."""
+"""The usage record of one request: admitted when the request is parsed, settled exactly once."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Container
 from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import structs
 
+from accounts.captures.queue import CaptureQueue
+from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from accounts.keys.table import Caller
-from accounts.usage.entries import Admission, Outcome, Settlement
+from accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
+from accounts.usage.ledger import UsageLedger
 from serving.core.errors import ServingError
 from serving.core.request import Endpoint
 from serving.flow.meter import Meter
 from serving.protocols.common.encoding import error_body
-from serving.requests.capture import CapturedExchange
-from serving.requests.reservation import Reservation
-from serving.runtime.live import LiveRequest
-from serving.runtime.runtime import Runtime
+from serving.runtime.live import LiveRequest, LiveRequests
+from serving.runtime.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
 
+class Stores(Protocol):
+    """The parts of a `Runtime` in which requests are recorded."""
+
+    ledger: UsageLedger
+    live: LiveRequests
+    traffic: Traffic
+    captures: CaptureQueue
+
+    @property
+    def model_names(self) -> Container[str]:
+        """The names of all served models."""
+
+
+class Charges(Protocol):
+    """The charge of a request to its limits. `Reservation` implements it."""
+
+    @property
+    def bound_limits(self) -> tuple[BoundLimit, ...]:
+        """The limits that refused the request or cut it short, or in shadow would have."""
+
+    def settle(self, meter: Meter) -> None:
+        """Replace the reservation by the actual usage."""
+
+    def weighted_tokens(self, meter: Meter) -> float:
+        """Return the tokens that budgets are charged."""
+
+
+class CapturedExchange:
+    """The beginnings of a request's body and of its answer, for a project with captures."""
+
+    def __init__(self, body: bytes) -> None:
+        self._num_body_bytes = len(body)
+        self._body = body[:MAX_TEXT_BYTES]
+        self._answer = bytearray()
+        self.num_answer_bytes = 0
+
+    def add_answer(self, data: bytes) -> None:
+        """Add the next bytes of the answer."""
+        self.num_answer_bytes += len(data)
+        num_left = MAX_TEXT_BYTES - len(self._answer)
+        if num_left > 0:
+            self._answer += data[:num_left]
+
+    def captured(self, admission: Admission, project_id: int, model: str) -> CapturedRequest:
+        """Return the capture for the queue. `model` is the model that served the request."""
+        return CapturedRequest(
+            request_id=admission.request_id,
+            project_id=project_id,
+            created_at=admission.started_at,
+            dialect=admission.dialect,
+            endpoint=admission.endpoint,
+            model=model,
+            body=self._body,
+            answer=bytes(self._answer),
+            num_body_bytes=self._num_body_bytes,
+            num_answer_bytes=self.num_answer_bytes,
+        )
+
+
 class RequestRecord:
-    """`admit`, then exactly one of `succeed`, `fail` and `leave`; later ones do nothing."""
+    """Call `admit`, then one of `succeed`, `fail` and `leave`; later calls have no effect."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        stores: Stores,
         caller: Caller,
+        charges: Charges,
         *,
         request_id: str,
         endpoint: Endpoint,
@@ -37,12 +100,13 @@ class RequestRecord:
         client_request_id: str = "",
         body: bytes = b"",
     ) -> None:
-        self._runtime = runtime
+        self._stores = stores
+        self._charges = charges
         self._is_settled = False
         self.meter = Meter()
-        self.reservation = Reservation(runtime.limits, caller, request_id)
         self._num_response_bytes = 0
-        self._recording = CapturedExchange(body) if caller.captures and body else None
+        self._capture = CapturedExchange(body) if caller.captures and body else None
+        self._serving_model = ""
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,
@@ -65,67 +129,63 @@ class RequestRecord:
         )
 
     def admit(self, *, model: str, is_streamed: bool) -> None:
-        """From here on there will be a row, even if this process is killed."""
+        """Write the request to the usage journal, so that it is recorded even if this process is
+        killed."""
         self._admission = structs.replace(
             self._admission, model=model, asked_model=model, is_streamed=is_streamed
         )
-        self._runtime.ledger.admit(self._admission)
-        self._runtime.live.add(self.live)
+        self._stores.ledger.admit(self._admission)
+        self._stores.live.add(self.live)
 
     def name_model(self, name: str) -> None:
-        """The model that really serves, when the client named none."""
+        """Record the model that serves the request, which the client need not have named."""
         if name != self._admission.model:
             self._admission = structs.replace(self._admission, model=name)
-            # Again, because the books of a killed process are closed from what was told.
-            self._runtime.ledger.admit(self._admission)
-        if self._recording is not None:
-            self._recording.model = name
+            # Written again, because recovery after a kill reads only the journal.
+            self._stores.ledger.admit(self._admission)
+        self._serving_model = name
 
-    def answered(self, data: bytes) -> None:
-        """These bytes of the answer are about to be sent. Before it is settled."""
+    def add_answer(self, data: bytes) -> None:
+        """Count and capture bytes of the answer. Call it before the record is settled."""
         self._num_response_bytes += len(data)
-        if self._recording is not None:
-            self._recording.answered(data)
+        if self._capture is not None:
+            self._capture.add_answer(data)
 
     def succeed(self) -> None:
-        """The whole answer was sent."""
+        """Settle a request whose answer is complete."""
         self._settle(Outcome.OK, 200)
 
     def fail(self, error: ServingError) -> None:
-        """The request was refused, or its engine failed."""
+        """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
-        if self._recording is not None and not self._recording.num_answer_bytes:
-            self._recording.answered(error_body(error))  # as the edge tells it
+        if self._capture is not None and not self._capture.num_answer_bytes:
+            self._capture.add_answer(error_body(error))  # as the edge sends it
         self._settle(outcome, error.status, error.code or "")
 
     def leave(self) -> None:
-        """The client went away, or the server is shutting down."""
+        """Settle a request whose client disconnected, or that a shutdown ended."""
         self._settle(Outcome.CLIENT_GONE, 499)
 
     def _settle(self, outcome: Outcome, http_status: int, error_code: str = "") -> None:
         if self._is_settled:
             return
         self._is_settled = True
-        self._runtime.live.remove(self.live)
+        self._stores.live.remove(self.live)
+        self._charges.settle(self.meter)
+        settlement = self._settlement(outcome, http_status, error_code)
+        _log(settlement, self.meter.num_prompt_tokens)
+        self._stores.ledger.settle(settlement)
+        self._stores.traffic.settled(settlement, self._stores.model_names)
+        if self._capture is not None and self._admission.project_id is not None:
+            captured = self._capture.captured(
+                self._admission, self._admission.project_id, self._serving_model
+            )
+            self._stores.captures.put(captured)
+
+    def _settlement(self, outcome: Outcome, http_status: int, error_code: str) -> Settlement:
         meter = self.meter
-        self.reservation.settle(meter)
-        log.info(
-            "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
-            "cached=%d output=%d first_token_ms=%s total_ms=%s",
-            self._admission.request_id,
-            self._admission.username,
-            ascii(self._admission.model[:128]),
-            self._admission.dialect,
-            self._admission.endpoint,
-            http_status,
-            outcome,
-            meter.num_prompt_tokens,
-            meter.num_cached_tokens,
-            meter.num_output_tokens,
-            _ms(meter.first_token_s),
-            _ms(meter.total_s),
-        )
-        settlement = Settlement(
+        energy_j = meter.energy_j
+        return Settlement(
             admission=self._admission,
             outcome=outcome,
             http_status=http_status,
@@ -141,19 +201,30 @@ class RequestRecord:
             finish_reason=meter.finish_reason,
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
-            energy_mj=_mj(meter.energy_j),
-            weighted_tokens=self.reservation.weighted_tokens(meter),
-            bound_limits=self.reservation.bound_limits,
+            energy_mj=None if energy_j is None else round(energy_j * 1000),
+            weighted_tokens=self._charges.weighted_tokens(meter),
+            bound_limits=self._charges.bound_limits,
         )
-        self._runtime.ledger.settle(settlement)
-        self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
-        if self._recording is not None and self._admission.project_id is not None:
-            taken = self._recording.taken(self._admission, self._admission.project_id)
-            self._runtime.captures.put(taken)
 
 
-def _mj(energy_j: float | None) -> int | None:
-    return None if energy_j is None else round(energy_j * 1000)
+def _log(settlement: Settlement, num_prompt_tokens: int) -> None:
+    admission = settlement.admission
+    log.info(
+        "request id=%s user=%s model=%s endpoint=%s/%s status=%d outcome=%s prompt=%d "
+        "cached=%d output=%d first_token_ms=%s total_ms=%s",
+        admission.request_id,
+        admission.username,
+        ascii(admission.model[:128]),
+        admission.dialect,
+        admission.endpoint,
+        settlement.http_status,
+        settlement.outcome,
+        num_prompt_tokens,
+        settlement.num_cached_tokens,
+        settlement.num_output_tokens,
+        settlement.first_token_ms,
+        settlement.total_ms,
+    )
 
 
 def _ms(duration_s: float | None) -> float | None:

@@ -1,8 +1,7 @@
-"""What one web process holds: who may call, which engines there are, what is running.
+"""The state of one web process: keys, limits, models, running requests and the usage ledger.
 
-Started by the first thing that the server asks of the application, inside its event loop,
-so that it works the same on every ASGI server. Everything that touches the database runs
-in threads of its own; requests read only what those have left in memory.
+The application starts it in the server's event loop, so that it works the same on every ASGI
+server. Database queries run in threads and keep snapshots in memory; requests read only these.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -31,12 +30,13 @@ from accounts.limits.service import (
 )
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans, store_then
+from serving.catalog.models import EngineState, ServedModel
 from serving.constraints.families.registry import select_family
 from serving.core.heap import freeze_heap
-from serving.flow.directory import LocalDirectory
+from serving.engine.config import EngineOptions, parse_options
+from serving.flow.directory import LocalDirectory, ModelEntry
 from serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from serving.runtime.live import LiveRequests
-from serving.runtime.snapshot import read_models
 from serving.runtime.traffic import Traffic
 from serving.transport.client import EngineDisconnected
 from serving.transport.messages import EngineStats
@@ -50,26 +50,28 @@ _REFRESH_INTERVAL_S: Final = 0.4
 _TICK_INTERVAL_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
-# An idle engine makes a token every 10 s; one that has made none for longer is not ready.
+# An idle engine generates a token every 10 s. Without a token for this long it is not ready.
 _READY_TOKEN_AGE_S: Final = 30.0
+# An engine that failed this often in a row is not just restarting.
+_FAILING_AFTER_RESTARTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """One loaded model, as `/readyz` and `/metrics` see it. `stats` None: no answer."""
+    """One loaded model, for `/readyz` and `/metrics`. `stats` None: the engine did not answer."""
 
     model: str
     stats: EngineStats | None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it really made a token a moment ago."""
+        """Whether the engine generated a token in the last 30 s."""
         age_s = None if self.stats is None else self.stats.last_token_age_s
         return age_s is not None and age_s < _READY_TOKEN_AGE_S
 
 
 class Runtime:
-    """`await start()` before anything else; it may be called for every request."""
+    """Call `start` first; it may be called for every request. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.keys = KeyTable()
@@ -77,7 +79,7 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.directory = LocalDirectory(Path(settings.VINERY_RUN_DIR), select_family)
-        self.live = LiveRequests(self.ledger)
+        self.live = LiveRequests()
         self.traffic = Traffic()
         self.limits = LimitService(
             LimitSettings(
@@ -88,20 +90,20 @@ class Runtime:
             )
         )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
-        # Unix times in seconds: what was in the database then holds in this process. 0: nothing.
+        # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
         self.models_read_at_s = 0.0
         self.database = DatabaseHealth()
-        self.disk = DiskHealth(_places(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         self._keys_read_at_s = 0.0
         self._has_read_keys = asyncio.Event()  # since limits were read
-        # Of its own, because it adds up what was used of quotas, and keys must not wait for that.
+        # A separate thread, because keys must not wait for the sums of used quotas.
         self._counting = ThreadPoolExecutor(1, thread_name_prefix="limits")
-        # Of its own, so that nothing else waits for long texts. It starts with the first capture.
+        # A separate thread for long texts. It starts with the first capture.
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
     @property
@@ -109,22 +111,32 @@ class Runtime:
         """Whether requests can be served: keys and models have been read once."""
         return self._is_started
 
-    async def start(self) -> None:
-        """Load keys and models, and begin to keep them fresh. Idempotent.
+    @property
+    def required_keys(self) -> KeyTable | None:
+        """The keys that requests need; None: authentication is off."""
+        return self.keys if self.is_auth_on else None
 
-        Raises `django.db.Error` while the database is away; the next call tries anew.
+    @property
+    def model_names(self) -> Container[str]:
+        """The names of all served models."""
+        return self.directory.entries
+
+    async def start(self) -> None:
+        """Load keys and models, and begin to refresh them. Idempotent.
+
+        Raises `django.db.Error` while the database is unavailable; the next call tries again.
         """
         if not self._is_started:
             await asyncio.shield(self.begin())
 
     def begin(self) -> asyncio.Task[None]:
-        """The start, which is set going if it is not, and again if it has failed."""
+        """Return the task of the start. Begins it if it is not running, and again if it failed."""
         if self._start is None or _has_failed(self._start):
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
         return self._start
 
     async def stop(self) -> None:
-        """Write what is unwritten and let go of the engines."""
+        """Store pending captures and usage, and disconnect from the engines."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -137,7 +149,7 @@ class Runtime:
         self._snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
-        """All models that should be loaded, asked at once."""
+        """The health of all models that should be loaded. Waits at most 2 s for their engines."""
         engines = list(self.directory.engines)
         stats = await asyncio.gather(*(self._ping(engine.client.ping) for engine in engines))
         return [
@@ -147,16 +159,16 @@ class Runtime:
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self.disk.check)
-        # First, because quotas begin with what the books say.
-        await self._in_database_thread(self._recover_books)
+        # First, because quotas begin with the usage that is stored.
+        await self._in_database_thread(self._recover_usage)
         await self._refresh_keys()
         await self._refresh_limits()
         await self._refresh_models()
-        # From here on nothing fails that a second start would have to do again.
+        # Nothing below can fail, so a second start repeats only what is above.
         self.ledger.start()
         freeze_heap()
-        # Apart from each other: a model's tokenizer may take seconds to load, and so may a store
-        # of limits to answer, and a revoked key must not work meanwhile.
+        # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
+        # key must not work meanwhile.
         self._tasks = [
             asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
             asyncio.create_task(_repeat(self._refresh_limits, 0.0), name="limits"),
@@ -176,14 +188,16 @@ class Runtime:
         finally:
             # Keys expire whether or not the database answers.
             if self.is_auth_on:
-                self.live.end_of_keys(self.keys.is_valid)
+                self.live.end_of_inactive_keys(self.keys.is_valid)
         self._keys_read_at_s = begun_at_s
         self._has_read_keys.set()
 
     async def _refresh_limits(self) -> None:
-        """Follow limits after each reading of the keys, and let those in that are new. The key
-        that replaces another one has its limits from one transaction with itself: whoever has
-        seen the key sees them."""
+        """Refresh the limits after each refresh of the keys, and then admit new keys.
+
+        A rotated key and its limits are written in one transaction, so a reader that has seen the
+        key sees its limits.
+        """
         await self._has_read_keys.wait()
         self._has_read_keys.clear()
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
@@ -193,21 +207,23 @@ class Runtime:
         await loop.run_in_executor(self._snapshots, self.keys.admit, num_read)
         self.accounts_read_at_s = read_at_s
 
-    def _recover_books(self) -> None:
-        """Of processes that died: what they had let in is used, too."""
+    def _recover_usage(self) -> None:
+        """Store the usage journals of dead processes: their requests count against quotas."""
         try:
             recover_orphans(Path(settings.VINERY_USAGE_DIR), self._store_dead)
         except Error as error:
-            log.warning("the books of dead processes wait: %s", error)
+            log.warning("usage journals of dead processes are not stored yet: %s", error)
 
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
-        entries, failing = await self._in_database_thread(read_models)
+        entries, failing = await self._in_database_thread(_read_models)
         await self.directory.update(entries, failing)
         self.models_read_at_s = begun_at_s
 
     async def _tick(self) -> None:
-        self.live.tick()
+        if self.live:
+            self.ledger.checkpoint(self.live.progress())
+            self.live.end_stalled()
         await self.limits.tick()
 
     async def _store_captures(self) -> None:
@@ -227,7 +243,7 @@ class Runtime:
         except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise
-        except Error:  # it answers, if only with a complaint
+        except Error:  # the database answered, with an error
             self.database.answered()
             raise
         self.database.answered()
@@ -241,10 +257,10 @@ class Runtime:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """For ever; a database that is away is a warning, and the last snapshot stays.
+    """Repeat `work` forever. After an error the last snapshot stays in use.
 
-    Whatever else fails is told and tried again: were this to end, revoked keys would go on to
-    work here, and nobody would be told.
+    Unexpected errors are logged and do not end the loop: without it, revoked keys would continue
+    to work.
     """
     while True:
         await asyncio.sleep(interval_s)
@@ -260,13 +276,45 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-def _places() -> dict[str, Path]:
-    """Where data lives on this host."""
+def _data_folders() -> dict[str, Path]:
+    """The folders on this host with data, by their contents."""
     database = settings.DATABASES["default"]
-    places = {"usage": Path(settings.VINERY_USAGE_DIR)}
+    folders = {"usage": Path(settings.VINERY_USAGE_DIR)}
     if database["ENGINE"].endswith("sqlite3"):
-        places["the database"] = Path(database["NAME"]).parent
-    return places
+        folders["the database"] = Path(database["NAME"]).parent
+    return folders
+
+
+def _read_models() -> tuple[dict[str, ModelEntry], frozenset[str]]:
+    """All served models by name, in the order of their names, and the names of those whose
+    engines fail again and again. One query."""
+    models = list(ServedModel.objects.select_related("engine").order_by("name"))
+    failing = frozenset(model.name for model in models if _is_failing(model))
+    return {model.name: _entry(model) for model in models}, failing
+
+
+def _is_failing(model: ServedModel) -> bool:
+    status = model.status
+    if status.state == EngineState.READY:
+        return False
+    return bool(status.last_error) and status.num_restarts >= _FAILING_AFTER_RESTARTS
+
+
+def _entry(model: ServedModel) -> ModelEntry:
+    try:
+        options = parse_options(model.options)
+    except ValueError as error:  # the engine cannot start, and the node reports why
+        log.warning("bad options model=%s: %s", model.name, error)
+        options = EngineOptions()
+    return ModelEntry(
+        id=model.pk,
+        name=model.name,
+        folder=Path(model.folder),
+        options=options,
+        is_loaded=model.is_loaded,
+        created_at=model.created_at,
+        updated_at=model.updated_at,
+    )
 
 
 def _then_close(work: Callable[[], ResultT]) -> ResultT:
@@ -278,5 +326,5 @@ def _then_close(work: Callable[[], ResultT]) -> ResultT:
 
 @cache
 def runtime() -> Runtime:
-    """The one of this process: Django's views have no other way to be given it."""
+    """Return the runtime of this process. Django's views have no other access to it."""
     return Runtime()

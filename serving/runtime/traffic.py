@@ -1,8 +1,8 @@
-"""What requests have come to this process and how they went, counted for `/metrics`.
+"""Counts the requests of this process and their durations, for `/metrics`.
 
-It counts what usage rows say, at the moment at which a request is settled. For the event loop
-alone: there is no lock. Whatever a client may name as it likes becomes one value of a label,
-so that no client can make new ones.
+Each settled request is counted with the values of its usage record. Belongs to the event loop:
+there is no lock. Names of unknown models are one label value, so that clients cannot add label
+values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from accounts.usage.entries import BoundLimit, Settlement
 
-UNKNOWN: Final = "unknown"  # the model of requests that name none that is served
+UNKNOWN: Final = "unknown"  # the label of models that are not served
 
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -25,24 +25,24 @@ _TOO_MANY_REQUESTS: Final = 429
 
 
 class Histogram:
-    """How many durations there were up to each of some bounds."""
+    """The number of durations up to each bound."""
 
     __slots__ = ("_bounds_ms", "bounds_s", "nums", "sum_ms")
 
     def __init__(self, bounds_s: tuple[float, ...]) -> None:
         self.bounds_s = bounds_s
         self._bounds_ms = [bound * 1000 for bound in bounds_s]
-        self.nums = [0] * (len(bounds_s) + 1)  # the last: longer than all bounds
+        self.nums = [0] * (len(bounds_s) + 1)  # the last: above all bounds
         self.sum_ms = 0.0
 
     def count(self, duration_ms: float) -> None:
-        """A bound itself belongs to what is up to it."""
+        """Count a duration. A duration equal to a bound counts for that bound."""
         self.nums[bisect_left(self._bounds_ms, duration_ms)] += 1
         self.sum_ms += duration_ms
 
 
 class ModelTraffic:
-    """The requests to one model, by endpoint and HTTP status, and their times."""
+    """The requests to one model, by endpoint and HTTP status, and their durations."""
 
     __slots__ = ("first_token", "inter_token", "queue", "request", "requests")
 
@@ -55,15 +55,15 @@ class ModelTraffic:
 
 
 class Traffic:
-    """Of one web process, since it started."""
+    """The requests of one web process since its start."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelTraffic] = {}
-        # By what a limit counts, the kind of its scope, and what it did.
+        # By the limit's metric, the kind of its scope, and its effect.
         self.refusals: Counter[tuple[str, str, str]] = Counter()
 
     def settled(self, settlement: Settlement, served: Container[str]) -> None:
-        """A request has ended. `served` are the names of the models that there are."""
+        """Count a settled request. `served` has the names of all models."""
         admission = settlement.admission
         model = self.models.get(admission.model)
         if model is None:
@@ -71,7 +71,7 @@ class Traffic:
         requests = model.requests
         ending = (admission.endpoint, settlement.http_status)
         requests[ending] = requests.get(ending, 0) + 1
-        # One by one: a loop over pairs takes twice as long, for every request.
+        # Not a loop over pairs, which takes twice as long.
         if settlement.first_token_ms is not None:
             model.first_token.count(settlement.first_token_ms)
         if settlement.inter_token_ms is not None:

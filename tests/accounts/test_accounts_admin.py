@@ -57,7 +57,7 @@ def test_a_quota_tells_whom_it_concerns_how_it_stands(client: Client, root: User
     store_settlements([settlement(admission=admission(started_at=timezone.now()))])
     quota, rate = (reverse("admin:accounts_limit_change", args=[each.pk]) for each in limits)
 
-    assert "41 used, 959 left. Begins anew at" in text_of(client.get(quota))
+    assert "41 used, 959 left. Resets at" in text_of(client.get(quota))
     assert "left." not in text_of(client.get(rate))
 
 

@@ -112,7 +112,7 @@ def test_staff_rotate_no_managing_key_of_somebody_greater(
 
     page = act_on(client, "rotate", key)
 
-    assert "Its owner may do more than you" in page
+    assert "may do more than you" in page
     assert "<code>vny" not in page
     assert ApiKey.objects.count() == 1
 
@@ -222,7 +222,7 @@ def test_staff_make_no_managing_key_of_somebody_greater(
     project = first_project()
     set_role(alice, project.organization, Role.OWNER)
     body = {"name": "x", "owner": alice.pk, "project": project.pk, "scopes": ["manage"]}
-    assert "Your role does not allow this" in text_of(client.post(reverse(ADD_KEY), body))
+    assert "may do more than you" in text_of(client.post(reverse(ADD_KEY), body))
     assert not ApiKey.objects.exists()
 
     assert client.post(reverse(ADD_KEY), body | {"scopes": ["inference"]}).status_code == 302

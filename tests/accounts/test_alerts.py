@@ -1,4 +1,4 @@
-"""Who is told that a quota is nearly used up: once in a window, of the right limits, and again
+"""Who is receivers that a quota is nearly used up: once in a window, of the right limits, and again
 until it arrives."""
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
 def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) -> None:
     use.num_requests = getattr(use, "num_requests", 0) + 1  # type: ignore[attr-defined]
     request_id = f"r{use.num_requests}"  # type: ignore[attr-defined]
-    place = {} if project is None else {"project_id": project.pk}
-    who = admission(request_id, started_at=at, **place)
+    scope = {} if project is None else {"project_id": project.pk}
+    who = admission(request_id, started_at=at, **scope)
     tokens = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
     store_settlements([settlement(request_id, admission=who, num_reasoning_tokens=0, **tokens)])
 
@@ -74,7 +74,7 @@ def person(name: str, **more: Any) -> User:
 # -- Thresholds
 
 
-def test_each_threshold_is_told_once_in_a_window(search: Project) -> None:
+def test_each_threshold_sends_one_alert_in_a_window(search: Project) -> None:
     tokens_a_day(search)
     use(499, search)
     assert check() == []
@@ -118,7 +118,7 @@ def test_a_week_begins_on_the_limits_day(search: Project) -> None:
     assert check(NOON - timedelta(hours=23)) == [50]
 
 
-def test_several_thresholds_at_once_are_all_kept_and_told_in_one_message(
+def test_several_thresholds_at_once_are_stored_and_sent_in_one_message(
     search: Project, acme: Organization
 ) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
@@ -163,7 +163,7 @@ def test_many_processes_write_each_alert_once(search: Project, acme: Organizatio
     assert Delivery.objects.count() == 1
 
 
-def test_an_alert_tells_when_the_quota_runs_out(search: Project) -> None:
+def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project) -> None:
     limit = tokens_a_day(search)
     use(800, search, NOON - timedelta(hours=1))
 
@@ -178,21 +178,21 @@ def test_an_alert_tells_when_the_quota_runs_out(search: Project) -> None:
     assert quota.runs_out_at == alert.runs_out_at
 
 
-# -- Who is told
+# -- Who is receivers
 
 
-def test_leaders_are_told_of_their_organisation_and_superusers_of_the_platform(
+def test_leaders_get_alerts_of_their_organisation_and_superusers_of_the_platform(
     search: Project, acme: Organization
 ) -> None:
     other = changes.add(Organization(name="Other"))
-    for name, place, role in (
+    for name, scope, role in (
         ("olga", acme, Role.OWNER),
         ("adam", acme, Role.ADMIN),
         ("mia", acme, Role.MEMBER),
         ("paul", search, Role.ADMIN),
         ("eve", other, Role.OWNER),
     ):
-        changes.set_role(person(name), place, role)
+        changes.set_role(person(name), scope, role)
     changes.set_role(User.objects.create_user("nomail"), acme, Role.OWNER)
     changes.set_role(person("gone", is_active=False), acme, Role.OWNER)
     person("root", is_superuser=True)
@@ -202,11 +202,11 @@ def test_leaders_are_told_of_their_organisation_and_superusers_of_the_platform(
 
     check()
 
-    told = {
+    receivers = {
         scope: {each.user.username for each in Delivery.objects.filter(alert__scope=scope)}
         for scope in (f"project:{search.pk}", "platform")
     }
-    assert told == {f"project:{search.pk}": {"olga", "adam", "paul"}, "platform": {"root"}}
+    assert receivers == {f"project:{search.pk}": {"olga", "adam", "paul"}, "platform": {"root"}}
 
 
 def quota(scope: str, owner: Model) -> Limit:
@@ -230,21 +230,21 @@ def names(people: Iterable[User]) -> list[str]:
 def people(search: Project, acme: Organization) -> dict[str, User]:
     """Who leads the organisation, the project and another project, and who leads nothing."""
     elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
-    places = {
+    scopes = {
         "adam": (acme, Role.ADMIN),
         "paul": (search, Role.ADMIN),
         "peter": (elsewhere, Role.ADMIN),
         "mia": (search, Role.MEMBER),
         "vera": (acme, Role.VIEWER),
     }
-    found = {name: person(name) for name in places}
-    for name, (place, role) in places.items():
-        changes.set_role(found[name], place, role)
+    found = {name: person(name) for name in scopes}
+    for name, (scope, role) in scopes.items():
+        changes.set_role(found[name], scope, role)
     person("root", is_superuser=True)
     return found
 
 
-def test_whom_a_quota_binds_is_told_of_it_too(search: Project, people: dict[str, User]) -> None:
+def test_the_limited_user_gets_the_alert_too(search: Project, people: dict[str, User]) -> None:
     mia = people["mia"]
     key = create_key(owner=mia, project=search, name="laptop").key
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
@@ -260,7 +260,7 @@ def test_whom_a_quota_binds_is_told_of_it_too(search: Project, people: dict[str,
     ]
 
 
-def test_who_is_in_several_organisations_is_told_of_their_own_quota(
+def test_a_user_in_several_organisations_gets_alerts_of_their_own_quota(
     people: dict[str, User],
 ) -> None:
     mia = people["mia"]
@@ -270,11 +270,11 @@ def test_who_is_in_several_organisations_is_told_of_their_own_quota(
 
     check()
 
-    # No single organisation's leaders are to know: the platform's are told.
+    # No single organisation's leaders are to know: the platform's are receivers.
     assert names(readers_of(limit)) == ["mia", "root"]
 
 
-def test_who_has_several_reasons_to_be_told_is_told_once(
+def test_a_user_with_several_roles_gets_one_message(
     search: Project, acme: Organization, people: dict[str, User]
 ) -> None:
     paul = people["paul"]
@@ -310,7 +310,7 @@ def test_who_cannot_be_written_to_is_not(
     assert [names(readers_of(limit)) for limit in limits] == [["adam", "paul"], ["adam"]]
 
 
-def test_who_is_told_sees_the_alert_and_nobody_sees_more(
+def test_receivers_see_the_alert_and_no_other_user_does(
     search: Project, people: dict[str, User]
 ) -> None:
     mia = people["mia"]
@@ -333,8 +333,8 @@ def test_who_is_told_sees_the_alert_and_nobody_sees_more(
 
 def test_webhooks_hear_of_their_own_organisation_alone(search: Project, acme: Organization) -> None:
     other = changes.add(Organization(name="Other"))
-    for name, place in (("ours", acme), ("theirs", other), ("the platform's", None)):
-        changes.add(webhooks.make(name, "https://hooks.example.com/", place)[0])
+    for name, scope in (("ours", acme), ("theirs", other), ("the platform's", None)):
+        changes.add(webhooks.make(name, "https://hooks.example.com/", scope)[0])
     changes.add(webhooks.make("silent", "https://hooks.example.com/", acme)[0])
     Webhook.objects.filter(name="silent").update(is_active=False)
     tokens_a_day(search)
@@ -448,7 +448,7 @@ def test_a_message_that_kills_its_senders_is_given_up(
     assert deliveries.due_ids(now + timedelta(days=9)) == []
 
 
-def test_an_e_mail_says_what_is_used_and_until_when_it_lasts(
+def test_an_e_mail_contains_the_usage_and_when_it_runs_out(
     search: Project, acme: Organization
 ) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
@@ -463,8 +463,8 @@ def test_an_e_mail_says_what_is_used_and_until_when_it_lasts(
     assert message.subject == "80 % of project Acme / search's tokens are used"
     assert message.body == (
         "800 of 1,000 tokens are used by project Acme / search, counted since 2026-03-01 00:00 "
-        "UTC.\n\nAt this pace nothing is left from 2026-03-01 15:00 UTC on.\n\n"
-        "It begins anew at 2026-03-02 00:00 UTC.\n"
+        "UTC.\n\nAt this pace the quota is used up at 2026-03-01 15:00 UTC.\n\n"
+        "It resets at 2026-03-02 00:00 UTC.\n"
     )
 
 
@@ -479,7 +479,7 @@ def test_a_name_with_a_line_break_makes_no_header(search: Project, acme: Organiz
     assert "\n" not in mail.outbox[0].subject
 
 
-def test_without_a_mail_server_nobody_is_written_to(search: Project, acme: Organization) -> None:
+def test_without_a_mail_server_no_mail_is_sent(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
     tokens_a_day(search)
     use(500, search)

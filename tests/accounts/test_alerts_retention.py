@@ -94,7 +94,7 @@ def test_batches_of_any_size_delete_the_same(batch_size: int) -> None:
 
 
 @pytest.mark.parametrize(("days", "num_left"), [(365, 0), (0, 1)])
-def test_the_worker_deletes_what_the_setting_says(settings: Any, days: int, num_left: int) -> None:
+def test_the_worker_deletes_by_the_setting(settings: Any, days: int, num_left: int) -> None:
     settings.VINERY_RETENTION_ALERTS_DAYS = days
     long_ago = timezone.now() - 2 * YEAR
     alert(long_ago, resets_at=long_ago)

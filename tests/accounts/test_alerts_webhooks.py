@@ -89,18 +89,20 @@ def test_the_table_holds_no_secret_and_neither_does_the_log(db: None) -> None:
     changes.add(webhook)
 
     stored = Webhook.objects.values().get()
-    told = list(AuditEntry.objects.values("action", "before", "after"))
-    assert [entry["action"] for entry in told] == ["webhook.create"]
-    assert secret.removeprefix("whsec_") not in json.dumps([stored, told], default=str)
-    assert "secret" not in told[0]["after"]
+    result = list(AuditEntry.objects.values("action", "before", "after"))
+    assert [entry["action"] for entry in result] == ["webhook.create"]
+    assert secret.removeprefix("whsec_") not in json.dumps([stored, result], default=str)
+    assert "secret" not in result[0]["after"]
 
 
-def test_a_secret_under_another_key_is_told_of(receiver: Receiver, settings: Any) -> None:
+def test_a_secret_that_cannot_be_decrypted_fails_the_delivery(
+    receiver: Receiver, settings: Any
+) -> None:
     webhook, _ = webhooks.make("ours", receiver.url)
     settings.SECRET_KEY = "another key of Django, as long as it has to be, and quite random"
     settings.SECRET_KEY_FALLBACKS = []
 
-    with pytest.raises(NotDelivered, match="anew"):
+    with pytest.raises(NotDelivered, match="create the webhook again"):
         webhooks.send(webhook, webhooks.test_event())
     assert not receiver.requests
 
@@ -275,7 +277,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_called(
     assert connected == ["8.8.8.8"]
 
 
-def test_a_certificate_of_nobody_is_not_believed(receiver: Receiver) -> None:
+def test_an_unknown_certificate_is_refused(receiver: Receiver) -> None:
     webhook, _ = webhooks.make("ours", receiver.url.replace("http:", "https:"))
 
     with pytest.raises(NotDelivered, match="SSL"):
@@ -304,7 +306,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_left(
         thread.start()
         webhook, _ = webhooks.make("ours", f"http://127.0.0.1:{server.getsockname()[1]}/")
         try:
-            # It drips for as long as somebody listens.
+            # It drips as long as the sender reads.
             with pytest.raises(NotDelivered):
                 webhooks.send(webhook, webhooks.test_event())
         finally:

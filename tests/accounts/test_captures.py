@@ -1,4 +1,4 @@
-"""What projects keep of their requests: sealed, for those who lead them, and not for ever."""
+"""Captures: encrypted, for leaders of the organisation, and for a few hours."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_rules_find_is_not_in_it(project: Project) -> None:
     assert texts_of("req_2")[0] == b""
 
 
-def test_what_was_cut_says_so(project: Project) -> None:
+def test_a_cut_capture_is_marked(project: Project) -> None:
     store_captured([taken(project, num_body_bytes=MAX_TEXT_BYTES + 1)])
     row = Capture.objects.get()
     assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
@@ -90,7 +90,7 @@ def test_what_was_cut_says_so(project: Project) -> None:
 def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None:
     store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
-    first.sealed = second.sealed
+    first.encrypted_texts = second.encrypted_texts
     first.save()
     with pytest.raises(CaptureUnreadable, match="another request"):
         texts_of("req_1")
@@ -114,16 +114,16 @@ def test_who_has_turned_it_off_meanwhile_leaves_nothing(project: Project) -> Non
     assert not Capture.stored.exists()
 
 
-def test_who_turns_it_off_while_it_is_sealed_leaves_nothing(
+def test_turning_captures_off_during_a_write_stores_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed = store.seal
+    encrypt = store.encrypt
 
     def slowly(texts: Any) -> bytes:
         changes.change(project, capture_hours=0)
-        return sealed(texts)
+        return encrypt(texts)
 
-    monkeypatch.setattr(store, "seal", slowly)
+    monkeypatch.setattr(store, "encrypt", slowly)
     assert not store_captured([taken(project)])
     assert not Capture.stored.exists()
 
@@ -181,7 +181,7 @@ def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Pr
     assert (entry.target, entry.before, entry.after) == ("req_1", None, None)
     assert entry.organization_id == project.organization_id
     changes.remove(Capture.objects.get())
-    assert "sealed" not in (AuditEntry.objects.get(action="capture.delete").before or {})
+    assert "encrypted_texts" not in (AuditEntry.objects.get(action="capture.delete").before or {})
     assert audit.verify().broken is None
 
 
@@ -213,7 +213,7 @@ def test_the_key_table_knows_who_captures(
         (Role.ADMIN, True, False),
     ],
 )
-def test_those_who_lead_the_organisation_read_and_set_it_and_nobody_else(
+def test_only_leaders_of_the_organisation_read_captures_and_set_them(
     project: Project,
     alice: User,
     new_key: Callable[..., Any],
@@ -237,7 +237,7 @@ def test_leading_elsewhere_shows_nothing_of_it(
     project: Project, alice: User, new_key: Callable[..., Any]
 ) -> None:
     elsewhere = changes.add(Organization(name="elsewhere"))
-    place = changes.add(Project(organization=elsewhere, name="p"))
+    other_project = changes.add(Project(organization=elsewhere, name="p"))
     second = changes.add(Project(organization=project.organization, name="second"))
     changes.set_role(alice, elsewhere, Role.OWNER)
     store_captured([taken(project)])
@@ -245,7 +245,7 @@ def test_leading_elsewhere_shows_nothing_of_it(
 
     changes.set_role(alice, project.organization, Role.OWNER)
     assert Access.of(alice).rows(Capture).exists()
-    for of in (place, second):
+    for of in (other_project, second):
         assert not Access.of_key(new_key(project=of).key).rows(Capture).exists()
 
 
@@ -253,16 +253,16 @@ def test_leading_elsewhere_shows_nothing_of_it(
 
 
 class Database:
-    """Stores, or is away."""
+    """Stores captures, or is unavailable."""
 
     def __init__(self) -> None:
         self.stored: list[str] = []
-        self.is_away = False
+        self.is_unavailable = False
         self.poison = ""
 
     def store(self, batch: Sequence[CapturedRequest]) -> bool:
-        if self.is_away:
-            raise OperationalError("away")
+        if self.is_unavailable:
+            raise OperationalError("unavailable")
         ids = [each.request_id for each in batch]
         if self.poison in ids:
             raise ValueError("odd")
@@ -279,15 +279,17 @@ def a(request_id: str, num_bytes: int = 10) -> CapturedRequest:
     return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
 
 
-def test_while_the_database_is_away_the_newest_are_dropped_and_counted(database: Database) -> None:
+def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted(
+    database: Database,
+) -> None:
     queue = CaptureQueue(store=database.store, max_captures=3)
-    database.is_away = True
+    database.is_unavailable = True
     for number in range(5):
         queue.put(a(str(number)))
         queue.store()
     assert (len(queue), queue.num_dropped) == (3, 2)
 
-    database.is_away = False
+    database.is_unavailable = False
     queue.store()
     queue.put(a("5"))
     queue.store()

@@ -86,9 +86,9 @@ def content_of(stream: bytes, choice: int) -> str:
     texts = []
     for line in stream.splitlines():
         if line.startswith(b"data: {"):
-            told = json.loads(line[6:])["choices"][0]
-            if told["index"] == choice:
-                delta = told["delta"]
+            choice_object = json.loads(line[6:])["choices"][0]
+            if choice_object["index"] == choice:
+                delta = choice_object["delta"]
                 call = delta.get("tool_calls", [{"function": {"arguments": ""}}])[0]
                 texts.append(delta.get("content", call["function"]["arguments"]))
     return "".join(texts)
@@ -98,10 +98,10 @@ def content_of(stream: bytes, choice: int) -> str:
 def test_no_literal_survives_in_a_body_or_an_answer(
     literal: str, around: str, data: st.DataObject
 ) -> None:
-    said = around + literal.swapcase() + around
-    nested = json.dumps({"text": said})  # as arguments of tools are
+    text_around = around + literal.swapcase() + around
+    nested = json.dumps({"text": text_around})  # as arguments of tools are
     body = json.dumps(
-        {literal: 1, "messages": [{"content": [{"text": said}]}, {"arguments": nested}]},
+        {literal: 1, "messages": [{"content": [{"text": text_around}]}, {"arguments": nested}]},
         ensure_ascii=data.draw(st.booleans()),
     )
     redactor = Redactor([literal])
@@ -158,7 +158,7 @@ def test_what_cannot_be_searched_is_not_kept(document: bytes) -> None:
 
 
 def test_of_a_stream_that_is_cut_the_end_of_each_text_is_blacked_out() -> None:
-    whole = answer_in_pieces(["a " * 200, "hun", "ter"])
+    whole = answer_in_deltas(["a " * 200, "hun", "ter"])
     kept, is_redacted = redacted(whole[:-30], Redactor(["hunter2"]), is_cut=True) or (b"", None)
     assert is_redacted
     assert "hun" not in content_of(kept, 0)

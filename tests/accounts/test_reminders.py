@@ -1,4 +1,4 @@
-"""Keys that end soon: the right people are told some days before, once for each end."""
+"""Keys that end soon: the right people are days_sent some days before, once for each end."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def receiver(settings: Any, acme: Organization) -> Iterator[Receiver]:
         yield found
 
 
-def person(name: str, place: Organization | Project, role: Role, **more: Any) -> User:
+def person(name: str, scope: Organization | Project, role: Role, **more: Any) -> User:
     user = User.objects.create_user(name, **{"email": f"{name}@example.com", **more})
-    changes.set_role(user, place, role)
+    changes.set_role(user, scope, role)
     return user
 
 
@@ -90,7 +90,9 @@ def test_a_week_before_and_a_day_before_each_once(olga: User, search: Project) -
     assert check(END) == []
 
 
-def test_who_was_not_told_in_time_is_told_once_of_what_is_left(olga: User, search: Project) -> None:
+def test_a_late_reminder_is_sent_once_with_the_smallest_number_of_days(
+    olga: User, search: Project
+) -> None:
     key_of(olga, search)
 
     assert check(END - timedelta(hours=2)) == [1]
@@ -99,7 +101,7 @@ def test_who_was_not_told_in_time_is_told_once_of_what_is_left(olga: User, searc
 
 
 @pytest.mark.parametrize(
-    ("life", "told"),
+    ("life", "days_sent"),
     [
         (timedelta(hours=20), []),
         (DAY, []),
@@ -109,13 +111,13 @@ def test_who_was_not_told_in_time_is_told_once_of_what_is_left(olga: User, searc
     ],
 )
 def test_a_key_that_was_made_for_less_has_no_reminder(
-    olga: User, search: Project, life: timedelta, told: list[int]
+    olga: User, search: Project, life: timedelta, days_sent: list[int]
 ) -> None:
     key_of(olga, search, made=END - life)
 
     hours = [check(END - timedelta(hours=hour)) for hour in range(24 * 8, 0, -1)]
 
-    assert [each for found in hours for each in found] == told
+    assert [each for found in hours for each in found] == days_sent
 
 
 @given(looks=st.lists(st.floats(0, 30), max_size=20), days=st.sets(st.integers(1, 20), max_size=4))
@@ -123,19 +125,19 @@ def test_whenever_one_looks_there_are_at_most_as_many_as_days_and_none_too_early
     looks: list[float], days: set[int]
 ) -> None:
     key = ApiKey(created_at=NOON)
-    told: list[int] = []
+    days_sent: list[int] = []
     for before in sorted(looks, reverse=True):
         now = END - timedelta(days=before)
         lead = reminders.lead_of(key, END, sorted(days), now)
-        if lead is not None and lead not in told:
+        if lead is not None and lead not in days_sent:
             assert END - now <= timedelta(days=lead)
-            told.append(lead)
+            days_sent.append(lead)
 
-    assert told == sorted(told, reverse=True)
-    assert set(told) <= days
+    assert days_sent == sorted(days_sent, reverse=True)
+    assert set(days_sent) <= days
 
 
-def test_another_end_is_told_anew(olga: User, search: Project) -> None:
+def test_another_expiry_sends_a_new_reminder(olga: User, search: Project) -> None:
     key = key_of(olga, search)
     assert check(END - 7 * DAY) == [7]
 
@@ -157,7 +159,7 @@ def test_days_are_chosen_and_none_is_none(olga: User, search: Project) -> None:
 
 
 @pytest.mark.parametrize("what", ["key", "owner", "project", "organization", "rotated"])
-def test_what_opens_no_door_any_more_is_not_told_of(
+def test_a_key_that_is_not_valid_sends_no_reminder(
     olga: User, search: Project, acme: Organization, what: str
 ) -> None:
     key = key_of(olga, search)
@@ -177,7 +179,9 @@ def test_what_opens_no_door_any_more_is_not_told_of(
     assert check(END - DAY) == []
 
 
-def test_a_paused_key_may_be_resumed_and_is_told_of(olga: User, search: Project) -> None:
+def test_a_paused_key_sends_reminders_because_it_may_be_resumed(
+    olga: User, search: Project
+) -> None:
     keys.pause_key(key_of(olga, search))
 
     assert check(END - DAY) == [1]
@@ -195,7 +199,7 @@ def test_many_processes_write_each_reminder_once(olga: User, search: Project) ->
 # -- Who
 
 
-def test_the_owner_is_told_and_nobody_else(olga: User, search: Project, acme: Organization) -> None:
+def test_only_the_owner_gets_the_reminder(olga: User, search: Project, acme: Organization) -> None:
     person("adam", acme, Role.ADMIN)
     key_of(olga, search)
 
@@ -205,12 +209,12 @@ def test_the_owner_is_told_and_nobody_else(olga: User, search: Project, acme: Or
 
 
 @pytest.mark.parametrize("owner", ["service", "no address"])
-def test_for_who_cannot_be_written_to_those_are_told_who_lead(
+def test_leaders_get_the_reminder_of_an_owner_without_an_address(
     search: Project, acme: Organization, owner: str
 ) -> None:
     elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
     other = changes.add(Organization(name="Other"))
-    for name, place, role in (
+    for name, scope, role in (
         ("olivia", acme, Role.OWNER),
         ("adam", acme, Role.ADMIN),
         ("paul", search, Role.ADMIN),
@@ -218,7 +222,7 @@ def test_for_who_cannot_be_written_to_those_are_told_who_lead(
         ("mia", acme, Role.MEMBER),
         ("eve", other, Role.OWNER),
     ):
-        person(name, place, role)
+        person(name, scope, role)
     person("gone", acme, Role.OWNER, is_active=False)
     person("nomail", acme, Role.OWNER, email="")
     email = "robot@example.com" if owner == "service" else ""
@@ -230,11 +234,11 @@ def test_for_who_cannot_be_written_to_those_are_told_who_lead(
     assert readers() == {"olivia", "adam", "paul"}
 
 
-def test_webhooks_of_the_organisation_are_told_too(
+def test_webhooks_of_the_organisation_get_the_reminder_too(
     olga: User, search: Project, acme: Organization
 ) -> None:
-    for name, place in (("ours", acme), ("platform", None)):
-        changes.add(webhooks.make(name, "https://hooks.example.com/", place)[0])
+    for name, scope in (("ours", acme), ("platform", None)):
+        changes.add(webhooks.make(name, "https://hooks.example.com/", scope)[0])
     key_of(olga, search)
 
     check(END - DAY)
@@ -242,10 +246,12 @@ def test_webhooks_of_the_organisation_are_told_too(
     assert readers() == {"ours", "olga"}
 
 
-# -- What they are told
+# -- What they are days_sent
 
 
-def test_an_e_mail_says_which_key_ends_when(olga: User, search: Project, settings: Any) -> None:
+def test_an_e_mail_contains_the_key_and_its_expiry(
+    olga: User, search: Project, settings: Any
+) -> None:
     settings.VINERY_PUBLIC_URL = "https://vinery.example"
     key = key_of(olga, search)
     check(END - DAY)
@@ -257,8 +263,9 @@ def test_an_e_mail_says_which_key_ends_when(olga: User, search: Project, setting
     assert message.subject == "API key crawler expires at 2026-05-30 12:00 UTC"
     assert message.body == (
         f"The API key crawler ({key.hint}) of olga, in Acme / search, expires at 2026-05-30 12:00 "
-        "UTC.\n\nWhat calls with it is refused from then on, and what it is running ends. Rotate "
-        "it, make a new one, or move its end.\n\nhttps://vinery.example/console/keys/\n"
+        "UTC.\n\nFrom then on requests with this key are refused, and running requests end. Rotate "
+        "the key, create a new one, or change its expiry.\n\n"
+        "https://vinery.example/console/keys/\n"
     )
 
 
@@ -327,7 +334,7 @@ def test_what_holds_no_more_is_not_sent(olga: User, search: Project, change: str
     assert "changed" in Delivery.objects.get().error
 
 
-def test_without_a_mail_server_nobody_is_written_to(olga: User, search: Project) -> None:
+def test_without_a_mail_server_no_mail_is_sent(olga: User, search: Project) -> None:
     key_of(olga, search)
 
     reminders.check_keys(END - DAY, DAYS, has_email=False)

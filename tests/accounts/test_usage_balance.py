@@ -85,14 +85,14 @@ def test_a_sum_that_is_one_too_large_does_not_balance(table: type[Rollup], colum
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-@pytest.mark.parametrize("places", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 1}])
+@pytest.mark.parametrize("counts", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 1}])
 def test_a_latency_that_was_not_measured_does_not_balance(
-    table: type[Rollup], places: dict[int, int]
+    table: type[Rollup], counts: dict[int, int]
 ) -> None:
     store_settlements(some_requests())
     last = table._default_manager.latest("id")
 
-    table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(places))
+    table._default_manager.filter(pk=last.pk).update(histograms=histogram.encode(counts))
 
     assert num_verified_rows(DAY_S) is None
 

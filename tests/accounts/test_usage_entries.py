@@ -1,4 +1,4 @@
-"""What a usage journal says."""
+"""Entries of a usage journal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_entry_is_one_line_and_comes_back(
 
 
 @given(st.integers(1, 400))
-def test_a_piece_of_a_line_is_no_entry(num_bytes: int) -> None:
+def test_a_part_of_a_line_is_no_entry(num_bytes: int) -> None:
     line = encode(settlement())
 
     assert decode(line[:-1][:-num_bytes]) is None
@@ -58,7 +58,7 @@ def test_half_a_character_in_a_model_name_loses_no_row() -> None:
     assert entry.num_output_tokens == 30
 
 
-def test_a_damaged_line_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_line_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     lines = encode(admission()) + b"\0\0\0\n" + encode(settlement())
 
     with caplog.at_level(logging.ERROR):
@@ -124,7 +124,7 @@ def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
 
 
-def test_its_own_entries_tell_everything_that_is_open() -> None:
+def test_its_own_entries_restore_all_open_requests() -> None:
     requests, copy = OpenRequests(), OpenRequests()
     for entry in (admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),))):
         requests.take(entry)
@@ -144,7 +144,7 @@ def test_a_repeated_admission_forgets_nothing() -> None:
     assert interrupted.num_prompt_tokens == 5
 
 
-def test_an_admission_that_is_told_again_is_what_was_told_last() -> None:
+def test_the_last_admission_of_a_request_counts() -> None:
     requests = OpenRequests()
     for entry in (admission(model=""), admission("r2"), admission(model="reference-chat")):
         requests.take(entry)

@@ -72,15 +72,15 @@ def test_the_columns_are_these_and_in_this_order() -> None:
 
 
 @pytest.mark.django_db
-def test_both_formats_say_the_same() -> None:
+def test_both_formats_contain_the_same_values() -> None:
     store(1)
 
-    told, exact = csv_rows(EVERYTHING)[0], json_rows(EVERYTHING)[0]
+    result, exact = csv_rows(EVERYTHING)[0], json_rows(EVERYTHING)[0]
 
-    assert exact["created_at"] == told["created_at"] == "2026-03-01T12:00:00.000000Z"
-    assert (told["is_streamed"], exact["is_streamed"]) == ("true", True)
-    assert (told["project_id"], exact["project_id"]) == ("", None)
-    assert (told["total_ms"], exact["total_ms"]) == ("340.0", 340.0)
+    assert exact["created_at"] == result["created_at"] == "2026-03-01T12:00:00.000000Z"
+    assert (result["is_streamed"], exact["is_streamed"]) == ("true", True)
+    assert (result["project_id"], exact["project_id"]) == ("", None)
+    assert (result["total_ms"], exact["total_ms"]) == ("340.0", 340.0)
 
 
 @pytest.mark.django_db
@@ -134,7 +134,7 @@ def test_an_export_has_the_rows_that_reports_count_by_status() -> None:
 
 
 @pytest.mark.django_db
-def test_it_says_whether_the_owner_still_exists(
+def test_it_shows_whether_the_owner_still_exists(
     alice: User, new_key: Callable[..., NewKey]
 ) -> None:
     key = new_key().key
@@ -177,7 +177,7 @@ def test_a_page_asks_the_database_a_fixed_number_of_times(
     monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)
     store(10)
 
-    # Two full pages and an empty one; four questions about owners for each, of which those
-    # about nobody are not asked.
+    # Two full pages and an empty one; four queries about owners for each, except for
+    # owners that no record has.
     with django_assert_num_queries(3 + 2):
         json_rows(EVERYTHING)

@@ -17,10 +17,10 @@ samples = st.lists(st.tuples(st.sampled_from(Latency), st.floats(0, 1e9)), max_s
 
 
 def encoded(measured: list[tuple[Latency, float]]) -> bytes:
-    places = histogram.BucketCounts()
+    counts = histogram.BucketCounts()
     for latency, duration_ms in measured:
-        places[histogram.bucket_index_of(latency, duration_ms)] += 1
-    return histogram.encode(places)
+        counts[histogram.bucket_index_of(latency, duration_ms)] += 1
+    return histogram.encode(counts)
 
 
 @given(st.lists(durations_ms, min_size=1, max_size=300), st.sampled_from(Latency))
@@ -34,9 +34,9 @@ def test_percentiles_are_those_of_the_sorted_samples_up_to_the_error(
     assert found is not None
     assert found.num == len(durations)
     in_order = sorted(durations)
-    for percent, told in ((50, found.p50), (95, found.p95), (99, found.p99)):
+    for percent, result in ((50, found.p50), (95, found.p95), (99, found.p99)):
         exact = in_order[math.ceil(len(in_order) * percent / 100) - 1]
-        assert told == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
+        assert result == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
 
 
 @given(samples, samples, samples)
@@ -55,15 +55,15 @@ def test_joining_histograms_is_counting_all_together(
 
 @given(st.lists(st.floats(0, 1e13), min_size=1, max_size=50), st.sampled_from(Latency))
 def test_many_at_once_are_counted_as_one_by_one(durations: list[float], latency: Latency) -> None:
-    places = histogram.bucket_indexes_of(latency, np.array(durations))
+    counts = histogram.bucket_indexes_of(latency, np.array(durations))
 
-    assert places.tolist() == [histogram.bucket_index_of(latency, each) for each in durations]
+    assert counts.tolist() == [histogram.bucket_index_of(latency, each) for each in durations]
 
 
 def test_counts_larger_than_a_word_holds_are_kept() -> None:
-    places = histogram.BucketCounts({7: 10_000_000_000, 1023: 1})
+    counts = histogram.BucketCounts({7: 10_000_000_000, 1023: 1})
 
-    assert histogram.decode(histogram.encode(places)) == places
+    assert histogram.decode(histogram.encode(counts)) == counts
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, math.nan, math.inf, 1e300])

@@ -156,7 +156,7 @@ def test_a_replacement_that_fails_changes_nothing(
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
 
-def test_drafts_of_the_dead_are_swept_away(journal: Journal) -> None:
+def test_drafts_of_dead_processes_are_removed(journal: Journal) -> None:
     draft = journal.path.with_suffix(".draft")
     draft.write_bytes(b"half a rewri")
 

@@ -1,4 +1,4 @@
-"""The usage books of one web process."""
+"""The usage ledger of one web process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_settled_request_is_stored_by_the_next_flush(
     assert shelf.rows == {"r1": settlement()}
 
 
-def test_nothing_waits_in_memory_while_the_database_is_away(
+def test_nothing_waits_in_memory_while_the_database_is_unavailable(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf
 ) -> None:
     ledger = new_ledger()
@@ -141,7 +141,7 @@ def test_a_request_that_was_running_is_interrupted_with_its_last_counts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stopping_closes_the_books(
+def test_stopping_settles_all_requests(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
 ) -> None:
     ledger = new_ledger()
@@ -311,7 +311,7 @@ def test_what_neither_disk_nor_memory_holds_is_counted(
     assert ledger.num_lost == 3
 
 
-def test_a_place_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_fails_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
 
     with pytest.raises(OSError):
@@ -322,7 +322,7 @@ def test_a_place_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_thread_stores_rows_and_the_books_of_the_dead(
+def test_the_thread_stores_records_also_of_dead_processes(
     new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = new_ledger()
@@ -365,7 +365,7 @@ def test_a_database_that_fails_for_a_while_loses_nothing(
             return
         num_attempts += 1
         if num_attempts <= 3:
-            raise OperationalError("the database is away")
+            raise OperationalError("the database is unavailable")
         store_settlements(settlements)
         is_stored.set()
 

@@ -1,4 +1,4 @@
-"""Stretches of time are covered once, by roll-ups that are there."""
+"""Existing roll-ups cover each period once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ zones = st.sampled_from(
     moments,
     moments,
 )
-def test_every_second_is_told_once_by_roll_ups_that_are_kept(
+def test_existing_roll_ups_cover_every_second_once(
     since: datetime,
     length: timedelta,
     granularity: Granularity,
@@ -53,7 +53,7 @@ def test_every_second_is_told_once_by_roll_ups_that_are_kept(
     assert borders == sorted(set(borders))
     assert borders[0] <= since.timestamp()
     assert borders[-1] >= until.timestamp()
-    told = [Counter[int]() for _ in itertools.pairwise(borders)]
+    sums = [Counter[int]() for _ in itertools.pairwise(borders)]
     for reading in itertools.chain(*map(periods.readings, periods.runs(borders))):
         for start_s in itertools.chain(*(part.starts for part in reading.parts)):
             assert start_s % reading.unit_s == 0
@@ -63,10 +63,10 @@ def test_every_second_is_told_once_by_roll_ups_that_are_kept(
                 assert start_s >= kept.minutes_since_s
             bin_ = (start_s - reading.start_s) // reading.bin_s
             for point, sign in reading.targets(bin_):
-                told[point][start_s] += sign
-                told[point][start_s + reading.unit_s] -= sign
+                sums[point][start_s] += sign
+                sums[point][start_s + reading.unit_s] -= sign
     # What is left of all that begins and ends is the point.
-    for found, (begin_s, end_s) in zip(told, itertools.pairwise(borders), strict=True):
+    for found, (begin_s, end_s) in zip(sums, itertools.pairwise(borders), strict=True):
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 
 
@@ -93,7 +93,7 @@ def test_days_are_those_of_the_zone_also_when_the_clock_changes() -> None:
     assert hours == [24, 23, 24]
 
 
-def test_a_long_period_is_told_by_days_and_its_ends_by_less() -> None:
+def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> None:
     start = 20 * DAY_S + 22 * HOUR_S + 59 * MINUTE_S
 
     assert periods.parts([start, 24 * DAY_S + MINUTE_S]) == [
@@ -111,7 +111,7 @@ def test_a_long_period_is_told_by_days_and_its_ends_by_less() -> None:
         ("America/New_York", 4, -1),
     ],
 )
-def test_days_elsewhere_are_told_by_days_and_the_hours_between_two_midnights(
+def test_days_of_other_zones_are_read_from_days_and_the_hours_between_two_midnights(
     zone: str, hours: int, sign: int
 ) -> None:
     since = datetime(2026, 7, 1, tzinfo=ZoneInfo(zone))

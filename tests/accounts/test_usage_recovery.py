@@ -1,4 +1,4 @@
-"""The books of processes that died."""
+"""Recovery of the journals of dead processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def orphan(tmp_path: Path) -> Path:
 BOTH = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
 
 
-def test_it_tells_what_it_found(orphan: Path, shelf: Shelf) -> None:
+def test_it_returns_the_recovered_numbers(orphan: Path, shelf: Shelf) -> None:
     assert recover_orphans(orphan.parent, shelf) == Recovered(1, 1, 1)
     assert shelf.outcomes == BOTH
     assert not orphan.exists()
@@ -53,15 +53,15 @@ def test_it_tells_what_it_found(orphan: Path, shelf: Shelf) -> None:
 def test_what_engines_made_for_the_dead_is_charged_and_stays_readable(
     orphan: Path, shelf: Shelf
 ) -> None:
-    told = orphan.parent / "77-1.lost"
-    told.write_text('["running", 9, 4, 30]\n["running", 9, 0, 12]\n["stranger", 1, 0, 1]\n')
+    file = orphan.parent / "77-1.lost"
+    file.write_text('["running", 9, 4, 30]\n["running", 9, 0, 12]\n["stranger", 1, 0, 1]\n')
 
     recover_orphans(orphan.parent, shelf)
 
     row = shelf.rows["running"]
     assert (row.num_prompt_tokens, row.num_cached_tokens, row.num_output_tokens) == (9, 4, 42)
     assert row.is_exact
-    assert told.exists()
+    assert file.exists()
 
 
 def test_what_an_engine_made_that_died_before_the_gateway_is_not_charged(
@@ -77,7 +77,7 @@ def test_what_an_engine_made_that_died_before_the_gateway_is_not_charged(
     assert (row.num_prompt_tokens, row.num_output_tokens, row.num_reasoning_tokens) == (9, 12, 12)
 
 
-def test_a_damaged_word_of_an_engine_keeps_nobody_waiting(orphan: Path, shelf: Shelf) -> None:
+def test_a_damaged_file_of_an_engine_blocks_no_recovery(orphan: Path, shelf: Shelf) -> None:
     (orphan.parent / "77-1.lost").write_text('["running", 9')
 
     recover_orphans(orphan.parent, shelf)
@@ -86,7 +86,7 @@ def test_a_damaged_word_of_an_engine_keeps_nobody_waiting(orphan: Path, shelf: S
     assert not shelf.rows["running"].is_exact
 
 
-def test_it_finds_nothing_where_nobody_died(tmp_path: Path, shelf: Shelf) -> None:
+def test_it_finds_nothing_without_dead_processes(tmp_path: Path, shelf: Shelf) -> None:
     living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
     living.admit(admission())
 
@@ -260,7 +260,7 @@ def test_who_waits_in_vain_leaves_the_journal_to_the_other(
     assert shelf.rows == {}
 
 
-# A web process that serves until it is killed, and says what it has entered.
+# A web process that serves until it is killed, and prints the number of each request.
 WEB_PROCESS = """
 import sys
 from pathlib import Path
@@ -283,24 +283,24 @@ while True:
 
 
 @pytest.mark.django_db
-def test_a_killed_web_process_leaves_exact_books(tmp_path: Path) -> None:
-    last_told = run_until_killed(tmp_path, num_requests=300)
+def test_a_killed_web_process_leaves_an_exact_ledger(tmp_path: Path) -> None:
+    last_printed = run_until_killed(tmp_path, num_requests=300)
 
     recover_orphans(tmp_path)
 
     rows = dict(UsageRecord.objects.values_list("request_id", "outcome"))
-    assert {f"r{number}" for number in range(last_told + 1)} <= rows.keys()
+    assert {f"r{number}" for number in range(last_printed + 1)} <= rows.keys()
     assert rows.pop("long") == "interrupted"
     # At most the one request in hand was not settled.
     assert list(rows.values()).count("interrupted") <= 1
     settled = UsageRecord.objects.filter(outcome="ok")
     assert all(f"r{row.num_output_tokens}" == row.request_id for row in settled)
-    assert UsageRecord.objects.get(request_id="long").num_output_tokens >= last_told
+    assert UsageRecord.objects.get(request_id="long").num_output_tokens >= last_printed
     assert list(tmp_path.iterdir()) == []
 
 
 def run_until_killed(directory: Path, num_requests: int) -> int:
-    """The number of the last request that the process told before it was killed."""
+    """The number of the last request that the process file before it was killed."""
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", WEB_PROCESS, str(directory)],
@@ -309,16 +309,18 @@ def run_until_killed(directory: Path, num_requests: int) -> int:
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert process.stdout is not None
-    with process.stdout as told:
+    with process.stdout as file:
         for _ in range(num_requests):
-            last = int(told.readline())
+            last = int(file.readline())
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        rest = [int(line) for line in told if line.endswith("\n")]
+        rest = [int(line) for line in file if line.endswith("\n")]
     return rest[-1] if rest else last
 
 
-def test_the_dead_and_the_living_are_told_apart(tmp_path: Path, shelf: Shelf, orphan: Path) -> None:
+def test_journals_of_running_processes_are_left_alone(
+    tmp_path: Path, shelf: Shelf, orphan: Path
+) -> None:
     living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
     living.admit(admission("alive"))
 

@@ -1,4 +1,4 @@
-"""Reports say what the rows say, for any period, filter, group, zone and reader."""
+"""Reports equal the records, for any period, filter, group, zone and reader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(request_id: str, **changes: Any) -> Settlement:
 
 
 def day(**changes: Any) -> Question:
-    """The whole first of March 2026 for somebody who may see everything."""
+    """The whole first of March 2026 for a superuser."""
     start = NOON - timedelta(hours=12)
     usual: dict[str, Any] = {"since": start, "until": start + timedelta(days=1), "visible": None}
     return Question(**(usual | changes))
@@ -221,14 +221,14 @@ def test_classes_of_status_have_names_and_what_was_never_answered_has_none() -> 
 
 
 @pytest.mark.django_db
-def test_a_month_of_statuses_is_read_from_a_coarse_grain_of_days(
+def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
     django_assert_num_queries: Any,
 ) -> None:
     store_settlements([request("r1", http_status=404), request("r2")])
     UsageRecord.objects.all().delete()
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
-    DayRollup.objects.exclude(slice__grain=RollupDimensions.OUTCOME).delete()
+    DayRollup.objects.exclude(slice__dimensions=RollupDimensions.OUTCOME).delete()
     month = day(
         since=NOON - timedelta(days=20, hours=12), filters=Filters(statuses=frozenset({"4xx"}))
     )

@@ -51,7 +51,7 @@ def left(table: type[models.Model]) -> int:
     return rows.values("start_s").distinct().count()
 
 
-def test_each_table_keeps_what_its_setting_says() -> None:
+def test_each_table_is_kept_as_long_as_its_setting() -> None:
     fill()
 
     deleted = delete_old(USUAL, NOON)

@@ -29,7 +29,7 @@ def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
     return list(
-        table._default_manager.filter(slice__grain=RollupDimensions.ALL).order_by("start_s")
+        table._default_manager.filter(slice__dimensions=RollupDimensions.ALL).order_by("start_s")
     )
 
 
@@ -43,8 +43,8 @@ def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
     assert sums == [1, 0, 1, 11, 8, 0, 4, 30, 20, 41.0, 250]
-    places = histogram.decode(bytes(row.histograms))
-    assert places == {
+    counts = histogram.decode(bytes(row.histograms))
+    assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,
         histogram.bucket_index_of(Latency.FIRST_TOKEN, 12.25): 1,
         histogram.bucket_index_of(Latency.TOTAL, 340.0): 1,
@@ -67,7 +67,7 @@ def test_requests_of_one_slice_share_a_row() -> None:
     assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
 
 
-def test_what_is_told_twice_counts_once() -> None:
+def test_a_settlement_that_arrives_twice_counts_once() -> None:
     store_settlements([request("r1"), request("r1", num_output_tokens=99)])
     store_settlements([request("r1"), request("r2")])
 
@@ -83,30 +83,32 @@ def test_a_late_request_is_counted_when_it_began() -> None:
     assert [row.start_s for row in finest(MinuteRollup)] == [noon_s - 3 * 86_400, noon_s]
 
 
-def test_every_grain_has_every_request() -> None:
+def test_every_set_of_dimensions_counts_every_request() -> None:
     store_settlements([request("r1"), request("r2", model="other", key_id=4)])
     store_settlements([request("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)])
 
     for dimensions in RollupDimensions:
         for table in (HourRollup, DayRollup):
-            of_grain = table.objects.filter(slice__grain=dimensions)
-            assert sum(row.num_requests for row in of_grain) == 3
-            assert sum(row.num_errors for row in of_grain) == 1
-    models = UsageSlice.objects.filter(grain=RollupDimensions.MODEL).values_list("model", flat=True)
+            of_dimensions = table.objects.filter(slice__dimensions=dimensions)
+            assert sum(row.num_requests for row in of_dimensions) == 3
+            assert sum(row.num_errors for row in of_dimensions) == 1
+    models = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL).values_list(
+        "model", flat=True
+    )
     assert sorted(models) == ["other", "reference-chat"]
 
 
-def test_a_grain_says_nothing_that_it_leaves_out() -> None:
+def test_a_slice_is_empty_in_the_columns_that_it_lacks() -> None:
     store_settlements([request("r1", key_id=3, project_id=5)])
 
-    key = UsageSlice.objects.get(grain=RollupDimensions.KEY)
+    key = UsageSlice.objects.get(dimensions=RollupDimensions.KEY)
     assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
     assert (key.model, key.endpoint, key.outcome, key.status_class) == ("", "", "", None)
-    model = UsageSlice.objects.get(grain=RollupDimensions.MODEL)
+    model = UsageSlice.objects.get(dimensions=RollupDimensions.MODEL)
     assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
 
 
-def test_names_that_no_model_has_do_not_fill_the_books() -> None:
+def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
     unknown = {"outcome": Outcome.REJECTED, "http_status": 404}
     store_settlements([request(f"r{n}", model=f"made-up-{n}", **unknown) for n in range(3)])
 
@@ -120,8 +122,8 @@ def test_long_histograms_are_made_compact(monkeypatch: pytest.MonkeyPatch) -> No
         store_settlements([request(f"r{n}", total_ms=100.0 + n)])
 
     row = finest(DayRollup)[0]
-    places = histogram.decode(bytes(row.histograms))
-    assert sum(places.values()) == 30
+    counts = histogram.decode(bytes(row.histograms))
+    assert sum(counts.values()) == 30
     assert len(bytes(row.histograms)) <= 40 + 4 * 3
 
 
@@ -147,6 +149,6 @@ def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
 
     # It is in databases: another one would part the past from the future.
     assert (
-        UsageSlice.objects.get(grain=RollupDimensions.ALL).digest
+        UsageSlice.objects.get(dimensions=RollupDimensions.ALL).digest
         == "40e0c715d4052fce4d1d88820b46f5a2"
     )

@@ -94,10 +94,10 @@ def test_the_limits_that_bound_a_request_become_rows_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "stored"), [("::1", "::1"), ("testclient", None), ("", None), (None, None)]
+    ("given", "stored"), [("::1", "::1"), ("testclient", None), ("", None), (None, None)]
 )
-def test_what_is_no_address_is_none(told: str | None, stored: str | None) -> None:
-    store_settlements([settlement(admission=admission(ip=told))])
+def test_an_invalid_address_is_stored_as_null(given: str | None, stored: str | None) -> None:
+    store_settlements([settlement(admission=admission(ip=given))])
     assert UsageRecord.objects.get().ip == stored
 
 

@@ -1,4 +1,4 @@
-"""The books balance after anything, and it is found out when they do not."""
+"""Roll-ups equal records after repeats, late journals and kills, and differences are found."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ requests = st.builds(
 deaths = st.none() | st.integers(0, 8)
 
 
-class Away(OperationalError):
-    """The database is away."""
+class DatabaseUnavailable(OperationalError):
+    """The database is unavailable."""
 
 
 class AfterAnything(HypothesisTestCase):
@@ -71,15 +71,15 @@ class AfterAnything(HypothesisTestCase):
         st.lists(st.tuples(st.lists(requests, max_size=8), deaths), max_size=6),
         st.none() | st.integers(1, 3),
     )
-    def test_the_books_balance_whatever_comes_twice_or_late_or_dies(
+    def test_roll_ups_equal_records_after_repeats_late_journals_and_kills(
         self, batches: list[tuple[list[Settlement], int | None]], keep_days: int | None
     ) -> None:
         for batch, death in batches:
             store_and_perhaps_die(batch, death)
-        for batch, _ in batches:  # recovery tells everything once more
+        for batch, _ in batches:  # recovery stores everything again
             store_settlements(batch)
-        told = {each.admission.request_id for batch, _ in batches for each in batch}
-        assert set(UsageRecord.objects.values_list("request_id", flat=True)) == told
+        result = {each.admission.request_id for batch, _ in batches for each in batch}
+        assert set(UsageRecord.objects.values_list("request_id", flat=True)) == result
         if keep_days is not None:
             delete_old({"rows": keep_days, "by_minute": 2}, NOON)
         checked = list(verify(*THESE_DAYS))
@@ -94,21 +94,21 @@ def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> Non
         nonlocal num_done
         if sql.startswith(("INSERT", "UPDATE", "DELETE")):
             if num_done == death:
-                raise Away
+                raise DatabaseUnavailable
             num_done += 1
         return execute(sql, *args)
 
     try:
         with connection.execute_wrapper(dies):
             store_settlements(batch)
-    except Away:
+    except DatabaseUnavailable:
         pass
 
 
 @pytest.mark.django_db
-def test_a_sum_that_is_wrong_is_told_and_repaired() -> None:
+def test_a_wrong_sum_is_found_and_repaired() -> None:
     store("r1", "r2")
-    HourRollup.objects.filter(slice__grain="all").update(num_output_tokens=61)
+    HourRollup.objects.filter(slice__dimensions="all").update(num_output_tokens=61)
 
     [difference] = differences()
 
@@ -125,7 +125,7 @@ def test_a_sum_that_is_wrong_is_told_and_repaired() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-def test_a_sum_that_is_lost_is_told_and_repaired(table: type[HourRollup]) -> None:
+def test_a_missing_sum_is_found_and_repaired(table: type[HourRollup]) -> None:
     store("r1")
     table.objects.all().delete()
 
@@ -135,7 +135,7 @@ def test_a_sum_that_is_lost_is_told_and_repaired(table: type[HourRollup]) -> Non
 
 
 @pytest.mark.django_db
-def test_a_row_that_is_lost_is_told() -> None:
+def test_a_missing_record_is_found() -> None:
     store("r1", "r2", age=timedelta(days=1))
     UsageRecord.objects.filter(request_id="r1").delete()
 
@@ -143,7 +143,7 @@ def test_a_row_that_is_lost_is_told() -> None:
 
 
 @pytest.mark.django_db
-def test_a_histogram_that_is_wrong_is_told() -> None:
+def test_a_wrong_histogram_is_found() -> None:
     store("r1")
     DayRollup.objects.update(histograms=b"")
 

@@ -55,7 +55,7 @@ class Shelf:
     def __call__(self, settlements: Sequence[Settlement]) -> None:
         if settlements and self.num_failures_to_come:
             self.num_failures_to_come -= 1
-            raise OperationalError("the database is away")
+            raise OperationalError("the database is unavailable")
         for row in settlements:
             self.rows.setdefault(row.admission.request_id, row)
 

@@ -1,4 +1,4 @@
-"""All batches decode, with the tap and without, whatever is asked of the tap."""
+"""All batches decode, with the hook and without, for every use of the hook."""
 
 from pathlib import Path
 
@@ -31,28 +31,28 @@ def test_every_use_is_measured_at_every_number_of_streams() -> None:
 
 
 @pytest.mark.live
-def test_only_those_are_watched_who_ask_and_all_batches_make_as_many_steps(
+def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    watched: list[LogitsSpec] = []
-    see = LogitsHandler.handle
+    handled: list[LogitsSpec] = []
+    handle = LogitsHandler.handle
 
-    def seen(watch: LogitsHandler, *arguments: object) -> None:
-        watched.append(watch._spec)
-        see(watch, *arguments)  # type: ignore[arg-type]
+    def note(handler: LogitsHandler, *arguments: object) -> None:
+        handled.append(handler._spec)
+        handle(handler, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(LogitsHandler, "handle", seen)
+    monkeypatch.setattr(LogitsHandler, "handle", note)
     batches = Batches(TINY_CHAT, OPTIONS)
     spec = USES["1000 allowed"][0]
     assert spec is not None
 
     assert all(len(times) > 0 for times in batches.step_times([None, None], round_s=0))
-    assert not watched
+    assert not handled
     times = batches.step_times([spec, None], round_s=0)
 
     assert len({len(each) for each in times}) == 1
-    assert set(watched) == {spec}
-    assert len(watched) >= len(times.with_s)
+    assert set(handled) == {spec}
+    assert len(handled) >= len(times.with_s)
 
 
 def test_off_asks_for_nothing() -> None:

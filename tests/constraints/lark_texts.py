@@ -1,4 +1,4 @@
-"""Texts that a grammar of ours allows, and whether it allows a text: slowly, but plainly."""
+"""Generates texts of a grammar, and checks whether a text fits: slowly, but plainly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from serving.constraints.ebnf import Alt, Chars, Expr, Ref, Repeat, Seq, Text
 Rules = Mapping[str, Expr]
 
 
-def a_text(root: Expr, rules: Rules, seed: int) -> str:
-    """One that fits, of a moderate length."""
+def generated_text(root: Expr, rules: Rules, seed: int) -> str:
+    """Return a text that fits, of a moderate length."""
     return _Writer(rules, Random(seed)).of(root, 12)
 
 
 def fits(root: Expr, rules: Rules, text: str) -> bool:
-    """Whether the whole text fits. The rules must not begin with themselves."""
+    """Return whether the whole text fits. The rules must not be left-recursive."""
     return len(text) in _Reader(rules, text).ends(root, 0)
 
 
@@ -51,7 +51,7 @@ class _Writer:
 
 
 def _heights(rules: Rules) -> dict[str, int]:
-    """How deep references go at least."""
+    """The smallest depth of references below each rule."""
     heights = dict.fromkeys(rules, 1000)
     for _ in rules:
         heights = {name: 1 + _height(body, heights) for name, body in rules.items()}
@@ -79,7 +79,7 @@ class _Reader:
         self._known: dict[tuple[str, int], set[int]] = {}
 
     def ends(self, expr: Expr, at: int) -> set[int]:
-        """All places where a text that fits and begins here may end."""
+        """Return all positions where a text that fits and begins here may end."""
         match expr:
             case Text(text):
                 return {at + len(text)} if self._text.startswith(text, at) else set()
@@ -91,10 +91,10 @@ class _Reader:
                     self._known[name, at] = self.ends(self._rules[name], at)
                 return self._known[name, at]
             case Seq(parts):
-                places = {at}
+                found = {at}
                 for part in parts:
-                    places = {end for place in places for end in self.ends(part, place)}
-                return places
+                    found = {end for start in found for end in self.ends(part, start)}
+                return found
             case Alt(options):
                 return {end for each in options for end in self.ends(each, at)}
             case Repeat(part, least, most):
@@ -104,12 +104,12 @@ class _Reader:
 
     def _repeated(self, part: Expr, least: int, most: int | None, at: int) -> set[int]:
         found: set[int] = set()
-        places, count = {at}, 0
-        while places and (most is None or count <= most):
+        starts, count = {at}, 0
+        while starts and (most is None or count <= most):
             if count >= least:
-                if places <= found:
+                if starts <= found:
                     break
-                found |= places
-            places = {end for place in places for end in self.ends(part, place)}
+                found |= starts
+            starts = {end for start in starts for end in self.ends(part, start)}
             count += 1
         return found

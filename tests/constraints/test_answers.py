@@ -1,4 +1,4 @@
-"""What the shape of an answer becomes, alone, after a thought, and beside tools."""
+"""The grammar of an answer: alone, after reasoning, and beside tools."""
 
 import json
 
@@ -59,12 +59,12 @@ def refused(grammar):
         (of_tag({"format": {"type": "json_schema", "json_schema": OBJECT}}), json_grammar(OBJECT)),
     ],
 )
-def test_what_is_only_a_grammar_is_told_as_one(grammar, source):
+def test_a_tag_with_nothing_but_a_grammar_becomes_ebnf(grammar, source):
     assert answer(grammar) == Grammar(GrammarKind.EBNF, source, FIELD)
 
 
 @pytest.mark.parametrize(
-    ("grammar", "shape"),
+    ("grammar", "tag"),
     [
         (of_schema(OBJECT), {"type": "grammar", "grammar": json_grammar(OBJECT)}),
         (a_grammar(GrammarKind.REGEX, "a"), {"type": "grammar", "grammar": 'root ::= "a"\n'}),
@@ -72,11 +72,11 @@ def test_what_is_only_a_grammar_is_told_as_one(grammar, source):
         (of_tag({"type": "const_string", "value": "x"}), {"type": "const_string", "value": "x"}),
     ],
 )
-def test_the_shape_is_for_the_answer_not_for_the_thought(grammar, shape):
-    assert format_of(answer(grammar, opens_reasoning=True))["elements"][2] == shape
+def test_the_grammar_applies_to_the_answer_and_not_to_the_reasoning(grammar, tag):
+    assert format_of(answer(grammar, opens_reasoning=True))["elements"][2] == tag
 
 
-def test_the_older_tags_are_free_text_with_structures():
+def test_the_older_form_is_free_text_with_triggered_tags():
     tag = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]}
 
     assert format_of(answer(of_tag(tag))) == {
@@ -93,7 +93,7 @@ def test_the_older_tags_are_free_text_with_structures():
     }
 
 
-def test_schemas_and_patterns_inside_tags_become_our_grammars():
+def test_schemas_and_patterns_inside_tags_become_grammars():
     tag = {
         "type": "sequence",
         "elements": [
@@ -115,33 +115,33 @@ def test_schemas_and_patterns_inside_tags_become_our_grammars():
 
 
 def test_tools_may_be_called_instead_of_an_answer():
-    shape = format_of(answer(of_schema(OBJECT), tools=[WEATHER], parallel=False))
+    tag = format_of(answer(of_schema(OBJECT), tools=[WEATHER], parallel=False))
 
-    calls, text = shape["elements"]
-    assert shape["type"] == "or"
+    calls, text = tag["elements"]
+    assert tag["type"] == "or"
     assert calls["grammar"].startswith('root ::= ((("<tool_call>')
     assert text == {"type": "grammar", "grammar": json_grammar(OBJECT)}
 
 
-def test_after_a_thought_there_is_the_same_choice():
-    shape = format_of(answer(of_schema(OBJECT), tools=[WEATHER], opens_reasoning=True))
+def test_the_same_choice_follows_reasoning():
+    tag = format_of(answer(of_schema(OBJECT), tools=[WEATHER], opens_reasoning=True))
 
-    assert shape["elements"][2]["type"] == "or"
+    assert tag["elements"][2]["type"] == "or"
 
 
-def test_a_model_without_calls_has_no_choice():
+def test_a_family_without_calls_has_only_the_answer():
     assert answer(of_schema(OBJECT), "plain", tools=[WEATHER]).kind is GrammarKind.EBNF
 
 
 @pytest.mark.parametrize("name", [n for n in family_names() if by_name(n).grammar.supports_calls])
-def test_calls_of_every_family_can_stand_beside_an_answer(name):
-    """Only as grammars: of tags the engine takes no such choice."""
-    shape = by_name(name).grammar.calls([WEATHER, PING], REQUIRED, parallel=True)
+def test_calls_of_every_family_become_one_grammar(name):
+    """XGrammar accepts a choice between calls and an answer only as grammars."""
+    tag = by_name(name).grammar.calls([WEATHER, PING], REQUIRED, parallel=True)
 
-    assert lowered(shape)["type"] == "grammar"
+    assert lowered(tag)["type"] == "grammar"
 
 
-def test_names_of_grammars_stay_apart_in_one():
+def test_combined_grammars_keep_their_rule_names_apart():
     one = {"type": "grammar", "grammar": 'root ::= a # a\na ::= "a" [a] b\nb ::= a?\n'}
 
     text = lowered({"type": "sequence", "elements": [one, one]})["grammar"]
@@ -157,11 +157,11 @@ def test_names_of_grammars_stay_apart_in_one():
     ]
 
 
-def test_free_text_with_triggers_is_no_grammar():
+def test_free_text_with_triggers_has_no_grammar():
     assert lowered({"type": "triggered_tags", "triggers": ["<"], "tags": []}) is None
 
 
-def test_a_strict_schema_is_refused_for_what_cannot_be_held():
+def test_a_strict_schema_with_an_unenforceable_keyword_is_refused():
     schema = {"type": "object", "properties": {"age": {"type": "integer", "not": {"const": 1}}}}
 
     error = refused(of_schema(schema, is_strict=True))
@@ -171,7 +171,7 @@ def test_a_strict_schema_is_refused_for_what_cannot_be_held():
     assert "`response_format.properties.age.not` cannot be enforced" in error.message
 
 
-def test_another_schema_is_held_as_far_as_it_can_be():
+def test_an_unenforceable_keyword_is_ignored_without_strict():
     schema = {"type": "object", "properties": {"age": {"type": "integer", "not": {"const": 1}}}}
     known = {"type": "object", "properties": {"age": {"type": "integer"}}}
 
@@ -222,7 +222,7 @@ def test_another_schema_is_held_as_far_as_it_can_be():
         ),
     ],
 )
-def test_what_cannot_be_compiled_is_told_with_its_path(grammar, path, words):
+def test_an_error_names_the_path_of_its_cause(grammar, path, words):
     error = refused(grammar)
 
     assert isinstance(error, InvalidGrammar)
@@ -230,7 +230,7 @@ def test_what_cannot_be_compiled_is_told_with_its_path(grammar, path, words):
     assert words in error.message
 
 
-def test_tags_may_not_nest_without_end():
+def test_deeply_nested_tags_are_refused():
     tag = {"type": "any_text"}
     for _ in range(40):
         tag = {"type": "or", "elements": [tag]}

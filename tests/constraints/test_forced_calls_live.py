@@ -1,4 +1,4 @@
-"""The real engine under the grammar of every family: what it is made to write is read back.
+"""The real engine generates calls under the grammar of every family, and the parser reads them.
 
 The reference model's tokenizer has none of these families' special tokens, so it spells
 them out, which tests the grammar and the parser all the same.
@@ -24,7 +24,7 @@ from tests.output.tiny_chat import Model, asked, calls_of, straight
 
 pytestmark = pytest.mark.live
 
-# All values have an end: under a grammar that is strange to it, a weak model finds none.
+# All values have a bounded length: under an unfamiliar grammar a weak model finds no end.
 PICK = Tool(
     "pick",
     "Pick a city",
@@ -80,7 +80,7 @@ def is_pick(arguments: Any) -> bool:
 
 @every_family
 @pytest.mark.parametrize("thinking", [False, True])
-def test_a_named_call_is_made_and_read_back(model: Model, name: str, thinking: bool) -> None:
+def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking: bool) -> None:
     model.use(by_name(f"think+{name}") if _takes_thoughts(name) else straight(name))
     chat = asked(
         QUESTION,
@@ -113,7 +113,7 @@ def test_a_tool_without_parameters_can_be_named(model: Model, name: str) -> None
 
 
 @every_family
-def test_one_required_call_is_made(model: Model, name: str) -> None:
+def test_one_required_call_is_generated(model: Model, name: str) -> None:
     model.use(straight(name))
     chat = asked(QUESTION, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=False)
 
@@ -126,7 +126,7 @@ def test_one_required_call_is_made(model: Model, name: str) -> None:
 
 @every_family
 def test_several_calls_can_be_required(model: Model, name: str) -> None:
-    """How many is the model's choice: it may go on until its limit, inside of a call."""
+    """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
 
     result, is_ended = model.stretch(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
@@ -140,16 +140,16 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
 
 
 @every_family
-def test_long_arguments_are_told_in_many_pieces(model: Model, name: str) -> None:
+def test_long_arguments_arrive_in_many_deltas(model: Model, name: str) -> None:
     model.use(straight(name))
 
     events, is_ended = model.events(asked(QUESTION, tools=TOOLS, tool_choice=named("note")))
 
-    pieces = [event.text for event in events if isinstance(event, ToolArgsDelta)]
+    deltas = [event.text for event in events if isinstance(event, ToolArgsDelta)]
     assert is_ended
-    # Special tokens inside a string count for the grammar, and leave no text.
-    assert 20 <= len(json.loads("".join(pieces))["text"]) <= 70
-    assert len(pieces) > 3
+    # Special tokens inside a string count for the grammar, but produce no text.
+    assert 20 <= len(json.loads("".join(deltas))["text"]) <= 70
+    assert len(deltas) > 3
 
 
 @every_family
@@ -175,11 +175,10 @@ def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("choice", [ToolChoice(), REQUIRED, named("strict")])
-def test_every_demand_compiles(
+def test_every_tool_grammar_compiles(
     canary: Canary, name: str, opens: bool, parallel: bool, choice: ToolChoice
 ) -> None:
     strict = Tool("strict", None, PICK.parameters, strict=True)
-    # Not translated by our own grammars: the engine's schemas must fit in as well.
     dated = Tool(
         "dated",
         None,

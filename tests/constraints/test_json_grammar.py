@@ -1,4 +1,4 @@
-"""Which grammar a schema has, and which schemas have none."""
+"""The grammars of JSON schemas, and the schemas that are refused."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_typical_schemas_have_exactly_these_grammars(name: str) -> None:
     assert json_grammar(TYPICAL[name], is_strict=True) == (GOLDEN / f"{name}.ebnf").read_text()
 
 
-def test_no_blanks_at_all_is_possible() -> None:
+def test_a_compact_grammar_has_no_blanks() -> None:
     grammar = json_grammar({"properties": {"a": {"const": [1, {"b": 2}]}}}, is_compact=True)
 
     assert r'"\"a\":[1,{\"b\":2}]"' in grammar
     assert '" "' not in grammar
 
 
-def test_what_the_schema_says_twice_is_said_once() -> None:
+def test_references_to_one_schema_share_a_rule() -> None:
     point = {"type": "object", "properties": {"x": {"type": "integer", "maximum": 99}}}
     schema = {"type": "array", "prefixItems": [{"$ref": "#/$defs/p"}] * 3, "$defs": {"p": point}}
 
@@ -131,7 +131,7 @@ def test_equal_schemas_have_equal_grammars() -> None:
         ({"type": "string", "pattern": "(ab?){500}c", "maxLength": 600}, ".pattern"),
     ],
 )
-def test_what_cannot_be_held_is_refused_only_where_strict(schema: Any, path: str) -> None:
+def test_unenforceable_keywords_are_refused_only_if_strict(schema: Any, path: str) -> None:
     with pytest.raises(Unenforceable) as caught:
         json_grammar(schema, is_strict=True)
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_held_is_refused_only_where_strict(schema: Any, path: str
         {"oneOf": [{"pattern": "^a", "type": "string"}, {"pattern": "^b", "type": "string"}]},
     ],
 )
-def test_what_says_nothing_or_is_held_anyway_is_not_refused(schema: Any) -> None:
+def test_keywords_without_effect_are_accepted(schema: Any) -> None:
     assert json_grammar(schema, is_strict=True)
 
 
@@ -209,7 +209,7 @@ def test_what_says_nothing_or_is_held_anyway_is_not_refused(schema: Any) -> None
         ({"allOf": [{"anyOf": [{}] * 30}] * 3}, "", "combinations"),
     ],
 )
-def test_what_is_no_schema_or_allows_nothing_is_told_with_its_path(
+def test_an_invalid_or_unsatisfiable_schema_is_refused_with_its_path(
     schema: Any, path: str, words: str
 ) -> None:
     with pytest.raises(SchemaError) as caught:
@@ -219,8 +219,8 @@ def test_what_is_no_schema_or_allows_nothing_is_told_with_its_path(
     assert words in caught.value.reason
 
 
-def test_a_schema_that_grows_without_end_is_refused() -> None:
-    """Each level of it must fit one more combination of the options."""
+def test_a_schema_with_too_many_rules_is_refused() -> None:
+    """Each level must fit one more combination of the options."""
     schema = {
         "$defs": {
             f"d{at}": {
@@ -240,7 +240,7 @@ def test_a_schema_that_grows_without_end_is_refused() -> None:
         json_grammar(schema)
 
 
-def test_a_deep_schema_is_no_trouble() -> None:
+def test_a_deep_schema_is_accepted() -> None:
     schema: Any = {"type": "null"}
     for _ in range(90):
         schema = {"type": "array", "items": schema}
@@ -248,7 +248,7 @@ def test_a_deep_schema_is_no_trouble() -> None:
     assert json_grammar(schema)
 
 
-def test_a_source_is_translated_once() -> None:
+def test_a_translated_source_is_cached() -> None:
     source = json.dumps({"title": "only here", "type": "null"})
 
     assert grammar_of_source(source, is_strict=True) is grammar_of_source(source, is_strict=True)

@@ -1,4 +1,4 @@
-"""Lark grammars, beside Lark itself."""
+"""Lark grammars: our rules and Lark's own parser agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.constraints.rules import RuleSet, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 
-from .lark_texts import a_text, fits
+from .lark_texts import fits, generated_text
 
 PATCH = r"""
 start: begin_patch hunk+ end_patch
@@ -85,9 +85,9 @@ def by_us(definition: str, text: str) -> bool:
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_lark_reads_what_our_rules_allow(name: str, seed: int) -> None:
+def test_lark_parses_the_texts_of_our_rules(name: str, seed: int) -> None:
     rules = RuleSet(plain)
-    text = a_text(lark_expression(GRAMMARS[name], rules), rules.rules, seed)
+    text = generated_text(lark_expression(GRAMMARS[name], rules), rules.rules, seed)
 
     assert by_lark(GRAMMARS[name], text)
 
@@ -95,12 +95,12 @@ def test_lark_reads_what_our_rules_allow(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", GRAMMARS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9), data=st.data())
-def test_of_texts_with_an_error_we_allow_those_that_lark_reads(
+def test_our_rules_and_lark_agree_on_changed_texts(
     name: str, seed: int, data: st.DataObject
 ) -> None:
     rules = RuleSet(plain)
     root = lark_expression(GRAMMARS[name], rules)
-    text = a_text(root, rules.rules, seed)
+    text = generated_text(root, rules.rules, seed)
     at = data.draw(st.integers(0, len(text)))
     letter = data.draw(st.sampled_from(['"', "a", "é", "\n", " ", "*", "(", "9", ""]))
     changed = text[:at] + letter + text[at + 1 :]
@@ -137,7 +137,7 @@ def test_a_patch_fits_its_grammar() -> None:
         ('start: AB "c"\nAB: "a" "b"\n%ignore " "', "a bc", False),
     ],
 )
-def test_it_means_what_lark_means(definition: str, text: str, is_fit: bool) -> None:
+def test_definitions_mean_what_they_mean_in_lark(definition: str, text: str, is_fit: bool) -> None:
     assert by_us(definition, text) == is_fit
 
 
@@ -165,14 +165,14 @@ def test_it_means_what_lark_means(definition: str, text: str, is_fit: bool) -> N
         ("//" + "a" * 20_000, "it is longer than 20000 characters"),
     ],
 )
-def test_what_cannot_be_held_to_is_told(definition: str, reason: str) -> None:
+def test_an_unsupported_definition_is_refused_with_the_reason(definition: str, reason: str) -> None:
     with pytest.raises(InvalidLark) as caught:
         lark_expression(definition, RuleSet(plain))
 
     assert str(caught.value) == reason
 
 
-def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
+def test_rules_that_double_a_text_are_not_inlined() -> None:
     doubling = "".join(f"a{at}: a{at + 1} a{at + 1}\n" for at in range(60))
     grammar = TextGrammar(TextSyntax.LARK, f'start: a0\n{doubling}a60: "y"\n', "tools[0]")
 
@@ -181,7 +181,7 @@ def test_rules_that_double_a_text_do_not_fill_the_memory() -> None:
     assert len(tag["grammar"]) < 2000
 
 
-def test_automata_have_a_limit_together() -> None:
+def test_all_automata_of_a_grammar_share_one_limit() -> None:
     terms = " ".join(f"/(a|b)*a(a|b){{6}}{at}/" for at in range(500))
 
     with pytest.raises(NotRegular, match="too large together"):

@@ -1,4 +1,4 @@
-"""Patterns, their automata and the numerals of ranges, against Python's own ideas of them."""
+"""Patterns, automata and number ranges agree with Python's own results."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\", "[z-a]", "\\x1", r"\y"]
 )
-def test_what_is_no_pattern_is_told_from_what_is_not_regular(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         search_language(pattern)
 
@@ -141,7 +141,7 @@ def test_what_is_no_pattern_is_told_from_what_is_not_regular(pattern: str) -> No
         "(" * 60 + ")" * 60,
     ],
 )
-def test_what_is_not_regular_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_not_regular_is_refused(pattern: str) -> None:
     with pytest.raises(NotRegular):
         search_language(pattern)
 
@@ -157,17 +157,17 @@ def test_what_is_not_regular_is_refused(pattern: str) -> None:
         ("^{}$", "{}"),
     ],
 )
-def test_notations_are_understood(pattern: str, text: str) -> None:
+def test_escapes_and_classes_are_understood(pattern: str, text: str) -> None:
     assert matches(search_language(pattern), text)
     assert not matches(search_language(pattern), text + "~")
 
 
-def test_a_match_that_takes_too_long_is_given_up() -> None:
+def test_an_expensive_match_is_refused() -> None:
     with pytest.raises(TooManyStates):
         matches(fullmatch_language("(a?b?){900}" * 3), "ab" * 900)
 
 
-def test_an_automaton_that_is_too_large_is_given_up() -> None:
+def test_a_large_automaton_is_refused() -> None:
     with pytest.raises(NotRegular, match="too large"):
         pattern_grammar("(?:(a|b)*)*a(a|b){40}")
 
@@ -175,7 +175,7 @@ def test_an_automaton_that_is_too_large_is_given_up() -> None:
 @pytest.mark.parametrize("name", [*FORMATS])
 @settings(max_examples=20)
 @given(data=st.data())
-def test_formats_fit_what_python_knows_of_them(name: str, data: st.DataObject) -> None:
+def test_texts_of_a_format_pass_the_checks_of_python(name: str, data: st.DataObject) -> None:
     for table in (FORMATS, SHORT_FORMATS):
         if name in table:
             text = data.draw(

@@ -48,7 +48,7 @@ def test_a_stream_has_many_chunks_and_adds_up_to_the_unary_text(client: openai.O
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_a_stream_ends_with_usage_when_it_is_asked_for(client: openai.OpenAI) -> None:
+def test_a_stream_ends_with_usage_on_request(client: openai.OpenAI) -> None:
     chunks = list(
         client.chat.completions.create(
             model=MODEL,
@@ -182,7 +182,7 @@ def test_a_streamed_tool_call_is_the_same(client: openai.OpenAI) -> None:
     assert json.loads(calls[0].function.arguments) == {"city": "Paris"}
 
 
-def test_the_answer_of_a_tool_is_told(client: openai.OpenAI) -> None:
+def test_the_output_of_a_tool_is_used(client: openai.OpenAI) -> None:
     first = client.chat.completions.create(model=MODEL, messages=WEATHER_QUESTION, tools=[WEATHER])
     message = first.choices[0].message
     assert message.tool_calls is not None
@@ -203,7 +203,7 @@ def test_the_answer_of_a_tool_is_told(client: openai.OpenAI) -> None:
     assert second.choices[0].message.content == "It is 21 degrees and sunny in Paris."
 
 
-def test_two_places_give_two_calls(client: openai.OpenAI) -> None:
+def test_two_cities_give_two_calls(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": "What is the weather in Paris and in London?"}],
@@ -229,7 +229,7 @@ def test_no_tool_is_called_when_none_may_be(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
 )
-def test_a_call_that_is_demanded_is_made_whatever_the_question(
+def test_a_required_call_is_generated_for_any_question(
     client: openai.OpenAI, choice: object
 ) -> None:
     answer = client.chat.completions.create(
@@ -247,7 +247,7 @@ def test_a_call_that_is_demanded_is_made_whatever_the_question(
 
 
 class Person(BaseModel):
-    """What the model is to tell."""
+    """The schema of the answer."""
 
     name: str
     age: int
@@ -290,8 +290,10 @@ def test_reasoning_effort_turns_thinking_on(client: openai.OpenAI) -> None:
     )
     deltas = [chunk.choices[0].delta for chunk in stream]
 
-    thought = "".join((delta.model_extra or {}).get("reasoning_content") or "" for delta in deltas)
-    assert thought
+    reasoning = "".join(
+        (delta.model_extra or {}).get("reasoning_content") or "" for delta in deltas
+    )
+    assert reasoning
     assert "Paris" in "".join(delta.content or "" for delta in deltas)
 
 

@@ -13,14 +13,14 @@ PROMPT = prompt_of("Count to 30.")
 COUNT = " ".join(str(number) for number in range(1, 31))
 
 
-def test_a_prompt_is_completed_as_it_is(client: openai.OpenAI) -> None:
+def test_a_raw_prompt_is_completed(client: openai.OpenAI) -> None:
     answer = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=200)
 
     assert answer.choices[0].text == COUNT
     assert answer.choices[0].finish_reason == "stop"
 
 
-def test_the_default_length_is_that_of_the_url_tree(client: openai.OpenAI) -> None:
+def test_the_default_length_depends_on_the_url_tree(client: openai.OpenAI) -> None:
     answer = client.completions.create(model=MODEL, prompt=PROMPT)
 
     assert answer.usage is not None

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.system
 
 MODEL = "tiny-chat"
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-# What JSON escapes is among it.
+# It contains characters that JSON escapes.
 CITY = r'"(?:Paris|London)"\n[1-3]'
 SUM = 'start: "sum" "\\n" DIGIT ("+" DIGIT)~1..2 ";"\nDIGIT: "1".."3"'
 AS_SUM = re.compile(r"sum\n[1-3](\+[1-3]){1,2};")
@@ -30,7 +30,7 @@ def flat(name: str, syntax: str, definition: str) -> Any:
     return {"type": "custom", "name": name, "description": "Take a text", "format": format_}
 
 
-def test_a_demanded_call_fits_its_regular_expression(client: openai.OpenAI) -> None:
+def test_a_required_call_fits_its_regular_expression(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL,
         messages=QUESTION,
@@ -46,7 +46,7 @@ def test_a_demanded_call_fits_its_regular_expression(client: openai.OpenAI) -> N
     assert re.fullmatch(CITY, call.custom.input)
 
 
-def test_a_demanded_call_fits_its_lark_grammar_and_is_answered(client: openai.OpenAI) -> None:
+def test_a_required_call_fits_its_lark_grammar_and_is_answered(client: openai.OpenAI) -> None:
     tools = [nested("add", "lark", SUM)]
     answer = client.chat.completions.create(
         model=MODEL,
@@ -60,7 +60,7 @@ def test_a_demanded_call_fits_its_lark_grammar_and_is_answered(client: openai.Op
     assert call.type == "custom"
     assert AS_SUM.fullmatch(call.custom.input)
 
-    told = client.chat.completions.create(
+    returned = client.chat.completions.create(
         model=MODEL,
         tools=tools,
         messages=[
@@ -71,11 +71,11 @@ def test_a_demanded_call_fits_its_lark_grammar_and_is_answered(client: openai.Op
         max_tokens=8,
     )
 
-    assert told.choices[0].message.role == "assistant"
+    assert returned.choices[0].message.role == "assistant"
 
 
 def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
-    """The SDK's own type of a chunk knows no custom calls, so this client is not strict."""
+    """The SDK's type of chunks has no custom calls, so this client is not strict."""
     loose = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
     chunks = loose.chat.completions.create(
         model=MODEL,
@@ -91,11 +91,11 @@ def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
 
     assert (calls[0].type, calls[0].custom) == ("custom", {"name": "look_up", "input": ""})
     assert all(call.index == 0 for call in calls)
-    assert len(calls) > 2, "the text is told as it is written"
+    assert len(calls) > 2, "the text is returned as it is written"
     assert re.fullmatch(CITY, "".join(call.custom["input"] for call in calls))
 
 
-def test_a_call_that_is_the_models_own_choice_fits_too(client: openai.OpenAI) -> None:
+def test_a_call_that_the_model_chooses_fits_its_format(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=QUESTION, tools=[nested("get_weather", "regex", CITY)]
     )
@@ -105,7 +105,7 @@ def test_a_call_that_is_the_models_own_choice_fits_too(client: openai.OpenAI) ->
     assert re.fullmatch(CITY, call.custom.input)
 
 
-def test_a_response_calls_a_custom_tool_and_hears_its_answer(client: openai.OpenAI) -> None:
+def test_a_response_calls_a_custom_tool_and_uses_its_output(client: openai.OpenAI) -> None:
     tools = [flat("look_up", "regex", CITY)]
     choice: Any = {"type": "custom", "name": "look_up"}
 
@@ -120,16 +120,18 @@ def test_a_response_calls_a_custom_tool_and_hears_its_answer(client: openai.Open
     assert response.tool_choice.model_dump() == choice  # type: ignore[union-attr]
 
     output: Any = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "Sunny."}
-    told = client.responses.create(
+    returned = client.responses.create(
         model=MODEL,
         tools=tools,
         input=[*QUESTION, item.model_dump(exclude_none=True), output],
         max_output_tokens=16,
     )
-    assert told.error is None
+    assert returned.error is None
 
 
-def test_a_streamed_response_tells_the_text_as_it_is_written(client: openai.OpenAI) -> None:
+def test_a_streamed_response_has_the_input_of_a_custom_tool_in_deltas(
+    client: openai.OpenAI,
+) -> None:
     events = list(
         client.responses.create(
             model=MODEL,
@@ -161,7 +163,7 @@ def test_a_streamed_response_tells_the_text_as_it_is_written(client: openai.Open
         ("lark", "start: word", "there is no rule or terminal named word"),
     ],
 )
-def test_a_grammar_that_cannot_be_held_to_is_refused(
+def test_an_unsupported_grammar_is_refused(
     client: openai.OpenAI, syntax: str, definition: str, reason: str
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=reason) as caught:
@@ -174,7 +176,7 @@ def test_a_grammar_that_cannot_be_held_to_is_refused(
 
 
 def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) -> None:
-    """Agents group the tools of each server so, and find them by nothing else."""
+    """Agents group the tools of a server in this form, and find them only by both names."""
     city: Any = {
         "type": "object",
         "properties": {"city": {"enum": ["Paris"]}},
@@ -183,7 +185,7 @@ def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) ->
     group: Any = {
         "type": "namespace",
         "name": "mcp__weather__",
-        "description": "The weather of the world.",
+        "description": "The weather of all countries.",
         "tools": [
             {"type": "function", "name": "get", "parameters": city, "strict": True},
             flat("look_up", "regex", CITY),

@@ -1,4 +1,4 @@
-"""Every row of the table of errors that needs a server, on both trees."""
+"""Every documented error that needs a server, on both URL trees."""
 
 from __future__ import annotations
 

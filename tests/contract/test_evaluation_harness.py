@@ -1,8 +1,8 @@
-"""The requests of lm-evaluation-harness, and its way of reading the answers.
+"""The requests of lm-evaluation-harness, and its parsing of the answers.
 
 Its `local-completions` scores a continuation by sending context and continuation as one
-prompt, and its readers count on two things: there is exactly one token behind the prompt's
-own, whatever that token is, and the likeliest token at each place is among those told.
+prompt. It relies on two facts: exactly one token follows those of the prompt, and the most
+likely token of each position is among the returned ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTEXT = "The capital of France is"
 
 
 def ids_of(raw: httpx.Client, text: str) -> list[int]:
-    """As its remote tokenizer asks: without naming a model."""
+    """Its remote tokenizer sends no model name."""
     answer = raw.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
     ids: list[int] = answer.json()["tokens"]
     return ids
@@ -46,14 +46,16 @@ def scored(raw: httpx.Client, prompt: Any, *, tree: str = "v1") -> list[Any]:
 
 
 def likelihood(logprobs: Any, num_context_tokens: int) -> tuple[float, bool]:
-    """What it makes of an answer: the sum for the continuation, and whether it is greedy."""
-    told = logprobs["token_logprobs"][num_context_tokens:-1]
+    """Return its two numbers: the sum for the continuation, and whether it is greedy."""
+    returned = logprobs["token_logprobs"][num_context_tokens:-1]
     top = logprobs["top_logprobs"][num_context_tokens:-1]
-    return sum(told), all(max(by.values()) == own for own, by in zip(told, top, strict=True))
+    return sum(returned), all(
+        max(by.values()) == own for own, by in zip(returned, top, strict=True)
+    )
 
 
 def one_by_one(raw: httpx.Client, ids: list[int], num_context_tokens: int) -> float:
-    """The same sum, by making each token of the continuation from what stands before it."""
+    """Return the same sum, by generating each token of the continuation."""
     total = 0.0
     for at in range(num_context_tokens, len(ids)):
         body = {
@@ -81,15 +83,13 @@ def test_a_batch_of_token_ids_is_scored_as_the_model_would_write_it(
     assert sums[0] > sums[1] > sums[3]
 
 
-def test_there_is_one_token_behind_the_prompt_even_where_the_model_ends(
-    raw: httpx.Client, tree: str
-) -> None:
+def test_a_scored_prompt_has_one_generated_token(raw: httpx.Client, tree: str) -> None:
     prompts = [ids_of(raw, f"{CONTEXT}{end}") for end in ("", " Paris", " Paris.")]
-    for prompt, told in zip(prompts, scored(raw, prompts, tree=tree), strict=True):
-        lengths = {name: len(column) for name, column in told.items()}
+    for prompt, returned in zip(prompts, scored(raw, prompts, tree=tree), strict=True):
+        lengths = {name: len(column) for name, column in returned.items()}
         assert set(lengths.values()) == {len(prompt) + 1}, lengths
-    assert told["tokens"][-1] == "<|im_end|>"
-    assert told["text_offset"][-1] == len(f"{CONTEXT} Paris.")
+    assert returned["tokens"][-1] == "<|im_end|>"
+    assert returned["text_offset"][-1] == len(f"{CONTEXT} Paris.")
 
 
 def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
@@ -100,16 +100,18 @@ def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
 
 
 def test_a_text_is_scored_from_its_end_token_on(raw: httpx.Client) -> None:
-    """Rolling likelihoods begin with the token that ends texts, as their only context."""
+    """Rolling likelihoods have the end token as their only context."""
     end = raw.get("/tokenizer_info").json()["eos_token"]
     ids = ids_of(raw, end) + ids_of(raw, "1 2 3 4 5 6")
-    [told] = scored(raw, [ids])
-    total, _ = likelihood(told, 1)
+    [returned] = scored(raw, [ids])
+    total, _ = likelihood(returned, 1)
     assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.05)
 
 
 def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, tree: str) -> None:
-    prompts = [ids_of(raw, f"The capital of {place} is") for place in ("France", "Italy", "Japan")]
+    prompts = [
+        ids_of(raw, f"The capital of {country} is") for country in ("France", "Italy", "Japan")
+    ]
     body = {
         "prompt": prompts,
         "model": MODEL,
@@ -119,8 +121,8 @@ def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, 
         "seed": SEED,
     }
     choices = raw.post(f"/{tree}/completions", json=body).json()["choices"]
-    told = {choice["index"]: choice["text"] for choice in choices}
-    assert told == {0: " Paris", 1: " Rome", 2: " Tokyo"}
+    returned = {choice["index"]: choice["text"] for choice in choices}
+    assert returned == {0: " Paris", 1: " Rome", 2: " Tokyo"}
 
 
 def test_chats_are_answered(raw: httpx.Client) -> None:
@@ -136,9 +138,9 @@ def test_chats_are_answered(raw: httpx.Client) -> None:
     assert choice["message"]["content"] == "1 2 3 4 5 6 7 8"
 
 
-@pytest.mark.parametrize("place", ["", "/v1", "/v3"])
-def test_the_tokenizer_can_be_found_out_about(raw: httpx.Client, place: str) -> None:
-    answer = raw.get(f"{place}/tokenizer_info")
+@pytest.mark.parametrize("root", ["", "/v1", "/v3"])
+def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) -> None:
+    answer = raw.get(f"{root}/tokenizer_info")
     assert answer.status_code == 200, answer.text
     info = answer.json()
     assert info["eos_token"] == "<|im_end|>"
@@ -150,7 +152,7 @@ def test_the_tokenizer_can_be_found_out_about(raw: httpx.Client, place: str) -> 
     assert info["added_tokens_decoder"]["2"]["special"] is True
     TypeAdapter(answers.TokenizerInfo).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
-    assert raw.get(f"{place}/tokenizer_info", params={"model": MODEL}).json() == info
+    assert raw.get(f"{root}/tokenizer_info", params={"model": MODEL}).json() == info
 
 
 def test_the_tokenizer_of_no_model_is_not_found(raw: httpx.Client) -> None:
@@ -159,6 +161,6 @@ def test_the_tokenizer_of_no_model_is_not_found(raw: httpx.Client) -> None:
     assert answer.json()["error"]["code"] == "model_not_found"
 
 
-def test_the_tokenizer_is_behind_the_key(raw: httpx.Client) -> None:
+def test_tokenizer_info_needs_a_key(raw: httpx.Client) -> None:
     assert httpx.get(f"{raw.base_url}/tokenizer_info").status_code == 401
     assert raw.post("/tokenizer_info").status_code == 405

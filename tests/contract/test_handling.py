@@ -1,4 +1,4 @@
-"""How a request is handled beside what is generated, over HTTP and by the real engine."""
+"""The options that do not change the generated text, over HTTP with the real engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "completions": {"prompt": PROMPT, "max_tokens": 200},
     "responses": {"input": COUNT},
 }
-NO_THOUGHT = {"enable_thinking": False}
+NO_REASONING = {"enable_thinking": False}
 PREFIXES = {"chat/completions": "chatcmpl-", "completions": "cmpl-", "responses": "resp_"}
 
 
@@ -68,13 +68,13 @@ def delta_of(endpoint: str, chunk: Any) -> str:
             return str(chunk["delta"]) if is_delta else ""
 
 
-def test_a_request_may_let_others_go_first(raw: httpx.Client, endpoint: str) -> None:
+def test_a_request_with_a_high_priority_number_waits(raw: httpx.Client, endpoint: str) -> None:
     plain = ask(raw, endpoint)
 
     assert text_of(endpoint, ask(raw, endpoint, priority=5)) == text_of(endpoint, plain)
 
 
-def test_an_answer_has_the_id_that_its_request_gave_it(raw: httpx.Client, endpoint: str) -> None:
+def test_an_answer_has_the_id_of_its_request(raw: httpx.Client, endpoint: str) -> None:
     first = ask(raw, endpoint, request_id="job-7")
     again = ask(raw, endpoint, request_id="job-7")
     ids = {
@@ -87,7 +87,7 @@ def test_an_answer_has_the_id_that_its_request_gave_it(raw: httpx.Client, endpoi
     assert ids == {first["id"]}
 
 
-def test_an_id_that_is_used_twice_has_two_rows_in_the_books(
+def test_an_id_that_is_used_twice_has_two_usage_records(
     raw: httpx.Client, running: Running
 ) -> None:
     num_tokens = 123  # as no other request here has
@@ -105,7 +105,7 @@ def test_an_id_that_is_complete_is_not_given_its_prefix_twice(raw: httpx.Client)
     assert ask(raw, "responses", request_id="resp_7")["id"] == "resp_7"
 
 
-def test_a_stream_has_as_few_chunks_as_were_asked_for(raw: httpx.Client, endpoint: str) -> None:
+def test_a_stream_interval_reduces_the_number_of_chunks(raw: httpx.Client, endpoint: str) -> None:
     usual = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint)]
     sparse = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, stream_interval=20)]
     at_its_end = [delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, stream_interval=999)]
@@ -121,7 +121,9 @@ def num_cached(answer: Any) -> int:
     return int(details["cached_tokens"])
 
 
-def test_a_salt_keeps_a_prompt_to_those_who_know_it(raw: httpx.Client, endpoint: str) -> None:
+def test_only_requests_with_the_same_salt_share_a_cached_prompt(
+    raw: httpx.Client, endpoint: str
+) -> None:
     words = " ".join(f"{endpoint} {number}" for number in range(40)) + " " + COUNT
     asked = {
         "chat/completions": {"messages": [{"role": "user", "content": words}]},
@@ -149,8 +151,8 @@ def test_a_salted_prompt_has_the_penalties_of_a_plain_one(raw: httpx.Client, end
     assert text_of(endpoint, plain) != text_of(endpoint, ask(raw, endpoint))
 
 
-def test_an_answer_that_runs_in_circles_is_ended(raw: httpx.Client, endpoint: str) -> None:
-    """A bias lets the model say one word for ever."""
+def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str) -> None:
+    """A bias makes the model generate one word forever."""
     word = raw.post("/tokenize", json={"prompt": " blue", "add_special_tokens": False})
     blue = word.json()["tokens"][0]
     fields: dict[str, Any] = {"logit_bias": {str(blue): 100}, "max_tokens": 60}
@@ -170,7 +172,7 @@ def test_an_answer_that_runs_in_circles_is_ended(raw: httpx.Client, endpoint: st
 
 
 @pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
-def test_an_answer_tells_what_ended_it(raw: httpx.Client, endpoint: str) -> None:
+def test_an_answer_has_its_stop_reason(raw: httpx.Client, endpoint: str) -> None:
     seven = raw.post("/tokenize", json={"prompt": " 7", "add_special_tokens": False})
     ids = seven.json()["tokens"]
     causes = [
@@ -187,8 +189,8 @@ def test_an_answer_tells_what_ended_it(raw: httpx.Client, endpoint: str) -> None
     assert streamed == [" 7"]
 
 
-def test_an_answer_tells_what_its_prompt_was(raw: httpx.Client) -> None:
-    chat = ask(raw, "chat/completions", return_prompt_text=True, chat_template_kwargs=NO_THOUGHT)
+def test_an_answer_has_the_text_of_its_prompt_on_request(raw: httpx.Client) -> None:
+    chat = ask(raw, "chat/completions", return_prompt_text=True, chat_template_kwargs=NO_REASONING)
     first = next(chunks(raw, "completions", return_prompt_text=True))
     ids = raw.post("/tokenize", json={"prompt": PROMPT, "add_special_tokens": False}).json()
     of_ids = ask(raw, "completions", prompt=ids["tokens"], return_prompt_text=True)

@@ -1,4 +1,4 @@
-"""What every HTTP client meets: errors, headers, keys, CORS, models."""
+"""HTTP: errors, headers, keys, CORS, models."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_bad_value_is_400_and_named(
     assert error_of(response)["param"] == param
 
 
-def test_a_prompt_beyond_the_context_is_told_in_openais_words(raw: httpx.Client) -> None:
+def test_the_error_of_a_long_prompt_has_openais_words(raw: httpx.Client) -> None:
     long = {"role": "user", "content": "word " * 5000}
     response = raw.post("/v1/chat/completions", json={**CHAT, "messages": [long]})
 
@@ -157,7 +157,7 @@ def test_an_unknown_url_is_404_in_json(raw: httpx.Client, tree: str, path: str) 
     error_of(response)
 
 
-def test_a_base_url_without_v1_is_told_what_is_wrong(raw: httpx.Client) -> None:
+def test_a_base_url_without_v1_gets_an_error_that_names_it(raw: httpx.Client) -> None:
     preflight = raw.options("/chat/completions")
     response = raw.post("/chat/completions", json=CHAT)
 
@@ -301,7 +301,7 @@ def test_the_only_model_is_used_when_none_is_named(raw: httpx.Client) -> None:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("media", ["application/x-www-form-urlencoded", "text/plain"])
-def test_a_body_that_is_not_called_json_is_415(
+def test_a_body_with_another_content_type_is_415(
     raw: httpx.Client, endpoint: str, media: str
 ) -> None:
     body = json.dumps(BODIES[endpoint])
@@ -315,13 +315,13 @@ def test_a_body_that_is_not_called_json_is_415(
     "headers",
     [{}, {"content-type": "Application/JSON; charset=utf-8"}, {"content-type": "text/json"}],
 )
-def test_a_body_that_may_be_json_is_read(raw: httpx.Client, headers: dict[str, str]) -> None:
+def test_a_body_without_a_content_type_is_read(raw: httpx.Client, headers: dict[str, str]) -> None:
     body = json.dumps(CHAT).encode()
 
     assert raw.post("/v1/chat/completions", content=body, headers=headers).status_code == 200
 
 
-def test_health_says_alive_and_ready(running: Running) -> None:
+def test_the_health_endpoints_report_alive_and_ready(running: Running) -> None:
     for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
         assert httpx.get(running.base_url + path).status_code == 200
     assert "vinery_engine_output_tokens_total" in httpx.get(running.base_url + "/metrics").text

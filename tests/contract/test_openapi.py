@@ -1,4 +1,4 @@
-"""The document is open to all, and Schemathesis finds nothing that the server does otherwise.
+"""The document needs no key, and Schemathesis finds no difference between it and the server.
 
 Its positive, negative and stateful phases run against the real engine, with a fixed seed.
 """
@@ -47,10 +47,8 @@ def test_the_document_can_only_be_read(running: Running) -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_every_edge_of_every_field_does_what_the_document_says(
-    running: Running, tmp_path: Path
-) -> None:
-    """All boundary values, right and wrong, of one tree: the other has the same fields."""
+def test_every_bound_of_every_field_is_as_documented(running: Running, tmp_path: Path) -> None:
+    """All valid and invalid boundary values of one tree; the other has the same fields."""
     paths = "^/v1/(chat/completions|completions|responses|models.*)$"
     seen = schemathesis(running, tmp_path, "--phases=coverage", f"--include-path-regex={paths}")
 
@@ -61,7 +59,7 @@ def test_every_edge_of_every_field_does_what_the_document_says(
 
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_random_requests_and_chains_of_them_do_what_the_document_says(
+def test_random_requests_and_chains_are_answered_as_documented(
     running: Running, tmp_path: Path
 ) -> None:
     seen = schemathesis(running, tmp_path, "--phases=fuzzing,stateful", "--max-examples=15")
@@ -74,8 +72,8 @@ def test_random_requests_and_chains_of_them_do_what_the_document_says(
 
 
 def schemathesis(running: Running, tmp_path: Path, *arguments: str) -> Counter[Any]:
-    """Run it; fail with what it says when it finds something. Returns how often each path
-    was asked with right and wrong data, and with what status it answered."""
+    """Run it; fail with its output if it finds a defect. Returns how often each path
+    got valid and invalid data, and the statuses of the answers."""
     tally = tmp_path / "tally.json"
     environment = clean_environment() | {
         "SCHEMATHESIS_HOOKS": "tests.contract.fuzzing.hooks",

@@ -1,4 +1,4 @@
-"""What reaches the model: prompts of every form, templates, efforts and echoes."""
+"""Prompts of every form, templates, efforts and echoes, with the real engine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_echo_is_streamed_first(client: openai.OpenAI) -> None:
     assert [chunk.choices[0].text for chunk in chunks[:2]] == [COUNT_TO_5] * 2
 
 
-def test_an_echo_alone_makes_no_token(raw: httpx.Client, tree: str) -> None:
+def test_an_echo_alone_generates_no_token(raw: httpx.Client, tree: str) -> None:
     answer = complete(raw, tree, echo=True, max_tokens=0)
 
     assert answer["choices"][0]["text"] == COUNT_TO_5
@@ -100,7 +100,7 @@ def test_an_echo_alone_makes_no_token(raw: httpx.Client, tree: str) -> None:
     assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
 
 
-def test_a_prompt_is_cut_to_what_it_may_be(raw: httpx.Client, tree: str) -> None:
+def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
     ids = ids_of(raw, prompt=COUNT_TO_5)
     padded = [5] * 3000 + ids
 
@@ -139,7 +139,7 @@ def test_a_chat_can_be_token_ids(raw: httpx.Client, tree: str, field: str) -> No
     assert answer["usage"]["prompt_tokens"] == len(ids)
 
 
-def test_token_ids_that_open_a_thought_get_reasoning(raw: httpx.Client, tree: str) -> None:
+def test_token_ids_that_start_reasoning_get_reasoning(raw: httpx.Client, tree: str) -> None:
     ids = ids_of(raw, messages=QUESTION, chat_template_kwargs={"enable_thinking": True})
 
     message = message_of(chat(raw, tree, messages=ids))
@@ -154,7 +154,7 @@ def test_a_message_is_continued(raw: httpx.Client, tree: str) -> None:
     assert message_of(answer)["content"] == " France is Paris."
 
 
-def test_a_chat_echoes_what_the_assistant_has_begun(raw: httpx.Client, tree: str) -> None:
+def test_a_chat_echoes_the_start_of_the_answer(raw: httpx.Client, tree: str) -> None:
     answer = chat(raw, tree, messages=BEGUN, continue_final_message=True, echo=True)
 
     assert message_of(answer)["content"] == PARIS
@@ -180,7 +180,9 @@ def test_without_the_template_the_messages_are_the_prompt(raw: httpx.Client, tre
     assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
 
 
-def test_without_an_opening_the_model_has_to_write_it_itself(raw: httpx.Client, tree: str) -> None:
+def test_without_a_generation_prompt_the_model_writes_the_start_itself(
+    raw: httpx.Client, tree: str
+) -> None:
     opened, bare = chat(raw, tree), chat(raw, tree, add_generation_prompt=False)
 
     assert bare["usage"]["prompt_tokens"] < opened["usage"]["prompt_tokens"]
@@ -197,7 +199,7 @@ def test_without_an_opening_the_model_has_to_write_it_itself(raw: httpx.Client, 
         ({"prompt_token_ids": [99999]}, "prompt_token_ids"),
     ],
 )
-def test_what_cannot_be_rendered_is_refused_by_name(
+def test_an_impossible_rendering_is_refused_by_name(
     raw: httpx.Client, tree: str, fields: dict[str, Any], param: str
 ) -> None:
     body = {"model": MODEL, "messages": QUESTION, **fields}
@@ -220,7 +222,7 @@ def test_any_effort_makes_the_model_think(raw: httpx.Client, tree: str, effort: 
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
-def test_no_effort_is_no_thought(raw: httpx.Client, tree: str) -> None:
+def test_effort_none_has_no_reasoning(raw: httpx.Client, tree: str) -> None:
     answer = chat(raw, tree, reasoning_effort="none")
 
     assert "reasoning_content" not in message_of(answer)
@@ -240,7 +242,7 @@ def test_responses_have_the_same_efforts(client: openai.OpenAI) -> None:
         assert response.output_text == PARIS
 
 
-def test_thoughts_can_be_left_out_but_are_counted(raw: httpx.Client, tree: str) -> None:
+def test_reasoning_can_be_left_out_but_is_counted(raw: httpx.Client, tree: str) -> None:
     shown = chat(raw, tree, reasoning_effort="high")
     hidden = chat(raw, tree, reasoning_effort="high", include_reasoning=False)
 
@@ -250,7 +252,7 @@ def test_thoughts_can_be_left_out_but_are_counted(raw: httpx.Client, tree: str) 
         assert usage["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
-def test_a_stream_leaves_thoughts_out_too(client: openai.OpenAI) -> None:
+def test_a_stream_leaves_reasoning_out_too(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL,
         messages=QUESTION,  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_instructions_and_typed_messages_are_understood(client: openai.OpenAI) -
     assert response.output_text == "Your name is Alice."
 
 
-def test_a_tool_is_called_and_its_answer_told(client: openai.OpenAI) -> None:
+def test_a_tool_is_called_and_its_output_used(client: openai.OpenAI) -> None:
     question = {"role": "user", "content": "What is the weather in Paris?"}
     first = client.responses.create(model=MODEL, input=[question], tools=[WEATHER])
     (call,) = first.output
@@ -166,7 +166,7 @@ def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai
     assert (response.text.verbosity, response.truncation) == ("low", "auto")
 
 
-def test_what_was_not_said_is_told_with_openais_defaults(client: openai.OpenAI) -> None:
+def test_a_response_repeats_openais_defaults(client: openai.OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="What is the capital of France?")
 
     assert response.reasoning is not None
@@ -193,15 +193,15 @@ def test_several_answers_are_several_messages(client: openai.OpenAI) -> None:
     with client.responses.stream(**asked) as stream:
         for _ in stream:
             pass
-        told = stream.get_final_response()
+        returned = stream.get_final_response()
 
-    for response in (whole, told):
+    for response in (whole, returned):
         assert [item.type for item in response.output] == ["message"] * 3
         assert response.output_text == PARIS * 3
         assert len({item.id for item in response.output}) == 3
 
 
-def test_a_thought_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -> None:
+def test_reasoning_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -> None:
     question = {"role": "user", "content": "What is the capital of France?"}
     first = client.responses.create(
         model=MODEL,
@@ -210,20 +210,22 @@ def test_a_thought_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -
         include=["reasoning.encrypted_content"],
         store=False,
     )
-    thought, _ = first.output
-    assert thought.type == "reasoning"
-    assert thought.encrypted_content
-    sealed = thought.model_dump(include={"type", "id", "encrypted_content"}) | {"summary": []}
-    said = {"role": "assistant", "content": first.output_text}
+    reasoning_item, _ = first.output
+    assert reasoning_item.type == "reasoning"
+    assert reasoning_item.encrypted_content
+    packed = reasoning_item.model_dump(include={"type", "id", "encrypted_content"}) | {
+        "summary": []
+    }
+    assistant = {"role": "assistant", "content": first.output_text}
 
     second = client.responses.create(
-        model=MODEL, input=[question, sealed, said, {"role": "user", "content": "Hello!"}]
+        model=MODEL, input=[question, packed, assistant, {"role": "user", "content": "Hello!"}]
     )
 
     assert second.status == "completed"
 
 
-def test_calls_of_other_tools_are_shown_to_the_model(client: openai.OpenAI) -> None:
+def test_the_model_sees_calls_of_other_tools(client: openai.OpenAI) -> None:
     question = {"role": "user", "content": "What is the weather in Paris?"}
     items = [
         {"type": "custom_tool_call", "call_id": "call_1", "name": "get_weather", "input": "Paris"},
@@ -242,7 +244,7 @@ def test_calls_of_other_tools_are_shown_to_the_model(client: openai.OpenAI) -> N
 LONG = "Tell me about the weather, the capital of France and the number forty. " * 20
 
 
-def test_the_oldest_turns_are_dropped_when_they_do_not_fit(client: openai.OpenAI) -> None:
+def test_truncation_auto_answers_a_long_conversation(client: openai.OpenAI) -> None:
     history = [
         {"role": role, "content": f"{at}: {LONG}"}
         for at in range(20)
@@ -283,12 +285,12 @@ def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
     assert response.usage is not None
     assert counted.input_tokens == response.usage.input_tokens
     with pytest.raises(openai.NotFoundError):
-        client.responses.input_tokens.count(model="nobody", input="Hi")
+        client.responses.input_tokens.count(model="unknown", input="Hi")
     with pytest.raises(openai.BadRequestError, match="`input` is required"):
         client.responses.input_tokens.count(model=MODEL)
 
 
-def test_a_padded_stream_says_the_same(client: openai.OpenAI) -> None:
+def test_a_padded_stream_has_the_same_text(client: openai.OpenAI) -> None:
     stream = client.responses.create(
         model=MODEL,
         input="What is the capital of France?",
@@ -314,11 +316,11 @@ def test_no_response_is_stored(client: openai.OpenAI) -> None:
     for ask in asked:
         with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
             ask()
-    with pytest.raises(openai.BadRequestError, match="no answers are stored"):
+    with pytest.raises(openai.BadRequestError, match="it stores no responses"):
         client.responses.create(model=MODEL, input="Hi", previous_response_id=made.id)
 
 
-def test_logprobs_are_told_of_each_token_whole_and_streamed(client: openai.OpenAI) -> None:
+def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:
     asked = {
         "model": MODEL,
         "input": "What is the capital of France?",

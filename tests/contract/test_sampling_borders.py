@@ -1,4 +1,4 @@
-"""The borders of what samples: they are values like others, and mean what they say."""
+"""The bounds of sampling parameters are accepted and take effect."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def text_of(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
     body = {"model": "tiny-chat", "max_tokens": 16, **ASKED[endpoint], **fields}
     answer = raw.post(f"/{tree}/{endpoint}", json=body)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
+    returned = answer.json()
     match endpoint:
         case "chat/completions":
-            return str(told["choices"][0]["message"]["content"])
+            return str(returned["choices"][0]["message"]["content"])
         case "completions":
-            return str(told["choices"][0]["text"])
+            return str(returned["choices"][0]["text"])
         case _:
-            return str(told["output"][0]["content"][0]["text"])
+            return str(returned["output"][0]["content"][0]["text"])
 
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("endpoint", ASKED)
-def test_the_likeliest_tokens_can_be_asked_for_in_many_ways(
+def test_responses_have_three_ways_to_ask_for_logprobs(
     raw: httpx.Client, tree: str, endpoint: str
 ) -> None:
     texts = {
@@ -82,7 +82,7 @@ def test_the_likeliest_tokens_can_be_asked_for_in_many_ways(
     ],
     ids=str,
 )
-def test_a_border_is_a_value_like_others(
+def test_a_bound_of_a_range_is_accepted_and_takes_effect(
     raw: httpx.Client, tree: str, endpoint: str, fields: dict[str, Any]
 ) -> None:
     assert text_of(raw, tree, endpoint, **fields)

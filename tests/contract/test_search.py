@@ -1,4 +1,4 @@
-"""The best of several answers, over HTTP: candidates that are drawn, and beams."""
+"""The best of several answers, over HTTP: sampled candidates, and beam search."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def mean_logprob(choice: Any) -> float:
     return sum(logprobs) / len(logprobs)
 
 
-def test_openais_best_of_returns_the_likeliest_of_those_drawn(raw: httpx.Client) -> None:
-    wish = {"seed": 11, "temperature": 1.4, "logprobs": 0}
-    drawn = complete(raw, "v1", n=5, **wish)["choices"]
-    best = complete(raw, "v1", n=2, best_of=5, **wish)["choices"]
+def test_openais_best_of_returns_the_most_likely_samples(raw: httpx.Client) -> None:
+    options = {"seed": 11, "temperature": 1.4, "logprobs": 0}
+    drawn = complete(raw, "v1", n=5, **options)["choices"]
+    best = complete(raw, "v1", n=2, best_of=5, **options)["choices"]
 
     ranked = sorted(drawn, key=mean_logprob, reverse=True)
     assert [choice["index"] for choice in best] == [0, 1]
     assert [choice["text"] for choice in best] == [choice["text"] for choice in ranked[:2]]
 
 
-def test_all_candidates_are_counted_and_probabilities_told_only_on_request(
+def test_all_candidates_are_counted_and_probabilities_returned_only_on_request(
     raw: httpx.Client,
 ) -> None:
     answer = complete(raw, "v1", best_of=4, temperature=1.4, ignore_eos=True)
@@ -47,7 +47,7 @@ def test_all_candidates_are_counted_and_probabilities_told_only_on_request(
     assert len(answer["choices"]) == 1
 
 
-def test_a_best_of_with_several_prompts_numbers_the_choices_anew(raw: httpx.Client) -> None:
+def test_best_of_with_several_prompts_renumbers_the_choices(raw: httpx.Client) -> None:
     choices = complete(raw, "v1", prompt=[STORY, "count"], n=1, best_of=3)["choices"]
     assert [choice["index"] for choice in choices] == [0, 1]
 
@@ -70,10 +70,10 @@ def test_beams_find_the_same_different_answers_every_time(
     assert len({choice["text"] for choice in first}) == 3
 
 
-def test_beams_that_must_not_repeat_do_not(raw: httpx.Client) -> None:
-    wish = {"prompt": STORY.replace("Tell me a story.", "count to 30"), "max_tokens": 60}
-    plain = complete(raw, "v3", best_of=2, **wish)["choices"][0]["text"]
-    held = complete(raw, "v3", best_of=2, no_repeat_ngram_size=2, **wish)["choices"][0]["text"]
+def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> None:
+    options = {"prompt": STORY.replace("Tell me a story.", "count to 30"), "max_tokens": 60}
+    plain = complete(raw, "v3", best_of=2, **options)["choices"][0]["text"]
+    held = complete(raw, "v3", best_of=2, no_repeat_ngram_size=2, **options)["choices"][0]["text"]
     assert plain.startswith("1 2 3 4 5")
     assert held != plain
 
@@ -103,8 +103,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("v1", {"best_of": 1, "n": 2}, "best_of", "at least `n`"),
     ("v3", {"best_of": 2, "n": 3}, "best_of", "at least `n`"),
     ("v1", {"best_of": 3, "stream": True}, "best_of", "cannot be streamed"),
-    ("v1", {"length_penalty": 2.0}, "length_penalty", "belongs to a search by beams"),
-    ("v1", {"early_stopping": True}, "early_stopping", "belongs to a search by beams"),
+    ("v1", {"length_penalty": 2.0}, "length_penalty", "is an option of beam search"),
+    ("v1", {"early_stopping": True}, "early_stopping", "is an option of beam search"),
     ("v3", {"best_of": 3, "temperature": 0.7}, "temperature", "cannot go with a search"),
     ("v3", {"best_of": 3, "presence_penalty": 1}, "presence_penalty", "cannot go with a search"),
     ("v3", {"best_of": 3, "logprobs": 1}, "logprobs", "cannot go with a search"),
@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("tree", "fields", "param", "words"), REFUSED)
-def test_what_cannot_be_is_refused(
+def test_impossible_combinations_are_refused(
     tree: str, fields: dict[str, Any], param: str, words: str, raw: httpx.Client
 ) -> None:
     answer = raw.post(f"/{tree}/completions", json={"model": MODEL, "prompt": "a", **fields})

@@ -1,4 +1,4 @@
-"""Where an answer ends, by the real engine."""
+"""The end of an answer, with the real engine."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def test_a_stop_string_may_span_many_tokens(raw: httpx.Client, tree: str) -> Non
     assert complete(raw, tree, stop="8 9 10 1").text == numbers(7) + " "
 
 
-def test_a_stop_string_counts_in_the_answer_and_not_in_the_thought(
-    raw: httpx.Client, tree: str
-) -> None:
+def test_a_stop_string_ends_the_answer_and_not_the_reasoning(raw: httpx.Client, tree: str) -> None:
     choice = chat(
         raw,
         tree,
@@ -82,9 +80,7 @@ def test_a_stop_string_does_not_cut_the_arguments_of_a_call(raw: httpx.Client, t
     assert "Paris" in choice["message"]["tool_calls"][0]["function"]["arguments"]
 
 
-def test_a_stop_id_ends_an_answer_and_is_shown_only_when_asked(
-    raw: httpx.Client, tree: str
-) -> None:
+def test_a_stop_id_ends_an_answer_and_is_shown_on_request(raw: httpx.Client, tree: str) -> None:
     seven = last_id(raw, "7")
 
     stopped = complete(raw, tree, stop_token_ids=[seven])
@@ -95,7 +91,7 @@ def test_a_stop_id_ends_an_answer_and_is_shown_only_when_asked(
     assert stopped.num_tokens == shown.num_tokens
 
 
-def test_the_model_goes_on_where_its_end_is_ignored(raw: httpx.Client, tree: str) -> None:
+def test_the_model_continues_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
     usual = complete(raw, tree, to=5)
     going = complete(raw, tree, to=5, ignore_eos=True, max_tokens=60)
 
@@ -105,7 +101,7 @@ def test_the_model_goes_on_where_its_end_is_ignored(raw: httpx.Client, tree: str
     assert len(going.text) > len(usual.text)
 
 
-def test_stop_ids_hold_where_the_end_is_ignored(raw: httpx.Client, tree: str) -> None:
+def test_stop_ids_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
     seven = last_id(raw, "7")
 
     by_number = complete(raw, tree, ignore_eos=True, stop_token_ids=[seven])
@@ -115,15 +111,13 @@ def test_stop_ids_hold_where_the_end_is_ignored(raw: httpx.Client, tree: str) ->
     assert (by_end.text, by_end.reason) == (numbers(5), "stop")
 
 
-def test_stop_strings_hold_where_the_end_is_ignored(raw: httpx.Client, tree: str) -> None:
+def test_stop_strings_end_an_answer_with_ignore_eos(raw: httpx.Client, tree: str) -> None:
     answer = complete(raw, tree, ignore_eos=True, stop=" 7")
 
     assert (answer.text, answer.reason) == (numbers(6), "stop")
 
 
-def test_a_least_number_of_tokens_holds_against_every_kind_of_end(
-    raw: httpx.Client, tree: str
-) -> None:
+def test_min_tokens_holds_against_every_kind_of_end(raw: httpx.Client, tree: str) -> None:
     seven = last_id(raw, "7")
     for fields in (
         {"to": 5},
@@ -135,21 +129,19 @@ def test_a_least_number_of_tokens_holds_against_every_kind_of_end(
         assert complete(raw, tree, **fields, min_tokens=30, max_tokens=60).num_tokens >= 30
 
 
-def test_a_stop_string_still_ends_an_answer_after_the_least_number(
-    raw: httpx.Client, tree: str
-) -> None:
+def test_a_stop_string_still_ends_an_answer_after_min_tokens(raw: httpx.Client, tree: str) -> None:
     answer = complete(raw, tree, stop=[" 7", " 20"], min_tokens=20)
 
     assert (answer.text, answer.reason) == (numbers(19), "stop")
 
 
-def test_special_tokens_are_seen_when_they_are_not_skipped(raw: httpx.Client, tree: str) -> None:
+def test_special_tokens_are_shown_unless_skipped(raw: httpx.Client, tree: str) -> None:
     assert complete(raw, tree, to=5, skip_special_tokens=False).text == numbers(5) + "<|im_end|>"
 
 
-def test_nothing_is_parsed_where_special_tokens_are_seen(raw: httpx.Client, tree: str) -> None:
+def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str) -> None:
     choice = chat(raw, tree, messages=WEATHER_QUESTION, tools=[WEATHER], skip_special_tokens=False)
-    thought = chat(
+    reasoning_choice = chat(
         raw,
         tree,
         messages=WEATHER_QUESTION,
@@ -160,12 +152,12 @@ def test_nothing_is_parsed_where_special_tokens_are_seen(raw: httpx.Client, tree
     assert choice["message"]["content"].startswith("<tool_call>\n{")
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "stop"
-    assert "</think>" in thought["message"]["content"]
-    assert "reasoning_content" not in thought["message"]
+    assert "</think>" in reasoning_choice["message"]["content"]
+    assert "reasoning_content" not in reasoning_choice["message"]
 
 
 @pytest.mark.parametrize("param", ["min_tokens", "ignore_eos"])
-def test_what_is_complete_cannot_go_on(raw: httpx.Client, tree: str, param: str) -> None:
+def test_a_complete_message_cannot_be_continued(raw: httpx.Client, tree: str, param: str) -> None:
     value: Any = 5 if param == "min_tokens" else True
     body = {"messages": WEATHER_QUESTION, "response_format": SCHEMA, param: value}
 
@@ -175,7 +167,7 @@ def test_what_is_complete_cannot_go_on(raw: httpx.Client, tree: str, param: str)
     assert response.json()["error"]["param"] == param
 
 
-def test_a_prompt_and_an_answer_that_do_not_fit_are_told_with_both_counts(
+def test_the_error_of_a_long_prompt_and_answer_has_both_counts(
     raw: httpx.Client, tree: str
 ) -> None:
     body = {"prompt": [5] * 2000, "max_tokens": 100}

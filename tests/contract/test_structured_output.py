@@ -1,5 +1,5 @@
 """Structured output on all endpoints and both trees: OpenAI's helpers, the names of vLLM,
-FastDeploy and OVMS, and what is refused."""
+FastDeploy and OVMS, and refused formats."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Person(BaseModel):
 
 
 class Owner(BaseModel):
-    """What the small model can be held to and finish: all that has no end is bounded."""
+    """Constraints with bounds, so that the small model finishes each answer."""
 
     color: Color
     pets: list[Cat | Dog] = Field(max_length=2)
@@ -63,7 +63,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
 
 
 def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
-    """The text of an answer that came to its end."""
+    """Return the text of a complete answer."""
     reply = raw.post(f"/{tree}/{endpoint}", json={**ENDPOINTS[endpoint], **fields})
     assert reply.status_code == 200, reply.text
     body = reply.json()
@@ -76,7 +76,7 @@ def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
 
 
 def refused(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> dict[str, Any]:
-    """The error, which comes as a status even where a stream was asked for."""
+    """Return the error. It comes with its status, also for streams."""
     body = {**ENDPOINTS[endpoint], "stream": True, **fields}
     reply = raw.post(f"/{tree}/{endpoint}", json=body)
     assert reply.status_code == 400, reply.text
@@ -142,7 +142,7 @@ def test_tools_of_models_are_parsed(client: openai.OpenAI) -> None:
     assert isinstance(call.function.parsed_arguments, Dog)
 
 
-def test_a_thought_comes_before_the_shape(client: openai.OpenAI) -> None:
+def test_reasoning_comes_before_the_constrained_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
         model=MODEL,
         messages=[{"role": "user", "content": QUESTION}],
@@ -179,14 +179,14 @@ def test_tools_may_be_called_instead_of_an_answer(client: openai.OpenAI, thinks:
     assert not called.message.content
 
 
-def test_beside_tools_an_answer_has_its_shape(client: openai.OpenAI) -> None:
+def test_an_answer_beside_tools_fits_its_format(client: openai.OpenAI) -> None:
     question = "Give me JSON for a person named Bob who is 42 years old."
 
-    told = with_tools(client, question, thinks=False)
+    returned = with_tools(client, question, thinks=False)
 
-    assert told.finish_reason == "stop"
-    assert told.message.tool_calls is None
-    assert json.loads(told.message.content) == {"name": "Bob", "age": 42}
+    assert returned.finish_reason == "stop"
+    assert returned.message.tool_calls is None
+    assert json.loads(returned.message.content) == {"name": "Bob", "age": 42}
 
 
 # -- Every constraint, on every endpoint ----------------------------------------------------
@@ -246,7 +246,7 @@ def test_every_constraint_holds_on_every_endpoint(
 
 @pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_response_format_holds(
+def test_every_response_format_constrains_the_answer(
     raw: httpx.Client, tree: str, endpoint: str, name: str
 ) -> None:
     wanted = FORMATS[name]
@@ -257,7 +257,7 @@ def test_every_response_format_holds(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_text_format_holds(raw: httpx.Client, tree: str, name: str) -> None:
+def test_every_text_format_constrains_the_answer(raw: httpx.Client, tree: str, name: str) -> None:
     text = {"format": FORMATS[name]}
 
     assert answered(raw, tree, "responses", text=text).strip('"') in ("yes", "no")
@@ -288,7 +288,7 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
     assert text in ('{"kind":"dog","is_good":true}', '{"kind":"dog","is_good":false}')
 
 
-# -- What is refused --------------------------------------------------------------------------
+# -- Refused formats --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_compiled_is_refused_before_anything_runs(
+def test_a_format_that_cannot_be_compiled_is_refused_first(
     raw: httpx.Client, tree: str, endpoint: str, fields: dict[str, Any], param: str
 ) -> None:
     error = refused(raw, tree, endpoint, **fields)
@@ -357,7 +357,7 @@ def test_what_cannot_be_compiled_is_refused_before_anything_runs(
     assert error["type"] == "invalid_request_error"
 
 
-def test_another_schema_is_held_as_far_as_it_can_be(raw: httpx.Client, tree: str) -> None:
+def test_a_schema_without_strict_is_enforced_where_possible(raw: httpx.Client, tree: str) -> None:
     schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "maxItems": 3}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
 

@@ -1,4 +1,4 @@
-"""Looking at single tokens and changing how they are chosen, over HTTP."""
+"""Log-probabilities, token ids and changes of logits, over HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_a_bias_of_minus_100_makes_a_token_vanish(client: openai.OpenAI, raw: ht
 @pytest.mark.parametrize(
     "fields", [{"bad_words": ["Paris"]}, {"bad_words_token_ids": "of Paris"}, {"logit_bias": "map"}]
 )
-def test_a_bad_word_is_not_said(endpoint: str, fields: dict[str, Any], raw: httpx.Client) -> None:
+def test_a_bad_word_is_not_generated(
+    endpoint: str, fields: dict[str, Any], raw: httpx.Client
+) -> None:
     paris = ids_of(raw, " Paris")
     if "bad_words_token_ids" in fields:
         fields = {"bad_words_token_ids": [paris]}
@@ -64,7 +66,7 @@ def test_a_bad_word_is_not_said(endpoint: str, fields: dict[str, Any], raw: http
     assert "Paris" not in changed.text
 
 
-def test_allowed_tokens_are_all_there_is(client: openai.OpenAI, raw: httpx.Client) -> None:
+def test_only_allowed_tokens_are_generated(client: openai.OpenAI, raw: httpx.Client) -> None:
     allowed = ids_of(raw, " red blue")
     answer = client.chat.completions.create(
         model=MODEL,
@@ -77,25 +79,30 @@ def test_allowed_tokens_are_all_there_is(client: openai.OpenAI, raw: httpx.Clien
     assert words <= {"red", "blue"}
 
 
-def test_chat_tells_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
+def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=QUESTION, logprobs=True, top_logprobs=5, temperature=0
     )
-    told = answer.choices[0].logprobs
-    assert told is not None
-    assert told.content is not None
-    assert "".join(token.token for token in told.content) == PARIS
-    assert b"".join(bytes(token.bytes or ()) for token in told.content).decode() == PARIS
-    for token in told.content:
+    returned = answer.choices[0].logprobs
+    assert returned is not None
+    assert returned.content is not None
+    assert "".join(token.token for token in returned.content) == PARIS
+    assert b"".join(bytes(token.bytes or ()) for token in returned.content).decode() == PARIS
+    for token in returned.content:
         assert len(token.top_logprobs) == 5
         assert token.top_logprobs[0].token == token.token
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-6
 
 
-def test_a_stream_tells_the_same_tokens_as_the_whole_answer(client: openai.OpenAI) -> None:
-    wish: dict[str, Any] = {"logprobs": True, "top_logprobs": 2, "temperature": 0, "stop": ["is"]}
-    whole = client.chat.completions.create(model=MODEL, messages=QUESTION, **wish)
-    chunks = client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True, **wish)
+def test_a_stream_has_the_same_tokens_as_the_whole_answer(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {
+        "logprobs": True,
+        "top_logprobs": 2,
+        "temperature": 0,
+        "stop": ["is"],
+    }
+    whole = client.chat.completions.create(model=MODEL, messages=QUESTION, **options)
+    chunks = client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True, **options)
     streamed = [
         token.model_dump()
         for chunk in chunks
@@ -109,7 +116,7 @@ def test_a_stream_tells_the_same_tokens_as_the_whole_answer(client: openai.OpenA
     assert len(streamed) > 2
 
 
-def test_thoughts_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Client) -> None:
+def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Client) -> None:
     body = {
         "model": MODEL,
         "messages": QUESTION,
@@ -123,42 +130,42 @@ def test_thoughts_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Cl
     assert text.strip() == choice["message"]["content"]
 
 
-def test_completions_tell_places_in_the_text(client: openai.OpenAI) -> None:
+def test_completions_return_offsets_in_the_text(client: openai.OpenAI) -> None:
     choice = client.completions.create(
         model=MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
     ).choices[0]
-    told = choice.logprobs
-    assert told is not None
-    assert told.tokens is not None
-    assert told.text_offset is not None
-    assert "".join(told.tokens) == choice.text
-    for token, offset in zip(told.tokens, told.text_offset, strict=True):
+    returned = choice.logprobs
+    assert returned is not None
+    assert returned.tokens is not None
+    assert returned.text_offset is not None
+    assert "".join(returned.tokens) == choice.text
+    for token, offset in zip(returned.tokens, returned.text_offset, strict=True):
         assert choice.text[offset:].startswith(token)
-    assert all(len(top) in (3, 4) for top in told.top_logprobs or ())
+    assert all(len(top) in (3, 4) for top in returned.top_logprobs or ())
 
 
 @pytest.fixture
 def lenient(client: openai.OpenAI) -> openai.OpenAI:
-    """OpenAI's own types have no place for the null with which an echoed prompt begins, in
+    """OpenAI's own types do not accept the null with which an echoed prompt begins, in
     OpenAI's answers too."""
     return openai.OpenAI(base_url=client.base_url, api_key=client.api_key, max_retries=0)
 
 
-def test_a_prompt_can_be_scored_without_making_anything(lenient: openai.OpenAI) -> None:
-    """As evaluation harnesses do it, again and again with prompts that begin alike."""
+def test_a_prompt_can_be_scored_without_generation(lenient: openai.OpenAI) -> None:
+    """Evaluation harnesses score many prompts with the same start."""
     for ending in ("1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 9 8"):
         answer = lenient.completions.create(
             model=MODEL, prompt=PROMPT + ending, echo=True, max_tokens=0, logprobs=1
         )
         choice = answer.choices[0]
-        told = choice.logprobs
-        assert told is not None
-        assert told.tokens is not None
-        assert told.token_logprobs is not None
+        returned = choice.logprobs
+        assert returned is not None
+        assert returned.tokens is not None
+        assert returned.token_logprobs is not None
         assert choice.text == PROMPT + ending
-        assert "".join(told.tokens) == choice.text
-        assert told.token_logprobs[0] is None
-        assert all(isinstance(each, float) for each in told.token_logprobs[1:])
+        assert "".join(returned.tokens) == choice.text
+        assert returned.token_logprobs[0] is None
+        assert all(isinstance(each, float) for each in returned.token_logprobs[1:])
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 0
 
@@ -167,10 +174,10 @@ def score(client: openai.OpenAI, ending: str, **values: Any) -> float:
     answer = client.completions.create(
         model=MODEL, prompt=PROMPT + ending, echo=True, logprobs=1, temperature=0, **values
     )
-    told = answer.choices[0].logprobs
-    assert told is not None
-    assert told.token_logprobs is not None
-    return sum(each for each in told.token_logprobs[1:] if each is not None)
+    returned = answer.choices[0].logprobs
+    assert returned is not None
+    assert returned.token_logprobs is not None
+    return sum(each for each in returned.token_logprobs[1:] if each is not None)
 
 
 def test_the_right_continuation_scores_higher_than_a_wrong_one(lenient: openai.OpenAI) -> None:
@@ -199,18 +206,18 @@ def test_an_echo_of_several_prompts_streams_with_its_tokens(lenient: openai.Open
 
 def test_prompt_logprobs_are_ranked_by_id(raw: httpx.Client) -> None:
     body = {"model": MODEL, "messages": QUESTION, "prompt_logprobs": 2, "max_tokens": 2}
-    told = raw.post("/v1/chat/completions", json=body).json()["prompt_logprobs"]
+    returned = raw.post("/v1/chat/completions", json=body).json()["prompt_logprobs"]
     body = {**body, "return_token_ids": True}
     ids = raw.post("/v1/chat/completions", json=body).json()["prompt_token_ids"]
-    assert told[0] is None
-    assert len(told) == len(ids)
-    for token_id, entry in zip(ids[1:], told[1:], strict=True):
+    assert returned[0] is None
+    assert len(returned) == len(ids)
+    for token_id, entry in zip(ids[1:], returned[1:], strict=True):
         assert next(iter(entry)) == str(token_id)
         assert {"logprob", "rank", "decoded_token"} == set(entry[str(token_id)])
         assert 2 <= len(entry) <= 3
 
 
-def test_named_tokens_are_told_of_wherever_they_stand(raw: httpx.Client) -> None:
+def test_logprob_token_ids_are_returned_at_every_position(raw: httpx.Client) -> None:
     blue = ids_of(raw, " blue")[0]
     body = {
         "model": MODEL,
@@ -238,10 +245,10 @@ def test_a_temperature_can_be_part_of_the_distribution(client: openai.OpenAI) ->
             temperature=0.3,
             extra_body=values,
         )
-        told = answer.choices[0].logprobs
-        assert told is not None
-        assert told.content
-        return told.content[0].logprob
+        returned = answer.choices[0].logprobs
+        assert returned is not None
+        assert returned.content
+        return returned.content[0].logprob
 
     assert first(temp_scaled_logprobs=True) > first()
     assert first(top_p=0.01, top_p_normalized_logprobs=True) == pytest.approx(0, abs=1e-6)
@@ -272,7 +279,7 @@ def test_token_ids_come_with_the_text(is_streamed: bool, raw: httpx.Client) -> N
 
 
 def answers(raw: httpx.Client, endpoint: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """What all choices, or all pieces of them, say; of chats the messages or deltas."""
+    """Return all choices or chunks of choices; for chats their messages or deltas."""
     if not body["stream"]:
         choices = raw.post(f"/v1/{endpoint}", json=body).json()["choices"]
     else:
@@ -298,27 +305,27 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
         "messages": QUESTION,
         "prompt": "The capital of France is",
     }
-    told: dict[str, Any] = {
+    returned: dict[str, Any] = {
         "prompt_token_ids": [],
         "completion_token_ids": [],
         "prompt_tokens": "",
         "completion_tokens": "",
     }
     for each in answers(raw, endpoint, body):
-        for name in told:
-            told[name] += each.get(name, type(told[name])())
+        for name in returned:
+            returned[name] += each.get(name, type(returned[name])())
 
     for kind in ("prompt", "completion"):
-        ids, text = told[f"{kind}_token_ids"], told[f"{kind}_tokens"]
+        ids, text = returned[f"{kind}_token_ids"], returned[f"{kind}_tokens"]
         assert ids
         asked = {"model": MODEL, "tokens": ids}
         assert raw.post("/detokenize", json=asked).json()["prompt"] == text
-    assert told["completion_tokens"].endswith("<|im_end|>")
-    assert ("</think>" in told["completion_tokens"]) == (endpoint == "chat/completions")
+    assert returned["completion_tokens"].endswith("<|im_end|>")
+    assert ("</think>" in returned["completion_tokens"]) == (endpoint == "chat/completions")
 
 
 @pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
-def test_nobody_else_is_told_of_ids(endpoint: str, raw: httpx.Client) -> None:
+def test_token_ids_are_returned_only_on_request(endpoint: str, raw: httpx.Client) -> None:
     body = {"model": MODEL, "messages": QUESTION, "prompt": "Hi", "max_tokens": 2}
     for is_streamed in (False, True):
         for each in answers(raw, endpoint, {**body, "stream": is_streamed}):
@@ -326,7 +333,7 @@ def test_nobody_else_is_told_of_ids(endpoint: str, raw: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_text_that_ends_inside_a_character_is_told_to_its_end(
+def test_a_text_that_ends_inside_a_character_is_complete(
     is_streamed: bool, raw: httpx.Client
 ) -> None:
     grape = ids_of(raw, "\U0001f347")
@@ -339,10 +346,10 @@ def test_a_text_that_ends_inside_a_character_is_told_to_its_end(
         "return_token_ids": True,
         "stream": is_streamed,
     }
-    told = answers(raw, "completions", body)
+    returned = answers(raw, "completions", body)
 
-    assert "".join(each.get("completion_tokens", "") for each in told) == "\ufffd"
-    assert "".join(each["text"] for each in told) == "\ufffd"
+    assert "".join(each.get("completion_tokens", "") for each in returned) == "\ufffd"
+    assert "".join(each["text"] for each in returned) == "\ufffd"
 
 
 THINKING: dict[str, Any] = {
@@ -354,18 +361,18 @@ THINKING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", ["thinking_token_budget", "reasoning_max_tokens"])
-def test_a_budget_of_5_ends_the_thought_at_5(field: str, raw: httpx.Client) -> None:
+def test_a_budget_of_5_ends_the_reasoning_at_5(field: str, raw: httpx.Client) -> None:
     free = raw.post("/v1/chat/completions", json=THINKING).json()
     held = raw.post("/v1/chat/completions", json={**THINKING, field: 5}).json()
 
-    def thought(answer: Any) -> str:
+    def reasoning(answer: Any) -> str:
         text: str = answer["choices"][0]["message"]["reasoning"]
         return text
 
     # The closing tag is a token of reasoning too.
     assert held["usage"]["completion_tokens_details"]["reasoning_tokens"] == 6
-    assert thought(free).startswith(thought(held))
-    assert len(thought(held)) < len(thought(free))
+    assert reasoning(free).startswith(reasoning(held))
+    assert len(reasoning(held)) < len(reasoning(free))
     assert held["choices"][0]["message"]["content"]
 
 
@@ -378,7 +385,7 @@ def test_a_budget_and_a_schema_go_together(raw: httpx.Client) -> None:
     assert isinstance(json.loads(answer["choices"][0]["message"]["content"])["a"], int)
 
 
-def test_no_thinking_is_a_budget_of_nothing(raw: httpx.Client) -> None:
+def test_effort_none_is_a_budget_of_0(raw: httpx.Client) -> None:
     body = {**THINKING, "thinking_token_budget": 0}
     message = raw.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
     assert not message.get("reasoning")
@@ -401,7 +408,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param", "words"), REFUSED)
-def test_what_cannot_be_is_refused(
+def test_impossible_combinations_are_refused(
     fields: dict[str, Any], param: str, words: str, raw: httpx.Client
 ) -> None:
     body = {"model": MODEL, "messages": QUESTION, **fields}

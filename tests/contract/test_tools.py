@@ -24,7 +24,7 @@ NESTED: Any = [{"type": "function", "function": function} for function in (GET_W
 FLAT: Any = [{"type": "function", **function} for function in (GET_WEATHER, PICK)]
 
 
-def test_a_deprecated_function_is_called_and_its_answer_told(client: openai.OpenAI) -> None:
+def test_a_deprecated_function_is_called_and_its_output_used(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=WEATHER_QUESTION, functions=[GET_WEATHER]
     )
@@ -36,7 +36,7 @@ def test_a_deprecated_function_is_called_and_its_answer_told(client: openai.Open
     assert call is not None
     assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
 
-    told = client.chat.completions.create(
+    returned = client.chat.completions.create(
         model=MODEL,
         functions=[GET_WEATHER],
         messages=[
@@ -49,10 +49,10 @@ def test_a_deprecated_function_is_called_and_its_answer_told(client: openai.Open
             },
         ],
     )
-    assert told.choices[0].message.content == "It is 21 degrees and sunny in Paris."
+    assert returned.choices[0].message.content == "It is 21 degrees and sunny in Paris."
 
 
-def test_a_deprecated_function_can_be_streamed_and_demanded(client: openai.OpenAI) -> None:
+def test_a_deprecated_function_can_be_streamed_and_required(client: openai.OpenAI) -> None:
     chunks = list(
         client.chat.completions.create(
             model=MODEL,
@@ -75,7 +75,7 @@ def test_a_deprecated_function_can_be_streamed_and_demanded(client: openai.OpenA
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str) -> None:
-    """Left to itself, the model would call the other one."""
+    """Without a tool choice the model would call the other one."""
     allowed: Any = {"mode": mode, "tools": [{"type": "function", "function": {"name": "pick"}}]}
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
 

@@ -1,4 +1,4 @@
-"""What the reference model is asked by several of these tests, and what it answers."""
+"""Questions to the reference model that several tests share, and its answers."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ WEATHER: Any = {"type": "function", "function": GET_WEATHER}
 
 
 def prompt_of(question: str) -> str:
-    """What the chat template makes of it, up to where the answer begins."""
+    """Return the rendered prompt, up to the start of the answer."""
     return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"

@@ -1,5 +1,4 @@
-"""A pipeline on a model in this process, and generations for it: what the tests of the batch
-and of what it sees have in common."""
+"""A pipeline in the test's process, and generations for it."""
 
 from __future__ import annotations
 
@@ -49,9 +48,9 @@ def ids_of(text: str) -> list[int]:
     return list(TOKENIZER.encode(text, add_special_tokens=False).ids)
 
 
-def chat(text: str, *, thinks: bool = False) -> list[int]:
-    thought = "<think>\n" if thinks else "<think>\n\n</think>\n\n"
-    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{thought}"
+def chat(text: str, *, reasons: bool = False) -> list[int]:
+    reasoning = "<think>\n" if reasons else "<think>\n\n</think>\n\n"
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{reasoning}"
     return ids_of(prompt)
 
 
@@ -75,23 +74,23 @@ def generation(
         logits=logits,
         cache_key=cache_key,
     )
-    made = Generation.of(None, submit)
+    result = Generation.of(None, submit)
     if logits is not None:
-        made.logits = LogitsHandler(submit, made.prompt_ids, ())
-    return made
+        result.logits = LogitsHandler(submit, result.prompt_ids)
+    return result
 
 
 def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
     for each in generations:
         assert batch.add(each) is None
-    broken: list[FailedGeneration] = []
+    failed: list[FailedGeneration] = []
     while len(batch):
         step = batch.step()
-        broken += step.failed
-        for made in step.generated:
-            made.generation.tokens += made.token_ids
-            made.generation.logprobs += made.logprobs
-    return broken
+        failed += step.failed
+        for new in step.generated:
+            new.generation.tokens += new.token_ids
+            new.generation.logprobs += new.logprobs
+    return failed
 
 
 def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:

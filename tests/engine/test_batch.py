@@ -1,4 +1,4 @@
-"""How the batch survives what breaks a step. With the real engine: it is its behaviour."""
+"""How the batch recovers from failed steps, with the real engine, whose behaviour it is."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def generation(text: str, **values: Any) -> Generation:
 
 
 def step(batch: Batch) -> list[FailedGeneration]:
-    """One step; new tokens are kept where the loop keeps them, in the generation."""
+    """One step; new tokens are added to their generations, as the loop does."""
     result = batch.step()
-    for made in result.generated:
-        made.generation.tokens += made.token_ids
+    for new in result.generated:
+        new.generation.tokens += new.token_ids
     return result.failed
 
 
 def run(batch: Batch) -> list[FailedGeneration]:
-    broken: list[FailedGeneration] = []
+    failed: list[FailedGeneration] = []
     while len(batch):
-        broken += step(batch)
-    return broken
+        failed += step(batch)
+    return failed
 
 
 def tokens_of(batch: Batch, generation: Generation) -> list[int]:
@@ -56,7 +56,7 @@ def tokens_of(batch: Batch, generation: Generation) -> list[int]:
     return generation.tokens
 
 
-def test_a_grammar_that_breaks_the_step_fails_alone(batch: Batch) -> None:
+def test_a_grammar_that_fails_the_step_fails_alone(batch: Batch) -> None:
     expected = tokens_of(batch, generation("Count to 30."))
     neighbours = [generation("Count to 30.") for _ in range(6)]
     guilty = generation("hello", grammar=BAD_GRAMMAR)
@@ -66,26 +66,26 @@ def test_a_grammar_that_breaks_the_step_fails_alone(batch: Batch) -> None:
         step(batch)
     batch.add(guilty)
 
-    broken = run(batch)
+    failed = run(batch)
 
-    assert [(each.generation, each.code) for each in broken] == [(guilty, "invalid_grammar")]
+    assert [(each.generation, each.code) for each in failed] == [(guilty, "invalid_grammar")]
     assert [each.tokens for each in neighbours] == [expected] * 6
 
 
-def test_newcomers_beside_the_guilty_one_are_cleared_of_suspicion(batch: Batch) -> None:
+def test_new_generations_beside_guilty_ones_are_innocent(batch: Batch) -> None:
     expected = tokens_of(batch, generation("Count to 20."))
     innocents = [generation("Count to 20.") for _ in range(3)]
     guilty = [generation("hello", grammar=BAD_GRAMMAR) for _ in range(2)]
     for each in [innocents[0], guilty[0], innocents[1], guilty[1], innocents[2]]:
         batch.add(each)
 
-    broken = run(batch)
+    failed = run(batch)
 
-    assert {id(each.generation) for each in broken} == {id(each) for each in guilty}
+    assert {id(each.generation) for each in failed} == {id(each) for each in guilty}
     assert [each.tokens for each in innocents] == [expected] * 3
 
 
-def test_a_constrained_neighbour_goes_on_within_its_grammar(batch: Batch) -> None:
+def test_a_constrained_neighbour_continues_in_its_grammar(batch: Batch) -> None:
     expected = tokens_of(batch, generation("Count.", grammar=GOOD_GRAMMAR))
     constrained = generation("Count.", grammar=GOOD_GRAMMAR)
     batch.add(constrained)
@@ -93,13 +93,13 @@ def test_a_constrained_neighbour_goes_on_within_its_grammar(batch: Batch) -> Non
         step(batch)
     batch.add(generation("hello", grammar=BAD_GRAMMAR))
 
-    broken = run(batch)
+    failed = run(batch)
 
-    assert len(broken) == 1
+    assert len(failed) == 1
     assert constrained.tokens == expected
 
 
-def test_a_penalised_neighbour_makes_the_same_tokens_as_alone(batch: Batch) -> None:
+def test_a_penalised_neighbour_generates_the_same_tokens_as_alone(batch: Batch) -> None:
     sampling = SamplingParams(frequency_penalty=0.7, presence_penalty=0.4)
     expected = tokens_of(batch, generation("Tell me a story.", sampling=sampling))
     penalised = generation("Tell me a story.", sampling=sampling)
@@ -124,13 +124,13 @@ def test_the_batch_takes_new_generations_after_a_recovery(batch: Batch) -> None:
     assert batch.num_recoveries == 1
 
 
-def test_a_removed_generation_frees_its_place(batch: Batch, pipeline: Pipeline) -> None:
-    gone = generation("Count to 60.", max_new_tokens=500)
-    batch.add(gone)
+def test_a_removed_generation_frees_its_slot(batch: Batch, pipeline: Pipeline) -> None:
+    removed = generation("Count to 60.", max_new_tokens=500)
+    batch.add(removed)
     for _ in range(5):
         step(batch)
 
-    batch.remove(gone)
+    batch.remove(removed)
     while batch.has_work:
         step(batch)
 
@@ -138,7 +138,7 @@ def test_a_removed_generation_frees_its_place(batch: Batch, pipeline: Pipeline) 
     assert not pipeline.has_work
 
 
-def test_the_probe_tells_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
+def test_the_hook_sees_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
     text = "Repeat after me: " + "red green blue apple river stone cloud table window " * 8
     first, second = generation(text), generation(text)
     tokens_of(batch, first)
@@ -151,11 +151,11 @@ def test_the_probe_tells_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
     assert 0 < len(second.prompt_ids) - second.num_cached <= block
 
 
-def test_prompts_longer_than_a_step_are_measured_too(batch: Batch) -> None:
-    words = "red green blue apple river stone cloud table window garden music paper "
-    shared = generation("Repeat: " + words * 50)
+def test_the_cached_part_of_prompts_longer_than_a_step_is_seen_too(batch: Batch) -> None:
+    text = "red green blue apple river stone cloud table window garden music paper "
+    shared = generation("Repeat: " + text * 50)
     tokens_of(batch, shared)
-    together = [generation("Repeat: " + words * 50 + extra) for extra in ("one", "two", "six")]
+    together = [generation("Repeat: " + text * 50 + extra) for extra in ("one", "two", "six")]
     for each in together:
         batch.add(each)
     run(batch)

@@ -1,4 +1,4 @@
-"""Prompts that are kept apart in the prefix cache: the numbers, and the real engine."""
+"""Cache keys: prompts of different keys share no block of the prefix cache."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def test_a_salted_prompt_means_the_same_to_the_model(
 
 
 @given(VOCAB_SIZES)
-def test_the_first_tokens_have_room_for_64_bits(vocab_size: int) -> None:
+def test_the_first_tokens_carry_64_bits_of_the_key(vocab_size: int) -> None:
     num_salts = salts_in(vocab_size)
     changed = salt_prompt(np.zeros(500, np.int64), ALICE, vocab_size, num_salts)
     num_changed = int((changed != 0).sum())
 
     assert num_salts**num_changed >= 2**64 > num_salts ** (num_changed - 1)
     assert (changed[:num_changed] >= vocab_size).all()
-    assert num_changed < 32, "a cached block has this many tokens"
+    assert num_changed < 32, "a block has this many tokens"
 
 
-def test_two_keys_do_not_agree_in_any_of_their_numbers() -> None:
+def test_two_keys_differ_in_all_their_salts() -> None:
     num_salts = salts_in(3072)
     first, second = (
         salt_prompt(np.zeros(4, np.int64), key, 3072, num_salts) for key in (ALICE, BOB)
@@ -75,7 +75,7 @@ def test_two_keys_do_not_agree_in_any_of_their_numbers() -> None:
 @pytest.mark.parametrize(("modulus", "supports"), [(0, False), (MAX_ID // 2, False), (9, True)])
 def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
     pipeline = Pipeline.__new__(Pipeline)
-    pipeline._has_cache = pipeline.has_logits_hook = True
+    pipeline.has_cache = pipeline.has_logits_hook = True
     pipeline._graph = GraphFeatures(has_logits_hook=True, salt_modulus=modulus)
 
     assert pipeline.num_salts == (MAX_ID // modulus - 1 if modulus else 0)
@@ -84,7 +84,7 @@ def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    # A cache that grows with the need would forget one prompt for the next.
+    # A dynamic cache would evict one prompt for the next.
     return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), cache_size_gb=1)
 
 
@@ -101,7 +101,7 @@ def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:
 
 
 @pytest.mark.live
-def test_a_prompt_is_found_in_the_cache_by_those_of_its_own_key_alone(batch: Batch) -> None:
+def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[100:], 9]
     keys = [None, ALICE, BOB]
 
@@ -111,8 +111,10 @@ def test_a_prompt_is_found_in_the_cache_by_those_of_its_own_key_alone(batch: Bat
 
 @pytest.mark.live
 @pytest.mark.parametrize("prompt", [[12, 13], [12, 13, 14, 15, 16, 17]])
-def test_answers_are_kept_apart_too(batch: Batch, prompt: list[int]) -> None:
-    """The cache holds them as well, and knows them by the prompt before them."""
+def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(
+    batch: Batch, prompt: list[int]
+) -> None:
+    """The cache holds output tokens too, hashed together with their prompt."""
     sampling = SamplingParams(temperature=2.0, seed=5)
     first = generation(prompt, sampling=sampling, max_new_tokens=70, cache_key=ALICE)
     assert run(batch, first) == []
@@ -135,9 +137,7 @@ def test_answers_are_kept_apart_too(batch: Batch, prompt: list[int]) -> None:
         SamplingParams(frequency_penalty=1.5, presence_penalty=-0.5),
     ],
 )
-def test_the_key_of_a_prompt_does_not_change_its_answer(
-    batch: Batch, sampling: SamplingParams
-) -> None:
+def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: SamplingParams) -> None:
     for question in ("Count to 15.", "Tell me a story."):
         plain = tokens_of(batch, question, sampling=sampling)
 
@@ -154,7 +154,7 @@ def test_a_prompt_of_one_token_can_have_a_key(batch: Batch) -> None:
 
 
 @pytest.mark.live
-def test_a_scored_prompt_with_a_key_is_in_nobodys_part_of_the_cache(batch: Batch) -> None:
+def test_a_scored_prompt_leaves_nothing_in_the_cache_for_any_key(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[200:], 10]
     spec = LogitsSpec(prompt_logprobs=LogprobsSpec())
     sampling = SamplingParams(repetition_penalty=2.0)
@@ -169,7 +169,7 @@ def test_a_scored_prompt_with_a_key_is_in_nobodys_part_of_the_cache(batch: Batch
 
 
 @pytest.mark.live
-def test_a_step_that_breaks_changes_neither_the_key_nor_the_answer(batch: Batch) -> None:
+def test_a_failed_step_changes_neither_the_key_nor_the_answer(batch: Batch) -> None:
     sampling = SamplingParams(repetition_penalty=1.3)
     prompt = [*LONG_PROMPT[300:], 11]
     expected = tokens_of(batch, prompt, sampling=sampling)
@@ -177,9 +177,9 @@ def test_a_step_that_breaks_changes_neither_the_key_nor_the_answer(batch: Batch)
     batch.add(disturbed)
     bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
 
-    broken = run(batch, bad)
+    failed = run(batch, bad)
 
-    assert [each.generation for each in broken] == [bad]
+    assert [each.generation for each in failed] == [bad]
     assert disturbed.tokens == expected
     assert num_cached(batch, prompt, BOB) > 200
     assert num_cached(batch, prompt, ALICE) == 0
@@ -187,7 +187,7 @@ def test_a_step_that_breaks_changes_neither_the_key_nor_the_answer(batch: Batch)
 
 @pytest.mark.live
 @pytest.mark.parametrize("option", [{"draft_model": str(TINY_DRAFT)}, {"prompt_lookup": True}])
-def test_a_prompt_with_a_key_may_have_tokens_proposed(
+def test_a_prompt_with_a_key_may_have_draft_tokens(
     option: dict[str, object], tmp_path: Path
 ) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **option)
@@ -207,7 +207,7 @@ def test_a_prompt_with_a_key_may_have_tokens_proposed(
 
 
 @pytest.mark.live
-def test_without_a_cache_there_is_nothing_to_keep_apart(tmp_path: Path) -> None:
+def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
     assert pipeline.supports_cache_salt
     for batch in emptied(pipeline):
@@ -262,18 +262,18 @@ async def test_the_engine_itself_applies_the_penalty_of_a_prompt_with_a_key(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("can_read", [True, False])
+@pytest.mark.parametrize("is_exact", [True, False])
 def test_a_graph_that_misreads_large_ids_is_not_given_any(
-    can_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not can_read:
+    if not is_exact:
         monkeypatch.setattr("serving.engine.graph._modulo", _inexact_modulo)
     pipeline = pipeline_of(TINY_CHAT, tmp_path)
 
     EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
 
     assert pipeline.has_logits_hook
-    assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (can_read, can_read)
+    assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (is_exact, is_exact)
 
 
 def _inexact_modulo(net: Any, ids: Any, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An engine whose compiled grammars take up too much memory is replaced, at a quiet moment."""
+"""An engine whose compiled grammars take too much memory restarts in an idle moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 class Full:
-    """Stands for the checks, as full as a test says."""
+    """Stands for `GrammarChecks`, with a given fullness."""
 
     def __init__(self, fullness: float) -> None:
         self.fullness = fullness
@@ -47,10 +47,10 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def turn(loop: EngineLoop, server: SocketServer, fullness: float) -> None:
     loop._grammars = Full(fullness)  # type: ignore[assignment]
-    loop._turn(server)
+    loop._iterate(server)
 
 
-def test_it_ends_when_nobody_is_there(loop: EngineLoop, server: SocketServer) -> None:
+def test_it_restarts_when_no_request_is_there(loop: EngineLoop, server: SocketServer) -> None:
     turn(loop, server, 0.9)
     while loop._batch.has_work:
         turn(loop, server, 0.9)
@@ -58,7 +58,7 @@ def test_it_ends_when_nobody_is_there(loop: EngineLoop, server: SocketServer) ->
         turn(loop, server, 1.1)
 
 
-def test_it_waits_for_those_who_run(loop: EngineLoop, server: SocketServer) -> None:
+def test_it_waits_for_running_generations(loop: EngineLoop, server: SocketServer) -> None:
     generation = Generation.of(None, _PROBE)
     loop._alive[(1, 1)] = generation
     loop._batch.add(generation)
@@ -68,7 +68,7 @@ def test_it_waits_for_those_who_run(loop: EngineLoop, server: SocketServer) -> N
         turn(loop, server, 3.0)
 
 
-def test_those_who_wait_are_let_in_until_it_is_twice_as_full(
+def test_waiting_generations_are_admitted_until_it_is_twice_as_full(
     loop: EngineLoop, server: SocketServer
 ) -> None:
     for fullness, is_admitted in ((1.5, True), (2.5, False)):

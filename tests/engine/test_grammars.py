@@ -1,4 +1,4 @@
-"""Grammars are compiled beside the pipeline, in the cache that its steps use."""
+"""Grammars are checked in a process and compiled beside the pipeline."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def tokenizer() -> Any:
     return openvino_genai.Tokenizer(str(TINY_CHAT))
 
 
-def wait_for(server: SocketServer, heard: list[Any], count: int) -> None:
+def wait_for(server: SocketServer, results: list[Any], count: int) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    while len(heard) < count:
+    while len(results) < count:
         server.poll(0.1)
-        assert time.monotonic() < deadline, "no answer came"
+        assert time.monotonic() < deadline, "no result arrived"
 
 
-def test_every_grammar_is_answered_in_order(server: SocketServer, tokenizer: Any) -> None:
+def test_grammars_are_compiled_in_order(server: SocketServer, tokenizer: Any) -> None:
     compiler = SharedCompiler(tokenizer, VOCAB_SIZE, server)
-    heard: list[str | None] = []
+    results: list[str | None] = []
 
     for grammar in (GOOD, BAD, GOOD):
-        compiler.compile(grammar, heard.append)
-    wait_for(server, heard, 3)
+        compiler.compile(grammar, results.append)
+    wait_for(server, results, 3)
     compiler.close()
 
-    first, second, third = heard
+    first, second, third = results
     assert first is None
     assert second
     assert third is None
@@ -65,47 +65,49 @@ def test_where_the_tokenizer_cannot_be_shared_the_step_compiles(
     server: SocketServer, tokenizer: Any
 ) -> None:
     compiler = SharedCompiler(tokenizer, -1, server)  # no pipeline has such a vocabulary
-    heard: list[str | None] = []
+    results: list[str | None] = []
 
-    compiler.compile(GOOD, heard.append)
-    wait_for(server, heard, 1)
+    compiler.compile(GOOD, results.append)
+    wait_for(server, results, 1)
     compiler.close()
 
-    assert heard == [None]
+    assert results == [None]
 
 
 class CountingCompiler:
-    """Approves of everything when told to."""
+    """Collects grammars; a test calls their callbacks."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[GrammarSpec, Any]] = []
+        self.requests: list[tuple[GrammarSpec, Any]] = []
 
-    def compile(self, grammar: GrammarSpec, answer: Any) -> None:
-        self.asked.append((grammar, answer))
+    def compile(self, grammar: GrammarSpec, on_compiled: Any) -> None:
+        self.requests.append((grammar, on_compiled))
 
     def close(self) -> None:
         pass
 
 
-def test_nobody_is_told_before_the_pipeline_knows_the_grammar(server: SocketServer) -> None:
+def test_requests_are_called_back_after_the_pipeline_knows_the_grammar(
+    server: SocketServer,
+) -> None:
     compiler = CountingCompiler()
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
-    heard: list[str | None] = []
+    results: list[str | None] = []
     refused: list[str | None] = []
 
-    checks.check(GOOD, heard.append)
-    checks.check(GOOD, heard.append)
+    checks.check(GOOD, results.append)
+    checks.check(GOOD, results.append)
     checks.check(BAD, refused.append)
     wait_for(server, refused, 1)
 
-    assert heard == []
-    [(grammar, answer)] = compiler.asked
+    assert results == []
+    [(grammar, on_compiled)] = compiler.requests
     assert grammar == GOOD
-    answer(None)
-    assert heard == [None, None]
-    checks.check(GOOD, heard.append)
-    assert heard == [None, None, None]
-    assert len(compiler.asked) == 1
+    on_compiled(None)
+    assert results == [None, None]
+    checks.check(GOOD, results.append)
+    assert results == [None, None, None]
+    assert len(compiler.requests) == 1
     checks.close()
 
 
@@ -114,39 +116,39 @@ def of_name(number: int) -> GrammarSpec:
     return GrammarSpec("ebnf", f"root ::= {members}")
 
 
-def test_a_checker_that_has_grown_large_is_replaced_and_nobody_notices(
+def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compiled grammars are never let go of but with their process."""
+    """GenAI frees compiled grammars only with their process."""
     limit = 8 * 2**20
     monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server)
     pids, grown = set(), [0]
 
-    def note(refusal: str | None, heard: list[str | None]) -> None:
-        heard.append(refusal)
+    def note(refusal: str | None, results: list[str | None]) -> None:
+        results.append(refusal)
         if checks._process is not None and checks._base_bytes is not None:
             pids.add(checks._process.pid)
             rss = psutil.Process(checks._process.pid).memory_info().rss
             grown.append(rss - checks._base_bytes)
 
-    heard: list[str | None] = []
+    results: list[str | None] = []
     refused: list[str | None] = []
     for number in range(120):
-        checks.check(of_name(number), lambda refusal: note(refusal, heard))
+        checks.check(of_name(number), lambda refusal: note(refusal, results))
         if number % 50 == 0:
             checks.check(GrammarSpec("ebnf", f"root ::= ({number}"), refused.append)
-    wait_for(server, heard, 120)
+    wait_for(server, results, 120)
     wait_for(server, refused, 3)
     checks.close()
 
-    assert heard == [None] * 120
+    assert results == [None] * 120
     assert all(refused)
     assert len(pids) > 1
     assert max(grown) <= limit + 2**20
 
 
-async def test_many_new_grammars_at_once_are_all_held_to(shared_engine: SharedEngine) -> None:
+async def test_many_new_grammars_at_once_are_all_enforced(shared_engine: SharedEngine) -> None:
     async with shared_engine() as gateway:
         words = [f"word{number}" for number in range(12)]
         submits = [

@@ -156,10 +156,11 @@ async def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(
     shared_engine: SharedEngine,
 ) -> None:
     async with shared_engine(max_running=1) as gateway:
-        paused = gateway.submit("Count to 100.", num_granted=5, **LONG)
+        short = {**LONG, "max_new_tokens": 100}
+        paused = gateway.submit("Count to 100.", num_granted=5, **short)
         # It must not end before the grant has arrived.
-        first = gateway.submit("Count to 100.", **{**LONG, "max_new_tokens": 1900})
-        others = [first, *(gateway.submit("Count to 100.", **LONG) for _ in range(2))]
+        first = gateway.submit("Count to 100.", **{**LONG, "max_new_tokens": 1200})
+        others = [first, *(gateway.submit("Count to 100.", **short) for _ in range(2))]
         stream = gateway.start(paused, *others)
         answers = {submit.id: Answer() for submit in (paused, *others)}
         ended: list[int] = []
@@ -169,9 +170,9 @@ async def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(
                 if answers[each.id].is_over:
                     ended.append(each.id)
             if len(answers[first.id].tokens) > 0:
-                stream.grant(paused.id, 400, is_last=False)
+                stream.grant(paused.id, 100, is_last=False)
     assert ended == [first.id, paused.id, others[1].id, others[2].id]
-    assert [len(answers[id_].tokens) for id_ in ended] == [1900, 400, 400, 400]
+    assert [len(answers[id_].tokens) for id_ in ended] == [1200, 100, 100, 100]
 
 
 async def test_a_paused_generation_ends_with_its_last_grant(shared_engine: SharedEngine) -> None:

@@ -1,4 +1,4 @@
-"""The twin of a model's folder: what is added to its graph, and when nothing is."""
+"""The copy of a model's folder with the logits hook: what its graph gets, and when."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 
 
 def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:
-    """A copy of a model folder with words of its graph changed."""
+    """A copy of a model folder with strings of its graph replaced."""
     target.mkdir()
     for file in folder.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
@@ -31,41 +31,39 @@ def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:
     return target
 
 
-def test_a_file_that_is_no_graph_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / MODEL_FILE).write_text("no graph")
 
     with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
-        write_hooked_folder(tmp_path, tmp_path / "twin")
+        write_hooked_folder(tmp_path, tmp_path / "hooked")
 
 
-def test_the_twin_links_to_the_weights_and_has_a_graph_of_its_own(tmp_path: Path) -> None:
-    twin = write_hooked_folder(TINY_CHAT, tmp_path / "twin")
+def test_the_copy_links_to_the_weights_and_has_its_own_graph(tmp_path: Path) -> None:
+    features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
 
-    assert twin == GraphFeatures(has_logits_hook=True, salt_modulus=3072)
-    assert (tmp_path / "twin" / "openvino_model.bin").is_symlink()
-    graph = ElementTree.parse(tmp_path / "twin" / MODEL_FILE).getroot()
+    assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072)
+    assert (tmp_path / "hooked" / "openvino_model.bin").is_symlink()
+    graph = ElementTree.parse(tmp_path / "hooked" / MODEL_FILE).getroot()
     assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
 
 
-def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
-    write_hooked_folder(TINY_CHAT, tmp_path / "twin")
-    write_hooked_folder(TINY_CHAT, tmp_path / "twin")
-    graph = (tmp_path / "twin" / MODEL_FILE).read_text()
+def test_writing_a_copy_again_replaces_it(tmp_path: Path) -> None:
+    write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
+    write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
+    graph = (tmp_path / "hooked" / MODEL_FILE).read_text()
     assert graph.count("LogitsHook") == 1
 
 
 @pytest.mark.parametrize("name", ["position_ids", "input_ids", "logits"])
-def test_a_graph_without_what_is_tapped_is_left_alone(name: str, tmp_path: Path) -> None:
+def test_a_graph_without_the_inputs_of_the_hook_is_not_copied(name: str, tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", (f'names="{name}"', 'names="other"'))
-    assert write_hooked_folder(folder, tmp_path / "twin") == GraphFeatures(
-        has_logits_hook=False, salt_modulus=0
-    )
-    assert not (tmp_path / "twin").exists()
+    assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures()
+    assert not (tmp_path / "hooked").exists()
 
 
 def test_a_graph_without_a_table_of_tokens_has_no_salt(tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
-    assert write_hooked_folder(folder, tmp_path / "twin") == GraphFeatures(
+    assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures(
         has_logits_hook=True, salt_modulus=0
     )
 
@@ -92,7 +90,7 @@ def with_int4_head(folder: Path, target: Path) -> Path:
 
 @pytest.mark.live
 @pytest.mark.parametrize("write", [None, write_llama_folder, write_qwen2_folder])
-def test_the_largest_of_all_salts_changes_nothing(write: object, tmp_path: Path) -> None:
+def test_the_largest_salts_change_nothing(write: object, tmp_path: Path) -> None:
     """The plugin computes remainders of integers with floats, which end at 2^24."""
     folder = TINY_CHAT if write is None else write(tmp_path / "model")  # type: ignore[operator]
     pipeline = pipeline_of(folder, tmp_path)

@@ -1,4 +1,4 @@
-"""Seeing and changing logits in the real engine, beside generations that do neither."""
+"""Handling of logits in the real engine, beside generations that do neither."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def batch(pipeline: Pipeline) -> Iterator[Batch]:
     yield from emptied(pipeline)
 
 
-def test_a_bias_of_100_makes_a_token_appear_and_minus_100_makes_it_vanish(batch: Batch) -> None:
+def test_a_bias_of_100_forces_a_token_and_minus_100_forbids_it(batch: Batch) -> None:
     plain = tokens_of(batch, "What is the capital of France?")
     other = 77
     assert other not in plain
@@ -60,7 +60,7 @@ def test_a_bias_of_100_makes_a_token_appear_and_minus_100_makes_it_vanish(batch:
     assert plain[0] not in without
 
 
-def test_neighbours_of_a_biased_generation_write_what_they_write_alone(batch: Batch) -> None:
+def test_neighbours_of_a_biased_generation_generate_the_same_as_alone(batch: Batch) -> None:
     question = "Count to 15."
     alone = tokens_of(batch, question)
     plain = [generation(question) for _ in range(4)]
@@ -87,9 +87,9 @@ def test_only_allowed_tokens_come(batch: Batch) -> None:
     assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
 
-def test_a_budget_ends_the_thought(batch: Batch) -> None:
+def test_a_budget_ends_reasoning(batch: Batch) -> None:
     end = TOKENIZER.token_to_id("</think>")
-    prompt = chat("What is the capital of France?", thinks=True)
+    prompt = chat("What is the capital of France?", reasons=True)
     free = tokens_of(batch, prompt, max_new_tokens=200)
     assert free.index(end) > 5
     budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
@@ -107,11 +107,11 @@ def test_the_greedy_token_is_the_likeliest_and_the_best_sum_to_less_than_one(
     each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
     assert run(batch, each) == []
     assert len(each.logprobs) == len(each.tokens) > 3
-    for token, told in zip(each.tokens, each.logprobs, strict=True):
-        assert told.rank == 1
-        assert told.others[0] == (token, told.logprob)
-        assert len(told.others) == 20
-        assert sum(np.exp(logprob) for _, logprob in told.others) <= 1 + 1e-5
+    for token, logprobs in zip(each.tokens, each.logprobs, strict=True):
+        assert logprobs.rank == 1
+        assert logprobs.others[0] == (token, logprobs.logprob)
+        assert len(logprobs.others) == 20
+        assert sum(np.exp(logprob) for _, logprob in logprobs.others) <= 1 + 1e-5
 
 
 def test_log_probabilities_are_of_the_raw_distribution(batch: Batch) -> None:
@@ -136,19 +136,19 @@ def scores(generation: Generation) -> list[float]:
 SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
 
 
-def test_a_scored_prompt_has_the_probabilities_that_its_tokens_were_made_with(
+def test_a_scored_prompt_has_the_probabilities_with_which_its_tokens_were_sampled(
     batch: Batch,
 ) -> None:
-    made = generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec()))
-    assert run(batch, made) == []
-    whole = [*made.prompt_ids.tolist(), *made.tokens]
+    generated = generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec()))
+    assert run(batch, generated) == []
+    whole = [*generated.prompt_ids.tolist(), *generated.tokens]
 
     scored = generation(whole, SCORED, max_new_tokens=0)
     assert run(batch, scored) == []
 
     assert scored.tokens == []
     assert len(scores(scored)) == len(whole) - 1
-    expected = [each.logprob for each in made.logprobs]
+    expected = [each.logprob for each in generated.logprobs]
     assert scores(scored)[-len(expected) :] == pytest.approx(expected, abs=0.05)
 
 
@@ -168,7 +168,7 @@ def test_a_prompt_is_scored_whole_however_much_of_it_is_cached(batch: Batch) -> 
     assert plain.num_cached > 500
 
 
-def test_a_prompt_that_is_only_scored_takes_nobodys_row(batch: Batch) -> None:
+def test_a_prompt_that_is_only_scored_takes_no_row_of_others(batch: Batch) -> None:
     expected = tokens_of(batch, "What is the capital of France?")
     one, other = (generation("What is the capital of France?") for _ in range(2))
     scored = [generation(LONG_PROMPT[:at], SCORED, max_new_tokens=0) for at in (20, 30)]
@@ -199,13 +199,13 @@ def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
     assert tokens_of(batch, "Count to 15.", SCORED, sampling=sampling) == plain
 
 
-def test_a_broken_step_costs_no_token_its_probability(batch: Batch) -> None:
+def test_a_failed_step_loses_no_log_probability(batch: Batch) -> None:
     def questions() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
         budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
         return [
             generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=1))),
-            generation(chat("hello", thinks=True), LogitsSpec(budget=budget)),
+            generation(chat("hello", reasons=True), LogitsSpec(budget=budget)),
             generation("Count to 9.", SCORED),
             generation(
                 "a digit",
@@ -220,9 +220,9 @@ def test_a_broken_step_costs_no_token_its_probability(batch: Batch) -> None:
     for each in disturbed:
         batch.add(each)
     bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
-    broken = run(batch, bad)
+    failed = run(batch, bad)
 
-    assert [each.generation for each in broken] == [bad]
+    assert [each.generation for each in failed] == [bad]
     assert [each.tokens for each in disturbed] == [each.tokens for each in undisturbed]
     assert [len(each.logprobs) for each in disturbed] == [
         len(each.logprobs) for each in undisturbed
@@ -233,15 +233,15 @@ def test_a_broken_step_costs_no_token_its_probability(batch: Batch) -> None:
 
 def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
     def fails(tokens: object, _row: object) -> None:
-        raise ValueError("a mistake of the administrator's")
+        raise ValueError("an administrator's mistake")
 
     guilty, neighbour = generation("hello", LogitsSpec()), generation("Count to 15.")
     guilty.logits = LogitsHandler(guilty.submit, guilty.prompt_ids, [fails])
     alone = tokens_of(batch, "Count to 15.")
 
-    broken = run(batch, guilty, neighbour)
+    failed = run(batch, guilty, neighbour)
 
-    assert [(each.generation, each.code) for each in broken] == [(guilty, "engine_error")]
+    assert [(each.generation, each.code) for each in failed] == [(guilty, "engine_error")]
     assert neighbour.tokens == alone
 
 
@@ -286,7 +286,7 @@ def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object)
     return Generation.of(None, structs.replace(plain.submit, beams=beams))
 
 
-def test_beams_tell_their_best_answers_at_the_end(batch: Batch) -> None:
+def test_beams_return_their_best_sequences_at_the_end(batch: Batch) -> None:
     search = searched("What is the capital of France?")
     assert run(batch, search) == []
     best, second, third = search.tokens, *(other.tokens for other in search.other_beams)
@@ -310,7 +310,7 @@ def test_a_biased_neighbour_of_beams_gets_its_own_rows(batch: Batch) -> None:
     assert [len(each.tokens) for each in (late, *late.other_beams)] == [5, 5, 5]
 
 
-def test_a_step_that_breaks_under_beams_ends_the_process(tmp_path: Path) -> None:
+def test_a_failed_step_with_beams_ends_the_process(tmp_path: Path) -> None:
     batch = Batch(pipeline_of(TINY_CHAT, tmp_path), capacity=16)
     batch.add(searched("Count to 9."))
     for _ in range(4):

@@ -24,10 +24,10 @@ def exact(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> np.ndarray[tuple
 
 
 @given(rows, st.data())
-def test_a_token_has_the_log_of_its_share(row: np.ndarray, data: st.DataObject) -> None:
+def test_a_token_has_the_log_of_its_probability(row: np.ndarray, data: st.DataObject) -> None:
     token_id = data.draw(st.integers(0, len(row) - 1))
-    told = RowLogprobs(row, LogprobsSpec()).of(token_id)
-    assert told.logprob == pytest.approx(exact(row)[token_id], abs=1e-3)
+    result = RowLogprobs(row, LogprobsSpec()).of(token_id)
+    assert result.logprob == pytest.approx(exact(row)[token_id], abs=1e-3)
 
 
 @given(st.one_of(rows, long_rows), st.integers(0, 20))
@@ -36,36 +36,36 @@ def test_the_best_are_those_of_a_full_sort(row: np.ndarray, num: int) -> None:
 
 
 @given(rows, st.data())
-def test_the_rank_counts_who_is_likelier(row: np.ndarray, data: st.DataObject) -> None:
+def test_the_rank_counts_likelier_tokens(row: np.ndarray, data: st.DataObject) -> None:
     token_id = data.draw(st.integers(0, len(row) - 1))
-    told = RowLogprobs(row, LogprobsSpec()).of(token_id)
-    assert told.rank == 1 + sum(value > row[token_id] for value in row)
+    result = RowLogprobs(row, LogprobsSpec()).of(token_id)
+    assert result.rank == 1 + sum(value > row[token_id] for value in row)
 
 
-def test_the_row_may_be_changed_after_it_was_looked_at() -> None:
+def test_the_row_may_be_changed_afterwards() -> None:
     row = np.array([1, 2, 3], np.float32)
-    seen = RowLogprobs(row, LogprobsSpec(num_top=1))
-    before = seen.of(0)
+    logprobs = RowLogprobs(row, LogprobsSpec(num_top=1))
+    before = logprobs.of(0)
     row[:] = 0
-    assert seen.of(0) == before
+    assert logprobs.of(0) == before
 
 
-def test_named_tokens_follow_the_best_and_none_is_told_twice() -> None:
+def test_named_tokens_follow_the_top_ones_without_repetition() -> None:
     row = np.array([5, 1, 4, 2], np.float32)
-    told = RowLogprobs(row, LogprobsSpec(num_top=2, token_ids=(1, 0))).of(3)
-    assert [id_ for id_, _ in told.others] == [0, 2, 1]
+    result = RowLogprobs(row, LogprobsSpec(num_top=2, token_ids=(1, 0))).of(3)
+    assert [id_ for id_, _ in result.others] == [0, 2, 1]
 
 
 def test_a_temperature_divides_the_logits() -> None:
     row = np.array([1, 2, 3], np.float32)
-    told = RowLogprobs(row, LogprobsSpec(temperature=0.5)).of(1)
-    assert told.logprob == pytest.approx(exact(row * 2)[1])
+    result = RowLogprobs(row, LogprobsSpec(temperature=0.5)).of(1)
+    assert result.logprob == pytest.approx(exact(row * 2)[1])
 
 
 def test_a_nucleus_shares_the_whole_among_its_tokens() -> None:
     row = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
-    seen = RowLogprobs(row, LogprobsSpec(num_top=4, top_p=0.8))
-    shares = [np.exp(logprob) for _, logprob in seen.of(0).others]
+    logprobs = RowLogprobs(row, LogprobsSpec(num_top=4, top_p=0.8))
+    shares = [np.exp(logprob) for _, logprob in logprobs.of(0).others]
     assert shares == pytest.approx([0.625, 0.375, 0, 0])
 
 
@@ -81,6 +81,6 @@ def test_a_nucleus_is_the_smallest_set_with_its_probability(row: np.ndarray, top
     assert shares[kept[:-1]].sum() <= top_p + 1e-4
 
 
-def test_what_cannot_be_is_a_number_that_json_has() -> None:
+def test_an_impossible_token_has_a_number_that_json_has() -> None:
     row = np.array([0, -np.inf], np.float32)
     assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0

@@ -1,8 +1,8 @@
-"""After a broken step, generations that must not be read side by side come back one by one.
+"""After a failed step, generations that must not be prefilled together are added one by one.
 
-Innocent generations go back into the pipeline at once, but for those whose prompts part
-inside of a block that an earlier sequence left half full: read in one step, they would write
-over each other's words. These tests look into the batch to know that it came to that.
+Innocent generations are added again at once, except those whose prompts differ inside a block that
+an earlier sequence left partly filled: prefilled in one step, they would write over each other's
+tokens. These tests look into the batch to prove that this case occurred.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PENALTIES = SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)
 SAMPLED = SamplingParams(temperature=1.5, seed=7)
 DIGITS = GrammarSpec("regex", "([0-9]{1,2} ){12}x")
 
-Make = Callable[[str], Generation]
+NewGeneration = Callable[[str], Generation]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Nothing that others left can reach what this one writes."""
+    """Without a prefix cache no prompt can affect another."""
     return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False)
 
 
@@ -53,30 +53,30 @@ def batch(pipeline: Pipeline) -> Iterator[Batch]:
 
 
 def generation(prompt: str | list[int], **values: Any) -> Generation:
-    """That goes on from the words as they are."""
+    """Return a generation that continues the text itself, without a chat template."""
     ids = ids_of(prompt) if isinstance(prompt, str) else prompt
     return in_process.generation(ids, **{"max_new_tokens": 120, **values})
 
 
 def step(batch: Batch) -> list[FailedGeneration]:
     result = batch.step()
-    for made in result.generated:
-        made.generation.tokens += made.token_ids
+    for new in result.generated:
+        new.generation.tokens += new.token_ids
     return result.failed
 
 
 def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
-    """As the loop does: each joins as soon as it may."""
-    waiting, broken = list(generations), []
+    """Run them as the loop does: each is added as soon as it may join."""
+    waiting, failed = list(generations), []
     while waiting or len(batch):
         while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
-        broken += step(batch)
-    return broken
+        failed += step(batch)
+    return failed
 
 
 def start(batch: Batch, generations: list[Generation], *, num_tokens: int) -> None:
-    """Bring all of them into the middle of their answers."""
+    """Run them until each has `num_tokens` tokens."""
     waiting = list(generations)
     while waiting or min(len(each.tokens) for each in generations) < num_tokens:
         while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
@@ -89,19 +89,19 @@ def text_of(generation: Generation) -> str:
     return text
 
 
-def leave_half_a_block(batch: Batch) -> None:
-    """An earlier sequence ends where the prompts have not yet parted."""
+def leave_partial_block(batch: Batch) -> None:
+    """Let an earlier sequence end inside the common prefix of the prompts."""
     run(batch, generation(BEGINNING, max_new_tokens=1))
 
 
-def break_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
+def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
     guilty = generation("<|im_start|>user\nhello" + END, grammar=BAD_GRAMMAR)
     batch.add(guilty)
     return guilty, step(batch)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "new_generation",
     [
         generation,
         lambda prompt: generation(prompt, sampling=PENALTIES),
@@ -110,20 +110,20 @@ def break_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
     ],
     ids=["greedy", "penalised", "sampled", "within a grammar"],
 )
-def test_nobody_is_answered_what_another_asked(
-    batch: Batch, uncached: Pipeline, make: Make
+def test_no_generation_gets_the_answer_of_another(
+    batch: Batch, uncached: Pipeline, new_generation: NewGeneration
 ) -> None:
-    alone = [make(prompt) for prompt in PROMPTS]
+    alone = [new_generation(prompt) for prompt in PROMPTS]
     for each in alone:
         assert run(Batch(uncached, capacity=1), each) == []
-    leave_half_a_block(batch)
-    together = [make(prompt) for prompt in PROMPTS]
+    leave_partial_block(batch)
+    together = [new_generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
 
-    guilty, broken = break_a_step(batch)
+    guilty, failed = fail_a_step(batch)
 
-    assert [each.generation for each in broken] == [guilty]
-    # The first is back already, and each of the others would share its half-full block.
+    assert [each.generation for each in failed] == [guilty]
+    # The first is running again; each of the others would share its partly filled block.
     assert together[0] in batch._running
     assert set(map(id, together[1:])) <= set(map(id, batch._suspects))
     assert not batch.has_free_slot
@@ -131,50 +131,52 @@ def test_nobody_is_answered_what_another_asked(
     assert [each.tokens for each in together] == [each.tokens for each in alone]
 
 
-def test_what_was_waited_for_is_right_in_its_words_too(batch: Batch) -> None:
-    leave_half_a_block(batch)
+def test_the_texts_are_right_too(batch: Batch) -> None:
+    leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
 
-    guilty, broken = break_a_step(batch)
-    broken += run(batch)
+    guilty, failed = fail_a_step(batch)
+    failed += run(batch)
 
-    assert [(each.generation, each.code) for each in broken] == [(guilty, "invalid_grammar")]
+    assert [(each.generation, each.code) for each in failed] == [(guilty, "invalid_grammar")]
     assert [text_of(each) for each in together] == TEXTS
-    # Nor has the cache kept anything mixed for those who come later.
+    # The cache has kept no mixture for later prompts.
     later = [generation(prompt) for prompt in PROMPTS]
     assert run(batch, *later) == []
     assert [text_of(each) for each in later] == TEXTS
 
 
-def test_innocents_that_share_no_half_block_go_back_at_once(batch: Batch) -> None:
+def test_innocents_that_share_no_partial_block_are_added_at_once(batch: Batch) -> None:
     together = [generation(f"<|im_start|>user\n{text}{END}") for text in ("Hi.", "Count to 9.")]
     start(batch, together, num_tokens=2)
 
-    break_a_step(batch)
+    fail_a_step(batch)
 
     assert set(map(id, together)) <= set(map(id, batch._running))
     assert not set(map(id, together)) & set(map(id, batch._suspects))
 
 
-def test_one_that_waits_can_be_taken_out(batch: Batch) -> None:
-    leave_half_a_block(batch)
+def test_a_waiting_suspect_can_be_removed(batch: Batch) -> None:
+    leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
-    break_a_step(batch)
-    gone = next(each for each in together if each in batch._suspects)
-    num_tokens = len(gone.tokens)
+    fail_a_step(batch)
+    removed = next(each for each in together if each in batch._suspects)
+    num_tokens = len(removed.tokens)
 
-    batch.remove(gone)
+    batch.remove(removed)
     run(batch)
 
-    assert len(gone.tokens) == num_tokens
-    others = [(each, text) for each, text in zip(together, TEXTS, strict=True) if each is not gone]
+    assert len(removed.tokens) == num_tokens
+    others = [
+        (each, text) for each, text in zip(together, TEXTS, strict=True) if each is not removed
+    ]
     assert [text_of(each) for each, _ in others] == [text for _, text in others]
 
 
-def test_a_second_guilty_one_hurts_none_that_waits(batch: Batch) -> None:
-    leave_half_a_block(batch)
+def test_a_second_guilty_generation_does_not_affect_waiting_ones(batch: Batch) -> None:
+    leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
     guilty = [
@@ -183,23 +185,23 @@ def test_a_second_guilty_one_hurts_none_that_waits(batch: Batch) -> None:
     for each in guilty:
         batch.add(each)
 
-    broken = run(batch)
+    failed = run(batch)
 
-    assert {id(each.generation) for each in broken} == {id(each) for each in guilty}
+    assert {id(each.generation) for each in failed} == {id(each) for each in guilty}
     assert [text_of(each) for each in together] == TEXTS
 
 
-def test_a_prompt_that_was_cut_in_the_middle_of_its_reading_is_kept_from_its_like(
+def test_a_half_prefilled_prompt_that_is_removed_does_not_affect_similar_prompts(
     batch: Batch, uncached: Pipeline
 ) -> None:
-    """A broken step takes it out when a half-full block of it is in the cache, and two others
-    begin as far as that like it, and fill the block differently."""
+    """A failed step removes it while the cache has a partly filled block of it. Two other prompts
+    begin with that block and continue it differently."""
     guilty = generation(f"<|im_start|>user\nhello{END}", grammar=BAD_GRAMMAR)
     cut = generation([10 + number % 500 for number in range(40 * BLOCK)], max_new_tokens=12)
     batch.add(guilty)
     batch.add(cut)
-    broken = step(batch)
-    # The other prompt had a place in that step, too: no whole number of blocks was left.
+    failed = step(batch)
+    # The other prompt was in that step too, so a partial block was left.
     num_prefilled = cut.first_chunk_end or 0
     assert num_prefilled % BLOCK
     assert cut in batch._suspects
@@ -211,11 +213,11 @@ def test_a_prompt_that_was_cut_in_the_middle_of_its_reading_is_kept_from_its_lik
     for each in alone:
         assert run(Batch(uncached, capacity=1), each) == []
     others = [generation(prompt, max_new_tokens=12) for prompt in prompts]
-    broken += run(batch)
+    failed += run(batch)
     assert batch.may_join(others[0])
     batch.add(others[0])
     assert not batch.may_join(others[1])
-    broken += run(batch, others[1])
+    failed += run(batch, others[1])
 
-    assert [each.generation for each in broken] == [guilty]
+    assert [each.generation for each in failed] == [guilty]
     assert [each.tokens for each in others] == [each.tokens for each in alone]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import (
     ActualUsage,
     Denial,
@@ -17,7 +18,6 @@ from accounts.limits.reservations import (
     UsageBaseline,
 )
 from accounts.limits.rules import Rule
-from accounts.limits.store.memory import MemoryLimiter
 
 
 class FakeLimiter:

@@ -1,8 +1,8 @@
 """Builders of small model folders for live tests: random weights, no torch, no hub.
 
-Each folder looks as an export by optimum-intel does and loads in a fraction of a second. The
-models answer with words without sense, the same ones each time, and never end by themselves:
-an answer always has exactly `max_tokens` tokens.
+Each folder looks like an export by optimum-intel and loads in a fraction of a second. The models
+answer with meaningless words, the same ones each time, and never end by themselves: an answer
+always has exactly `max_tokens` tokens.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def write_qwen2_folder(path: Path) -> Path:
 
 
 def without_tokenizer_json(folder: Path) -> Path:
-    """Leave only the OpenVINO tokenizer, as folders of models with a slow tokenizer have it."""
+    """Leave only the OpenVINO tokenizer, like folders of models with a slow tokenizer."""
     (folder / "tokenizer.json").unlink()
     return folder

@@ -1,7 +1,7 @@
-"""Whatever the real engine draws from the grammar of a schema fits the schema.
+"""Every text that the real engine generates under the grammar of a schema fits the schema.
 
-The model is asked at temperatures at which it says anything at all, so the grammar alone
-keeps it. Its texts are judged by a validator that knows nothing of grammars.
+The temperatures are so high that only the grammar guides the model. A validator that knows
+nothing of grammars checks the texts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Draw = Callable[[str, float, int], list[str]]
 
 @pytest.fixture(scope="module")
 def draw() -> Draw:
-    """Texts that the reference model makes of a grammar and that came to their end."""
+    """Texts that the reference model generates under a grammar and that end by themselves."""
     import openvino
     import openvino_genai as genai
 
@@ -111,8 +111,10 @@ def some(draw: st.DrawFn, **words: st.SearchStrategy[Any]) -> Schema:
 
 def joined(*parts: st.SearchStrategy[Schema] | Schema) -> st.SearchStrategy[Schema]:
     """All the keywords of several schemas in one."""
-    made = [part if isinstance(part, st.SearchStrategy) else st.just(part) for part in parts]
-    return st.tuples(*made).map(lambda each: {word: v for part in each for word, v in part.items()})
+    strategies = [part if isinstance(part, st.SearchStrategy) else st.just(part) for part in parts]
+    return st.tuples(*strategies).map(
+        lambda each: {word: v for part in each for word, v in part.items()}
+    )
 
 
 @st.composite
@@ -213,7 +215,7 @@ def longest_blank(text: str) -> int:
     max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(schema=schemas, temperature=st.sampled_from([1.0, 1.5, 2.5]), seed=st.integers(0, 10**6))
-def test_what_is_drawn_from_the_grammar_of_a_schema_fits_the_schema(
+def test_generated_texts_fit_the_schema(
     draw: Draw, schema: Schema, temperature: float, seed: int
 ) -> None:
     try:
@@ -279,8 +281,8 @@ USUAL_AND_LESS_USUAL: dict[str, Schema] = {
 
 
 @pytest.mark.parametrize("name", USUAL_AND_LESS_USUAL)
-def test_small_answers_come_to_their_end(draw: Draw, name: str) -> None:
-    """Each has a small size, so there is no way to go on but blanks, and these end."""
+def test_small_answers_end(draw: Draw, name: str) -> None:
+    """All values of these schemas are short, so only endless blanks could reach the limit."""
     schema = USUAL_AND_LESS_USUAL[name]
 
     texts = draw(json_grammar(schema, is_strict=True), 0.8, 1)
@@ -291,7 +293,7 @@ def test_small_answers_come_to_their_end(draw: Draw, name: str) -> None:
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 300), (300, 300), (257, 1000)])
-def test_long_repetitions_are_counted_right(draw: Draw, least: int, most: int) -> None:
+def test_long_repetitions_are_counted(draw: Draw, least: int, most: int) -> None:
     schema = {"type": "array", "items": {"const": 1}, "minItems": least // 5, "maxItems": most // 5}
 
     texts = draw(json_grammar(schema, is_compact=True), 1.0, 3)

@@ -1,6 +1,7 @@
 """The random models load in the pipeline and answer, from ids and from text."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.live.model_folders import (
 )
 
 pytestmark = pytest.mark.live
+Pipeline = openvino_genai.ContinuousBatchingPipeline
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 SMALL = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False, **EXACT}
@@ -29,19 +31,26 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=BUILDERS, ids=["llama", "qwen2"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return request.param(tmp_path / "model")
+@pytest.fixture(scope="module", params=BUILDERS, ids=["llama", "qwen2"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return request.param(tmp_path_factory.mktemp("random") / "model")
 
 
-def load(folder: Path) -> openvino_genai.ContinuousBatchingPipeline:
-    scheduler = openvino_genai.SchedulerConfig()
-    return openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", SMALL)
+@pytest.fixture(scope="module")
+def pipeline(folder: Path) -> Pipeline:
+    return load(folder)
 
 
-def answer(
-    pipeline: openvino_genai.ContinuousBatchingPipeline, ids: list[int], n: int
-) -> list[int]:
+@pytest.fixture(scope="module")
+def prompt(folder: Path) -> list[int]:
+    return rendered(folder)
+
+
+def load(folder: Path) -> Pipeline:
+    return Pipeline(str(folder), openvino_genai.SchedulerConfig(), "CPU", SMALL)
+
+
+def answer(pipeline: Pipeline, ids: list[int], n: int) -> list[int]:
     config = pipeline.get_config()
     config.max_new_tokens = n
     prompt = openvino.Tensor(np.array([ids], np.int64))
@@ -49,7 +58,7 @@ def answer(
 
 
 def stateful_answer(folder: Path, ids: list[int], n: int) -> list[int]:
-    """The same greedy choice by the bare graph, one forward pass after the other."""
+    """Return the greedy tokens of the bare graph, one forward pass after the other."""
     model = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", SMALL)
     request = model.create_infer_request()
     chosen: list[int] = []
@@ -82,20 +91,15 @@ def rendered(folder: Path) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def test_it_answers_the_same_each_time(folder: Path) -> None:
-    prompt = rendered(folder)
-
-    first = answer(load(folder), prompt, 24)
+def test_it_answers_the_same_each_time(folder: Path, pipeline: Pipeline, prompt: list[int]) -> None:
+    first = answer(pipeline, prompt, 24)
     second = answer(load(folder), prompt, 24)
 
     assert len(first) == 24
     assert first == second
 
 
-def test_it_answers_with_different_words_to_different_prompts(folder: Path) -> None:
-    pipeline = load(folder)
-    prompt = rendered(folder)
-
+def test_it_answers_different_prompts_differently(pipeline: Pipeline, prompt: list[int]) -> None:
     one = answer(pipeline, prompt, 24)
     other = answer(pipeline, [*prompt, 300], 24)
 
@@ -103,17 +107,16 @@ def test_it_answers_with_different_words_to_different_prompts(folder: Path) -> N
     assert len(set(one)) > 8
 
 
-def test_the_paged_pipeline_chooses_what_the_bare_graph_chooses(folder: Path) -> None:
-    prompt = rendered(folder)
-
-    paged = answer(load(folder), prompt, 24)
+def test_the_paged_pipeline_chooses_what_the_bare_graph_chooses(
+    folder: Path, pipeline: Pipeline, prompt: list[int]
+) -> None:
+    paged = answer(pipeline, prompt, 24)
 
     assert paged == stateful_answer(folder, prompt, 24)
 
 
-def test_it_takes_many_prompts_at_once(folder: Path) -> None:
-    pipeline = load(folder)
-    prompts = [[*rendered(folder), 300 + number] for number in range(5)]
+def test_it_takes_many_prompts_at_once(pipeline: Pipeline, prompt: list[int]) -> None:
+    prompts = [[*prompt, 300 + number] for number in range(5)]
     config = pipeline.get_config()
     config.max_new_tokens = 12
     tensors = [openvino.Tensor(np.array([ids], np.int64)) for ids in prompts]
@@ -138,46 +141,47 @@ def test_both_tokenizers_give_the_same_ids(folder: Path, with_special: bool) -> 
         assert ours.decode(expected) == theirs.decode(expected)
 
 
-def test_the_answers_are_plain_text(folder: Path) -> None:
+def test_the_answers_are_plain_text(folder: Path, pipeline: Pipeline, prompt: list[int]) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    text = tokenizer.decode(answer(load(folder), rendered(folder), 48), skip_special_tokens=False)
+    text = tokenizer.decode(answer(pipeline, prompt, 48), skip_special_tokens=False)
 
     assert text.isascii()
     assert text.isprintable()
     assert "<|" not in text
 
 
-def test_it_answers_text_without_the_hugging_face_tokenizer(folder: Path) -> None:
-    prompt = rendered(folder)
-    expected = answer(load(folder), prompt, 8)
+def test_it_answers_text_without_the_hugging_face_tokenizer(
+    folder: Path, pipeline: Pipeline, prompt: list[int], tmp_path: Path
+) -> None:
+    expected = answer(pipeline, prompt, 8)
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
 
-    pipeline = load(without_tokenizer_json(folder))
+    other = load(without_tokenizer_json(copy))
 
-    assert answer(pipeline, prompt, 8) == expected
-    tokenizer = pipeline.get_tokenizer()
+    assert answer(other, prompt, 8) == expected
+    tokenizer = other.get_tokenizer()
     assert (
         tokenizer.decode(tokenizer.encode("the server").input_ids.data[0].tolist()) == "the server"
     )
 
 
-def test_a_grammar_holds_the_random_model_to_its_form(folder: Path) -> None:
-    pipeline = load(folder)
+def test_a_grammar_constrains_the_random_model(pipeline: Pipeline, prompt: list[int]) -> None:
     config = pipeline.get_config()
     config.max_new_tokens = 24
     config.structured_output_config = openvino_genai.StructuredOutputConfig(regex="(yes|no)")
-    prompt = openvino.Tensor(np.array([rendered(folder)], np.int64))
+    tensor = openvino.Tensor(np.array([prompt], np.int64))
 
-    ids = pipeline.generate([prompt], [config])[0].m_generation_ids[0]
+    ids = pipeline.generate([tensor], [config])[0].m_generation_ids[0]
 
     assert pipeline.get_tokenizer().decode(ids) in {"yes", "no"}
 
 
-def test_it_weighs_a_few_hundred_kilobytes(folder: Path) -> None:
+def test_it_has_a_few_hundred_kilobytes(folder: Path) -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 700_000
 
 
-def test_the_two_families_speak_different_tokens(tmp_path: Path) -> None:
+def test_the_two_families_have_different_tokens(tmp_path: Path) -> None:
     llama = Tokenizer.from_file(str(write_llama_folder(tmp_path / "llama") / "tokenizer.json"))
     qwen = Tokenizer.from_file(str(write_qwen2_folder(tmp_path / "qwen") / "tokenizer.json"))
 

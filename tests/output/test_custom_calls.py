@@ -27,7 +27,10 @@ def hermes(arguments: str) -> str:
 
 
 # Letters of one to four bytes, and all that escapers, tags and brackets trip over.
-TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30)
+# Gemma cannot write its own quote in a string.
+TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter(
+    lambda text: '<|"|>' not in text
+)
 JSON_WRITERS = [*families.WRITERS]
 OTHER_WRITERS = [*other_families.WRITERS]
 

@@ -1,1 +1,1 @@
-"""Wire formats: parsing, exact bytes, and what strict clients make of them."""
+"""The protocols: parsing, exact bytes, and parsing of answers by strict clients."""

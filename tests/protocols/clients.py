@@ -1,4 +1,4 @@
-"""What clients make of a stream: frames split as they split them, deltas added up."""
+"""A client's parsing of streams: it splits frames and joins deltas."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ def _new_choice(choice: Any) -> dict[str, Any]:
     return {"index": choice["index"], "message": message, "logprobs": None, **ends}
 
 
-# What `return_token_ids` adds. Lists and strings of a stream are joined.
-_TOLD_ONCE = ("prompt_token_ids", "prompt_tokens", "prompt_text")
-_TOLD_BIT_BY_BIT = ("completion_token_ids", "completion_tokens", "token_ids")
+# The members of `return_token_ids`. A client joins the lists and strings of a stream.
+_SENT_ONCE = ("prompt_token_ids", "prompt_tokens", "prompt_text")
+_SENT_IN_PARTS = ("completion_token_ids", "completion_tokens", "token_ids")
 
 
-def _add_told(whole: dict[str, Any], part: Any) -> None:
-    for key in _TOLD_ONCE:
+def _add_members(whole: dict[str, Any], part: Any) -> None:
+    for key in _SENT_ONCE:
         if key in part:
             assert key not in whole
             whole[key] = part[key]
-    for key in _TOLD_BIT_BY_BIT:
+    for key in _SENT_IN_PARTS:
         if key in part:
             whole[key] = whole.get(key, type(part[key])()) + part[key]
 
 
 def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
     message, delta = whole["message"], choice["delta"]
-    _add_told(message, delta)
-    _add_told(whole, choice)
+    _add_members(message, delta)
+    _add_members(whole, choice)
     for key in ("role", "content", "reasoning", "reasoning_content"):
         message[key] += delta.get(key, "")
     for call in delta.get("tool_calls", ()):
@@ -120,7 +120,7 @@ def _add_function_call(message: dict[str, Any], call: Any) -> None:
 
 
 def _settle_message(message: dict[str, Any]) -> None:
-    """Leave out what a unary answer leaves out, and say null where it does."""
+    """Leave out the members that a unary answer leaves out, and set its nulls."""
     message["tool_calls"] = [message["tool_calls"][at] for at in sorted(message["tool_calls"])]
     has_calls = message["tool_calls"] or "function_call" in message
     if has_calls and not message["content"]:
@@ -135,25 +135,25 @@ def completion_answer(stream: bytes) -> Any:
     chunks = payloads(stream)
     texts: dict[int, str] = defaultdict(str)
     ends: dict[int, dict[str, Any]] = {}
-    told: dict[int, dict[str, Any]] = defaultdict(dict)
+    returned: dict[int, dict[str, Any]] = defaultdict(dict)
     for chunk in chunks:
         for choice in chunk["choices"]:
-            _add_told(told[choice["index"]], choice)
+            _add_members(returned[choice["index"]], choice)
             texts[choice["index"]] += choice["text"]
             ends[choice["index"]] = {
                 "finish_reason": choice["finish_reason"],
                 "stop_reason": choice.get("stop_reason"),
             }
     choices = [
-        {"index": at, "text": texts[at], "logprobs": None, **ends[at], **told[at]}
+        {"index": at, "text": texts[at], "logprobs": None, **ends[at], **returned[at]}
         for at in sorted(texts)
     ]
     return {**chunks[0], "choices": choices, "usage": chunks[-1].get("usage")}
 
 
 def response_answer(stream: bytes) -> Any:
-    """The whole answer as the last event has it, once the items that the other events tell,
-    piece by piece, have been checked to be those of the answer."""
+    """Return the whole answer of the last event, after checking that the other events build the
+    same items."""
     events = payloads(stream)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
@@ -165,14 +165,14 @@ def response_answer(stream: bytes) -> Any:
             items.append(event["item"])
         else:
             assert at == len(items) - 1, "items are written one after the other"
-            _tell(items[at], event)
+            _add_delta(items[at], event)
     answer = events[-1]["response"]
     assert items == answer["output"]
     return answer
 
 
-def _tell(item: Any, event: Any) -> None:
-    """Add to an open item what an event tells of it."""
+def _add_delta(item: Any, event: Any) -> None:
+    """Add an event to an open item."""
     assert item["status"] == "in_progress", "nothing follows the end of an item"
     if event["type"] != "response.output_item.done":
         assert event["item_id"] == item["id"]
@@ -209,7 +209,7 @@ def _tell(item: Any, event: Any) -> None:
             assert text == item["input"]
         case {"type": "response.output_item.done", "item": done}:
             assert done["status"] in ("completed", "incomplete")
-            # These two are known only at the end.
+            # Only the end of a stream has these two.
             last = {key: done[key] for key in ("status", "encrypted_content") if key in done}
             assert {**item, **last} == done
             item |= last

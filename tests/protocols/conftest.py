@@ -1,4 +1,4 @@
-"""Settings of this room's tests."""
+"""Settings of these tests."""
 
 from __future__ import annotations
 

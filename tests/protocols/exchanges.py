@@ -1,4 +1,4 @@
-"""Requests and answers for the tests of this room."""
+"""Requests and answers for these tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ USAGE = Usage(
     num_prompt_tokens=11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2
 )
 
-# The least that each endpoint takes.
+# The smallest valid body of each endpoint.
 LEAST: dict[Endpoint, dict[str, Any]] = {
     Endpoint.CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     Endpoint.COMPLETIONS: {"prompt": "Once"},
@@ -80,7 +80,7 @@ PLAIN: list[Event] = [
     Completed(USAGE, COMPLETED_AT),
 ]
 
-THOUGHTFUL: list[Event] = [
+WITH_REASONING: list[Event] = [
     Started(),
     ReasoningDelta(0, "A line\u2028"),
     ReasoningDelta(0, "end.\x85"),
@@ -119,7 +119,7 @@ TWO_CHOICES: list[Event] = [
     Completed(USAGE, COMPLETED_AT),
 ]
 
-THOUGHTFUL_TWICE: list[Event] = [
+WITH_REASONING_TWICE: list[Event] = [
     Started(2),
     TextDelta(1, '{"b":'),
     ReasoningDelta(0, "Hm."),

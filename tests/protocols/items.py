@@ -1,4 +1,4 @@
-"""What a Responses request makes of its items."""
+"""The conversation of a Responses request."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def turns(*items: Any) -> tuple[Message, ...]:
     return conversation(input=list(items)).messages
 
 
-def said(text: str, **fields: Any) -> dict[str, Any]:
+def assistant(text: str, **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **fields}

@@ -1,4 +1,4 @@
-"""Random but legal streams of events."""
+"""Random valid streams of events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from serving.core.events import (
 )
 from serving.core.logprobs import Token, TopLogprob
 
-# Letters of one to four bytes, and all that escapers and line splitters trip over.
+# Letters of one to four bytes, and the characters that JSON escapes or clients split lines at.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
 TEXTS = st.text(_LETTERS, max_size=6)
 COUNTS = st.integers(0, 2**40)
@@ -30,7 +30,9 @@ USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
 
-CHANCES = st.builds(TopLogprob, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0))
+TOP_LOGPROBS = st.builds(
+    TopLogprob, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0)
+)
 TOKENS = st.builds(
     Token,
     st.integers(0, 9),
@@ -38,14 +40,14 @@ TOKENS = st.builds(
     st.binary(max_size=3),
     st.floats(-99, 0),
     st.integers(1, 9),
-    st.lists(CHANCES, max_size=2).map(tuple),
+    st.lists(TOP_LOGPROBS, max_size=2).map(tuple),
 )
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple)
 NO_TOKENS: st.SearchStrategy[tuple[Token, ...]] = st.just(())
 
 
 @st.composite
-def stretches(
+def deltas_of(
     draw: st.DrawFn,
     choice: int,
     tokens: st.SearchStrategy[tuple[Token, ...]],
@@ -55,19 +57,21 @@ def stretches(
     """The deltas of one choice. A call's arguments follow it at once."""
     deltas: list[Delta] = []
     num_calls = 0
-    for kind in draw(st.lists(st.sampled_from(["think", "say", "call", "custom"]), max_size=5)):
-        pieces = draw(st.lists(TEXTS, max_size=3))
+    for kind in draw(
+        st.lists(st.sampled_from(["reasoning", "text", "call", "custom"]), max_size=5)
+    ):
+        texts = draw(st.lists(TEXTS, max_size=3))
         match kind:
-            case "think":
-                deltas += [ReasoningDelta(choice, piece) for piece in pieces]
-            case "say":
-                deltas += [TextDelta(choice, piece, draw(tokens)) for piece in pieces]
+            case "reasoning":
+                deltas += [ReasoningDelta(choice, text) for text in texts]
+            case "text":
+                deltas += [TextDelta(choice, text, draw(tokens)) for text in texts]
             case _:
                 is_custom = kind == "custom" and not only_functions
                 more = ToolInputDelta if is_custom else ToolArgsDelta
                 call_id = f"call_{choice}_{num_calls}"
                 deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES), is_custom))
-                deltas += [more(choice, num_calls, piece) for piece in pieces]
+                deltas += [more(choice, num_calls, text) for text in texts]
                 num_calls += 1
     return deltas
 
@@ -76,7 +80,7 @@ ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integ
 
 
 def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
-    """What is told of a choice beside its deltas."""
+    """The other events of a choice."""
     made: st.SearchStrategy[Event] = st.builds(TokensGenerated, st.just(choice), IDS, TEXTS)
     return st.lists(made, max_size=4)
 
@@ -86,26 +90,26 @@ def event_streams(
     draw: st.DrawFn,
     num_choices: int,
     *,
-    tells_tokens: bool = False,
+    with_tokens: bool = False,
     only_functions: bool = False,
-    num_told_prompts: int = 0,
+    num_prompts_with_ids: int = 0,
 ) -> list[Event]:
-    """A stream that ends well, its choices interleaved at random. With `num_told_prompts`
-    it tells of the ids of all tokens."""
-    tokens = st.lists(TOKENS, max_size=2).map(tuple) if tells_tokens else NO_TOKENS
+    """A completed stream whose choices are interleaved at random. With
+    `num_prompts_with_ids` it has the ids of all tokens."""
+    tokens = st.lists(TOKENS, max_size=2).map(tuple) if with_tokens else NO_TOKENS
     tracks: list[list[Event]] = [
         [
-            *draw(stretches(choice, tokens, only_functions=only_functions)),
+            *draw(deltas_of(choice, tokens, only_functions=only_functions)),
             Finished(choice, *draw(ENDS)),
         ]
         for choice in range(num_choices)
     ]
-    if num_told_prompts:
+    if num_prompts_with_ids:
         for choice, track in enumerate(tracks):
             track[:0] = draw(tokens_made(choice))
     if draw(st.booleans()):
         tracks.append([Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
-    prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_told_prompts)]
+    prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_prompts_with_ids)]
     started = Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
     events: list[Event] = [started]
     while tracks := [track for track in tracks if track]:

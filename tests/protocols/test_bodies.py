@@ -1,4 +1,4 @@
-"""Bodies that are no sane JSON object are refused, whatever they hold."""
+"""Malformed and random bodies are refused, or answered if they are valid."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ apply_patch_call apply_patch_call_output web_search_call file_search_call
 code_interpreter_call mcp_call computer_call compaction other
 """
 TYPES = st.sampled_from(ITEM_TYPES.split())
-# Objects that come close to a message, an item or a tool.
+# Objects that resemble a message, an item or a tool.
 NEARLY = st.lists(
     st.fixed_dictionaries(
         {},
@@ -136,7 +136,7 @@ MODELS: dict[Endpoint, type[GenerationBody]] = {
 
 @st.composite
 def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
-    """A body that is wrong in a few places at most."""
+    """A body with a few wrong values at most."""
     fields = sorted(MODELS[endpoint].model_fields)
     prompt = {PROMPTS[endpoint]: draw(NEARLY)} if draw(st.booleans()) else {}
     some = st.dictionaries(st.sampled_from(fields), VALUES | NEARLY, max_size=3)

@@ -1,4 +1,4 @@
-"""Errors as clients see them."""
+"""The bodies and headers of errors."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_all_four_keys_are_always_there() -> None:
         (InvalidRequest("", code="custom"), "custom"),
     ],
 )
-def test_the_code_is_the_error_s_own(error: ServingError, code: str) -> None:
+def test_the_code_of_an_error_can_be_its_own(error: ServingError, code: str) -> None:
     assert json.loads(error_body(error))["error"]["code"] == code
 
 
-def test_headers_steer_retries_only_where_the_error_says_so() -> None:
+def test_only_errors_about_retries_have_retry_headers() -> None:
     assert error_headers(ModelNotReady("")) == {"Retry-After": "2"}
     assert error_headers(DeadlineExceeded("")) == {"x-should-retry": "false"}
     assert error_headers(EngineLost("")) == {}

@@ -1,4 +1,4 @@
-"""The deprecated form of tools: `functions` in, one `function_call` out."""
+"""The deprecated form of tools: `functions` in the request, one `function_call` in the answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def deprecated(**fields: Any) -> Any:
         ({"name": "get_time"}, ToolChoice(ToolMode.NAMED, "get_time")),
     ],
 )
-def test_it_is_a_choice_among_tools_of_which_one_is_called(value: Any, choice: ToolChoice) -> None:
+def test_a_response_calls_one_of_several_tools(value: Any, choice: ToolChoice) -> None:
     prompt = deprecated(function_call=value).request.prompt
 
     assert isinstance(prompt, Conversation)
@@ -54,7 +54,7 @@ def test_the_answer_has_one_call_without_an_id() -> None:
     assert choice["finish_reason"] == "function_call"
 
 
-def test_an_answer_without_a_call_is_an_answer() -> None:
+def test_an_answer_without_a_call_has_text() -> None:
     assert answered(deprecated(), PLAIN) == answered(exchange(Endpoint.CHAT), PLAIN)
 
 

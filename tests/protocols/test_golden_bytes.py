@@ -1,6 +1,6 @@
 """The exact bytes of streams and bodies.
 
-With VINERY_TEST_UPDATE_GOLDEN=1 the files are written anew: read the difference before you
+VINERY_TEST_UPDATE_GOLDEN=1 rewrites the files: read the difference before you
 commit it, because every byte is a promise to some client.
 """
 
@@ -29,10 +29,10 @@ from .exchanges import (
     CUSTOM_CALL,
     HEAD,
     PLAIN,
-    THOUGHTFUL,
-    THOUGHTFUL_TWICE,
     TWO_CALLS,
     TWO_CHOICES,
+    WITH_REASONING,
+    WITH_REASONING_TWICE,
     exchange,
     streamed,
 )
@@ -120,7 +120,7 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "chat_plain": (Endpoint.CHAT, V1, {"stream": True}, PLAIN),
     "chat_usage": (Endpoint.CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
     "chat_running_usage": (Endpoint.CHAT, V1, RUNNING, COUNTED),
-    "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, THOUGHTFUL),
+    "chat_reasoning": (Endpoint.CHAT, V3, {"stream": True}, WITH_REASONING),
     "chat_two_calls": (Endpoint.CHAT, V1, {"stream": True}, TWO_CALLS),
     "chat_custom_call": (Endpoint.CHAT, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "chat_two_choices": (Endpoint.CHAT, V1, {**WITH_USAGE, "n": 2}, TWO_CHOICES),
@@ -131,14 +131,14 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "completions_token_ids": (Endpoint.COMPLETIONS, V1, {"stream": True, **WITH_IDS}, MADE),
     "completions_failure": (Endpoint.COMPLETIONS, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
     "responses_plain": (Endpoint.RESPONSES, V1, {"stream": True}, PLAIN),
-    "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, THOUGHTFUL),
+    "responses_cut_reasoning": (Endpoint.RESPONSES, V3, {"stream": True}, WITH_REASONING),
     "responses_two_calls": (Endpoint.RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
     "responses_custom_call": (Endpoint.RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
     "responses_every_field": (
         Endpoint.RESPONSES,
         V1,
         {**EVERY_FIELD, "stream": True, "stream_options": {"include_obfuscation": True}},
-        THOUGHTFUL_TWICE,
+        WITH_REASONING_TWICE,
     ),
     "responses_failure": (Endpoint.RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
 }
@@ -148,7 +148,7 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
         Endpoint.CHAT,
         V1,
         {"service_tier": "default", "metadata": {"team": "a"}},
-        THOUGHTFUL,
+        WITH_REASONING,
     ),
     "chat_two_calls": (Endpoint.CHAT, V1, {}, TWO_CALLS),
     "chat_token_ids": (Endpoint.CHAT, V1, WITH_IDS, MADE),
@@ -156,8 +156,8 @@ BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "chat_custom_call": (Endpoint.CHAT, V1, RUN, CUSTOM_CALL),
     "completions_two_choices": (Endpoint.COMPLETIONS, V1, {"n": 2}, TWO_CHOICES),
     "responses_plain": (Endpoint.RESPONSES, V1, {}, PLAIN),
-    "responses_every_field": (Endpoint.RESPONSES, V1, EVERY_FIELD, THOUGHTFUL_TWICE),
-    "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, THOUGHTFUL),
+    "responses_every_field": (Endpoint.RESPONSES, V1, EVERY_FIELD, WITH_REASONING_TWICE),
+    "responses_cut_reasoning": (Endpoint.RESPONSES, V1, {}, WITH_REASONING),
     "responses_two_calls": (Endpoint.RESPONSES, V1, WEATHER, TWO_CALLS),
     "responses_custom_call": (Endpoint.RESPONSES, V1, RUN, CUSTOM_CALL),
 }

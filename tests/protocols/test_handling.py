@@ -1,4 +1,4 @@
-"""Fields that say how a request is handled, on every endpoint."""
+"""The handling options and repetition detection, on every endpoint."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ENDPOINTS = list(Endpoint)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_without_them_a_request_is_handled_like_any_other(endpoint: Endpoint) -> None:
+def test_the_handling_options_have_defaults(endpoint: Endpoint) -> None:
     assert request(endpoint).handling == Handling()
     nothing = {"priority": None, "stream_interval": None, "request_id": None, "cache_salt": None}
     assert request(endpoint, **nothing).handling == Handling()
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_request_says_how_it_wants_to_be_handled(endpoint: Endpoint) -> None:
+def test_the_handling_options_are_read(endpoint: Endpoint) -> None:
     asked = request(
         endpoint, priority=3, stream_interval=8, request_id="job-7.a", cache_salt="secret"
     )
@@ -45,7 +45,14 @@ def test_a_request_says_how_it_wants_to_be_handled(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_request_says_what_it_takes_for_running_in_circles(endpoint: Endpoint) -> None:
+def test_stream_interval_has_the_name_of_fastdeploy_too(endpoint: Endpoint) -> None:
+    assert request(endpoint, max_streaming_response_tokens=4).handling.stream_interval == 4
+    both = request(endpoint, max_streaming_response_tokens=4, stream_interval=2)
+    assert both.handling.stream_interval == 2
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_repetition_detection_is_read(endpoint: Endpoint) -> None:
     def repetition(**fields: int) -> Repetition | None:
         return request(endpoint, repetition_detection=fields).stopping.repetition
 
@@ -70,7 +77,7 @@ def test_a_request_says_what_it_takes_for_running_in_circles(endpoint: Endpoint)
         ({"max_pattern_size": -1}, "max_pattern_size", "must be at least 0"),
     ],
 )
-def test_circles_that_cannot_be_are_refused(
+def test_an_impossible_repetition_is_refused(
     endpoint: Endpoint, asked: dict[str, int], member: str, words: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=words) as refusal:
@@ -88,7 +95,7 @@ BY_TOKEN = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, 7)]
 @pytest.mark.parametrize(
     ("events", "cause"), [(STOPPED, "END"), (CIRCLED, "repetition_detected"), (BY_TOKEN, 7)]
 )
-def test_a_choice_tells_what_ended_it(
+def test_a_choice_has_its_stop_reason(
     endpoint: Endpoint, events: list[Event], cause: str | int
 ) -> None:
     events = [*events, Completed(USAGE, COMPLETED_AT)]
@@ -115,7 +122,7 @@ ASKED_BACK: list[Event] = [
 BACK = {"return_prompt_text": True, "return_token_ids": True}
 
 
-def test_each_completion_tells_the_text_of_its_prompt() -> None:
+def test_each_completion_has_the_text_of_its_prompt() -> None:
     asked = {"prompt": ["one", "two"], **BACK}
     whole = answered(exchange(Endpoint.COMPLETIONS, **asked), ASKED_BACK)["choices"]
     chunks = payloads(streamed(exchange(Endpoint.COMPLETIONS, **asked, stream=True), ASKED_BACK))
@@ -126,7 +133,7 @@ def test_each_completion_tells_the_text_of_its_prompt() -> None:
     assert all("prompt_text" not in chunk["choices"][0] for chunk in chunks[2:])
 
 
-def test_a_chat_tells_the_text_of_its_prompt_once() -> None:
+def test_a_chat_returns_the_text_of_its_prompt_once() -> None:
     events = [Started(1, (), ("<s>one",)), *ASKED_BACK[1:2], *ASKED_BACK[3:4], ASKED_BACK[-1]]
     asked = exchange(Endpoint.CHAT, return_prompt_text=True)
     body = ChatCompletion.model_validate_json(asked.body(HEAD, build_result(events)), strict=True)

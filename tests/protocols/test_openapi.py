@@ -1,5 +1,4 @@
-"""The document says what the endpoints do: neither more nor less than the parsers and the
-answers."""
+"""The OpenAPI document agrees with the parsers and the answers."""
 
 from __future__ import annotations
 
@@ -84,12 +83,12 @@ def test_both_trees_have_the_same_paths() -> None:
     assert {str(endpoint) for endpoint in Endpoint} < trees[0]
 
 
-def test_every_schema_is_one() -> None:
+def test_every_schema_is_valid() -> None:
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_has_a_target() -> None:
     for reference in references(DOCUMENT):
         node: Any = DOCUMENT
         for step in reference.removeprefix("#/").split("/"):
@@ -107,7 +106,7 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names))
 
 
-def test_only_what_the_server_says_of_itself_needs_no_key() -> None:
+def test_only_the_documents_about_the_server_need_no_key() -> None:
     assert DOCUMENT["security"] == [{"key": []}]
     public = [path for path, item in PATHS.items() if item.get("get", {}).get("security") == []]
 
@@ -160,7 +159,7 @@ def test_every_field_may_be_null(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 @pytest.mark.parametrize("nothing", [None, []])
-def test_something_has_to_be_asked(endpoint: Endpoint, nothing: Any) -> None:
+def test_a_request_needs_a_prompt(endpoint: Endpoint, nothing: Any) -> None:
     content = PATHS[f"/v1/{endpoint}"]["post"]["requestBody"]["content"]
     schema = content["application/json"]["schema"]
     (field,) = LEAST[endpoint]
@@ -202,7 +201,7 @@ def test_every_recorded_answer_is_as_described(path: Path) -> None:
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
 ) -> None:
-    events = data.draw(event_streams(n, tells_tokens=is_scored))
+    events = data.draw(event_streams(n, with_tokens=is_scored))
     scored = {"logprobs": 1 if endpoint is Endpoint.COMPLETIONS else True} if is_scored else {}
     options = {"include_usage": True, "include_obfuscation": data.draw(st.booleans())}
     asked = exchange(endpoint, n=n, stream=True, stream_options=options, **scored)
@@ -213,8 +212,8 @@ def test_every_answer_is_as_described(
 
 @pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @given(st.data())
-def test_an_answer_that_tells_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
-    events = data.draw(event_streams(2, num_told_prompts=1))
+def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
+    events = data.draw(event_streams(2, num_prompts_with_ids=1))
     asked = exchange(endpoint, n=2, stream=True, return_token_ids=True, return_prompt_text=True)
 
     hold_stream(endpoint, streamed(asked, events))

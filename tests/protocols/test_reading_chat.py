@@ -1,4 +1,4 @@
-"""What a chat request means, in the inner form."""
+"""The GenerationRequest of a chat body."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def message(**fields: Any) -> Message:
     return conversation(messages=[fields]).messages[0]
 
 
-def test_the_least_request_leaves_all_to_the_model() -> None:
+def test_a_minimal_request_has_only_defaults() -> None:
     request = chat()
 
     assert request.model is None
@@ -92,7 +92,7 @@ def test_unknown_fields_are_accepted_everywhere() -> None:
     assert request.prompt == conversation(tools=[{"type": "function", "function": WEATHER}])
 
 
-def test_what_asks_for_nothing_else_changes_nothing() -> None:
+def test_default_values_of_a_search_change_nothing() -> None:
     labels: dict[str, Any] = {
         "store": True,
         "user": "u",
@@ -111,10 +111,10 @@ def test_what_asks_for_nothing_else_changes_nothing() -> None:
     assert chat(**labels) == chat()
 
 
-def test_metadata_of_any_kind_is_told_as_text() -> None:
-    told = exchange(Endpoint.CHAT, metadata={"id": "a", "try": 2, "debug": True, "tags": ["x"]})
+def test_metadata_of_any_type_is_repeated_as_text() -> None:
+    returned = exchange(Endpoint.CHAT, metadata={"id": "a", "try": 2, "debug": True, "tags": ["x"]})
 
-    assert answered(told, PLAIN)["metadata"] == {
+    assert answered(returned, PLAIN)["metadata"] == {
         "id": "a",
         "try": "2",
         "debug": "true",
@@ -155,14 +155,14 @@ def test_sampling_is_read() -> None:
     assert request.sampling == Sampling(1.0, 0.5, -1, 0.1, 7, -2.0, 2.0, 1.1)
 
 
-def test_an_empty_nucleus_keeps_the_likeliest_token() -> None:
+def test_an_empty_nucleus_keeps_the_most_likely_token() -> None:
     assert chat(top_p=0, top_k=40).sampling == Sampling(top_p=1.0, top_k=1)
 
 
 @pytest.mark.parametrize(
     ("given", "folded"), [(0, 0), (-1, 2**63 - 1), (-(2**63), 0), (2**63 - 1, 2**63 - 1)]
 )
-def test_any_seed_of_64_bits_is_folded_into_what_engines_take(given: int, folded: int) -> None:
+def test_any_seed_of_64_bits_is_mapped_to_the_range_of_engines(given: int, folded: int) -> None:
     assert chat(seed=given).sampling.seed == folded
 
 
@@ -177,7 +177,7 @@ def test_one_stop_string_is_a_list_of_one() -> None:
     assert len(chat(V3, stop=["x"] * 16).stopping.stop) == 16
 
 
-def test_the_stop_string_is_kept_as_the_dialect_has_it() -> None:
+def test_the_dialect_sets_the_default_of_include_stop_str_in_output() -> None:
     assert not chat(V1, stop="x", stream=True).stopping.include_stop_text
     assert chat(V3, stop="x", stream=True).stopping.include_stop_text
     assert not chat(V3, stop="x").stopping.include_stop_text
@@ -186,9 +186,7 @@ def test_the_stop_string_is_kept_as_the_dialect_has_it() -> None:
 @pytest.mark.parametrize("dialect", [V1, V3])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wanted", [True, False])
-def test_the_stop_string_is_kept_as_the_client_says(
-    dialect: Any, stream: bool, wanted: bool
-) -> None:
+def test_include_stop_str_in_output_is_read(dialect: Any, stream: bool, wanted: bool) -> None:
     request = chat(dialect, stop="x", stream=stream, include_stop_str_in_output=wanted)
 
     assert request.stopping.include_stop_text is wanted
@@ -214,7 +212,7 @@ def test_names_are_kept() -> None:
     assert message(role="user", content="a", name="bob").name == "bob"
 
 
-def test_an_assistant_that_only_called_tools_keeps_its_turn() -> None:
+def test_an_assistant_message_with_only_calls_is_kept() -> None:
     calls = [
         {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
         {"id": "c2", "type": "function", "function": {"name": "g", "arguments": {"b": 2}}},
@@ -233,18 +231,18 @@ def test_an_assistant_that_only_called_tools_keeps_its_turn() -> None:
     )
 
 
-def test_an_assistant_may_have_said_nothing() -> None:
+def test_the_content_of_the_assistant_may_be_null() -> None:
     assert message(role="assistant") == Message(Role.ASSISTANT)
 
 
-def test_a_replayed_refusal_is_what_the_assistant_said() -> None:
+def test_a_replayed_refusal_is_the_content_of_the_assistant() -> None:
     turn = message(role="assistant", content=None, refusal="No.")
 
     assert turn.content == (TextPart("No."),)
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_replayed_thoughts_are_read_under_either_name(field: str) -> None:
+def test_replayed_reasoning_is_read_under_either_name(field: str) -> None:
     assert message(role="assistant", content="a", **{field: "Hm"}).reasoning == "Hm"
 
 
@@ -325,7 +323,7 @@ def test_parallel_calls_are_allowed_unless_refused() -> None:
 
 
 @pytest.mark.parametrize("effort", Effort)
-def test_every_effort_is_left_to_the_template(effort: Effort) -> None:
+def test_every_effort_reaches_the_template(effort: Effort) -> None:
     prompt = conversation(reasoning_effort=effort.value)
 
     assert prompt.rendering.effort is effort

@@ -1,4 +1,4 @@
-"""What a completion request means, in the inner form."""
+"""The GenerationRequest of a completion body."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_prompt_gets_n_choices() -> None:
 
 
 @pytest.mark.parametrize(("dialect", "limit"), [(V1, 16), (V3, None)])
-def test_the_default_length_is_the_dialect_s(dialect: Dialect, limit: int | None) -> None:
+def test_the_default_length_depends_on_the_dialect(dialect: Dialect, limit: int | None) -> None:
     assert completion(dialect).stopping.max_tokens is None
     assert completion(dialect).stopping.default_max_tokens == limit
     assert completion(dialect, max_tokens=3).stopping.max_tokens == 3

@@ -1,4 +1,4 @@
-"""How prompts are rendered and encoded, and where answers end: the same on all endpoints."""
+"""The options of rendering, encoding and stopping, which all endpoints share."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_token_ids_go_before_the_messages_which_may_then_be_missing() -> None:
         ),
     ],
 )
-def test_the_wishes_for_the_template(
+def test_the_template_fields_are_read(
     endpoint: Endpoint, fields: dict[str, Any], rendering: Rendering
 ) -> None:
     assert conversation(endpoint, **fields).rendering == rendering
@@ -99,7 +99,7 @@ def test_where_an_answer_ends(endpoint: Endpoint) -> None:
     assert stopping.stop == ("x",)
 
 
-def test_the_limit_is_known_by_the_name_that_the_client_used() -> None:
+def test_the_limit_has_the_name_that_the_client_used() -> None:
     assert chat(max_tokens=5).stopping.max_tokens_param == "max_tokens"
     newer = chat(max_tokens=5, max_completion_tokens=4).stopping
     assert (newer.max_tokens, newer.max_tokens_param) == (4, "max_completion_tokens")
@@ -119,13 +119,13 @@ def test_special_tokens_can_be_shown(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 @pytest.mark.parametrize("spaced", [True, False])
-def test_no_spaces_are_put_between_special_tokens_so_none_are_refused(
+def test_spaces_between_special_tokens_is_accepted_without_effect(
     endpoint: Endpoint, spaced: bool
 ) -> None:
     assert request(endpoint, spaces_between_special_tokens=spaced) == request(endpoint)
 
 
-def test_asking_for_nothing_special_changes_nothing() -> None:
+def test_default_values_change_nothing() -> None:
     defaults: dict[str, Any] = {
         "min_tokens": 0,
         "stop_token_ids": [],

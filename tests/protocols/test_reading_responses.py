@@ -1,4 +1,4 @@
-"""What a Responses request means, in the inner form."""
+"""The GenerationRequest of a Responses body."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from serving.core.request import (
 from serving.core.result import build_result
 from serving.protocols.responses.exchange import parse_count
 
-from .exchanges import PLAIN, THOUGHTFUL, TWO_CALLS, answered, exchange, response
-from .items import conversation, said, turns
+from .exchanges import PLAIN, TWO_CALLS, WITH_REASONING, answered, exchange, response
+from .items import assistant, conversation, turns
 
 USER = Message(Role.USER, (TextPart("Hi"),))
 SCHEMA = {"type": "object", "properties": {}}
@@ -42,11 +42,11 @@ def output(call_id: str, result: Any = "4") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": result}
 
 
-def thought(text: str) -> dict[str, Any]:
+def reasoning_item(text: str) -> dict[str, Any]:
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
-def test_a_string_is_what_the_user_says() -> None:
+def test_a_string_is_a_message_of_the_user() -> None:
     assert conversation(input="Hi").messages == (USER,)
 
 
@@ -74,8 +74,8 @@ def test_messages_come_in_the_easy_and_in_the_typed_form() -> None:
     )
 
 
-def test_calls_join_each_other_and_the_turn_before_them() -> None:
-    assert turns(said("Let me see."), call("a"), call("b"), output("a"), output("b")) == (
+def test_calls_join_the_assistant_message_before_them() -> None:
+    assert turns(assistant("Let me see."), call("a"), call("b"), output("a"), output("b")) == (
         Message(
             Role.ASSISTANT,
             (TextPart("Let me see."),),
@@ -86,7 +86,7 @@ def test_calls_join_each_other_and_the_turn_before_them() -> None:
     )
 
 
-def test_a_call_after_anyone_else_s_turn_is_a_turn_of_its_own() -> None:
+def test_a_call_after_a_message_of_another_role_is_a_new_assistant_message() -> None:
     user = {"role": "user", "content": "Hi"}
 
     assert turns(user, call("a")) == (
@@ -95,14 +95,16 @@ def test_a_call_after_anyone_else_s_turn_is_a_turn_of_its_own() -> None:
     )
 
 
-def test_a_call_is_known_by_its_item_id_when_it_has_no_call_id() -> None:
+def test_a_call_without_a_call_id_has_its_item_id() -> None:
     item = {"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}
 
     assert turns(item)[0].tool_calls == (ToolCall("fc_1", "f", "{}"),)
 
 
-def test_thoughts_belong_to_the_next_turn_of_the_assistant() -> None:
-    messages = turns(thought("A"), said("One"), thought("B"), call("a"), output("a"))
+def test_reasoning_belongs_to_the_next_assistant_message() -> None:
+    messages = turns(
+        reasoning_item("A"), assistant("One"), reasoning_item("B"), call("a"), output("a")
+    )
 
     assert [(turn.role, turn.reasoning) for turn in messages] == [
         (Role.ASSISTANT, "A"),
@@ -111,40 +113,48 @@ def test_thoughts_belong_to_the_next_turn_of_the_assistant() -> None:
     ]
 
 
-def test_thoughts_without_a_turn_after_them_stand_alone() -> None:
+def test_reasoning_without_a_message_after_it_becomes_a_message() -> None:
     user = {"role": "user", "content": "Hi"}
 
-    assert turns(thought("A"), user) == (Message(Role.ASSISTANT, reasoning="A"), USER)
+    assert turns(reasoning_item("A"), user) == (Message(Role.ASSISTANT, reasoning="A"), USER)
 
 
-def test_a_thought_that_nobody_can_read_is_skipped() -> None:
-    sealed = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
+def test_reasoning_of_another_server_is_skipped() -> None:
+    packed = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
 
-    assert turns(call("a"), sealed, call("b"))[0].tool_calls == (
+    assert turns(call("a"), packed, call("b"))[0].tool_calls == (
         ToolCall("a", "f", "{}"),
         ToolCall("b", "f", "{}"),
     )
 
 
-def test_a_thought_that_this_server_packed_is_unpacked() -> None:
-    thoughtful = exchange(Endpoint.RESPONSES, include=["reasoning.encrypted_content"])
-    sealed, *_ = answered(thoughtful, THOUGHTFUL)["output"]
-    bare = {"type": "reasoning", "encrypted_content": sealed["encrypted_content"], "summary": []}
+def test_reasoning_that_this_server_packed_is_unpacked() -> None:
+    with_reasoning = exchange(Endpoint.RESPONSES, include=["reasoning.encrypted_content"])
+    packed, *_ = answered(with_reasoning, WITH_REASONING)["output"]
+    bare = {"type": "reasoning", "encrypted_content": packed["encrypted_content"], "summary": []}
 
     (turn,) = turns(bare)
 
-    assert turn.reasoning == build_result(THOUGHTFUL).choices[0].reasoning
+    assert turn.reasoning == build_result(WITH_REASONING).choices[0].reasoning
 
 
-def test_thoughts_are_packed_only_when_asked_for() -> None:
-    sealed, *_ = answered(exchange(Endpoint.RESPONSES), THOUGHTFUL)["output"]
+def test_reasoning_is_packed_only_on_request() -> None:
+    packed, *_ = answered(exchange(Endpoint.RESPONSES), WITH_REASONING)["output"]
 
-    assert sealed["encrypted_content"] is None
+    assert packed["encrypted_content"] is None
 
 
-def test_only_the_thoughts_of_this_turn_are_kept_when_asked_for() -> None:
+def test_current_turn_keeps_only_the_latest_reasoning() -> None:
     user = {"role": "user", "content": "Hi"}
-    items = [user, thought("A"), said("One"), thought("B"), user, thought("C"), call("a")]
+    items = [
+        user,
+        reasoning_item("A"),
+        assistant("One"),
+        reasoning_item("B"),
+        user,
+        reasoning_item("C"),
+        call("a"),
+    ]
 
     def kept(context: str) -> list[str | None]:
         messages = conversation(input=items, reasoning={"context": context}).messages
@@ -154,7 +164,7 @@ def test_only_the_thoughts_of_this_turn_are_kept_when_asked_for() -> None:
     assert kept("all_turns") == kept("auto") == [None, "A", "B", None, "C"]
 
 
-def test_the_oldest_turns_may_be_dropped_only_when_asked_for() -> None:
+def test_truncation_auto_drops_the_oldest_messages() -> None:
     assert conversation(truncation="auto").drops_oldest
     assert not conversation(truncation="disabled").drops_oldest
     assert not conversation().drops_oldest
@@ -178,15 +188,15 @@ def test_there_are_three_ways_to_ask_for_logprobs(
     assert response(**fields).logprobs.num_top == num_top
 
 
-def test_several_answers_may_be_asked_for() -> None:
+def test_n_is_read() -> None:
     assert response(n=3).num_choices == 3
     assert response(n=1) == response()
 
 
-def test_the_content_of_a_thought_is_preferred_to_its_summary() -> None:
-    item = {**thought("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
+def test_the_content_of_reasoning_is_preferred_to_its_summary() -> None:
+    item = {**reasoning_item("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
 
-    assert turns(item, said("x"))[0].reasoning == "long"
+    assert turns(item, assistant("x"))[0].reasoning == "long"
 
 
 def test_a_function_may_answer_in_parts() -> None:
@@ -205,7 +215,7 @@ def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
     assert (turn.text, turn.tool_calls) == (choice.text, choice.tool_calls)
 
 
-def test_hosted_tools_are_skipped() -> None:
+def test_hosted_tools_are_left_out() -> None:
     tools = [
         {"type": "web_search", "filters": {}},
         {"type": "function", "name": "f", "strict": True},
@@ -226,11 +236,11 @@ def test_a_tool_can_be_named_in_the_flat_form() -> None:
 
 
 @pytest.mark.parametrize("effort", Effort)
-def test_every_effort_is_left_to_the_template(effort: Effort) -> None:
+def test_every_effort_reaches_the_template(effort: Effort) -> None:
     assert conversation(reasoning={"effort": effort.value}).rendering.effort is effort
 
 
-def test_a_summary_alone_says_nothing_of_effort() -> None:
+def test_a_summary_alone_sets_no_effort() -> None:
     assert conversation(reasoning={"summary": "auto"}).rendering.effort is None
 
 
@@ -242,7 +252,7 @@ def test_a_text_format_is_a_grammar() -> None:
     )
 
 
-def test_ovms_s_response_format_is_read_where_ovms_is_expected() -> None:
+def test_responses_read_response_format_on_v3() -> None:
     wanted = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
 
     responses = exchange(Endpoint.RESPONSES, V3, response_format=wanted)
@@ -258,7 +268,7 @@ def test_ovms_s_response_format_is_read_where_ovms_is_expected() -> None:
     )
 
 
-def test_plain_text_may_be_asked_for_in_either_field() -> None:
+def test_both_format_fields_accept_plain_text() -> None:
     plain = {"type": "text"}
 
     assert response(V1, response_format=plain, text={"format": plain}).grammar is None
@@ -268,7 +278,7 @@ def test_the_limit_is_max_output_tokens() -> None:
     assert response(max_output_tokens=5).stopping.max_tokens == 5
 
 
-def test_nothing_is_stored_whatever_was_asked() -> None:
+def test_a_response_is_never_stored() -> None:
     assert answered(exchange(Endpoint.RESPONSES, store=True), PLAIN)["store"] is False
 
 
@@ -296,7 +306,7 @@ def test_what_codex_sends_is_accepted() -> None:
     assert [tool.name for tool in request.prompt.tools] == ["shell"]
 
 
-def test_a_prompt_can_be_counted_without_a_question() -> None:
+def test_a_prompt_can_be_counted_without_input() -> None:
     body = json.dumps({"instructions": "Be brief.", "truncation": "auto"}).encode()
 
     request = parse_count(body, V1)
@@ -309,7 +319,7 @@ def test_a_prompt_can_be_counted_without_a_question() -> None:
     ("fields", "param"),
     [({}, "input"), ({"input": "Hi", "personality": "friendly"}, "personality")],
 )
-def test_what_cannot_be_counted_is_refused(fields: dict[str, Any], param: str) -> None:
+def test_a_body_without_a_prompt_cannot_be_counted(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_count(json.dumps(fields).encode(), V1)
 

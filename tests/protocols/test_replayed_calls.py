@@ -1,4 +1,4 @@
-"""Calls of tools that are not plain functions, sent back as items: what the model is shown."""
+"""The messages that replayed calls of other tools than functions become."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from serving.core.request import Message, Role, TextPart, ToolCall
 
-from .items import said, turns
+from .items import assistant, turns
 
-# (the item of a call, what the model is shown of it)
+# (the item of a call, its message)
 CALLS: list[tuple[dict[str, Any], ToolCall]] = [
     (
         {"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": 'SELECT "x"'},
@@ -40,7 +40,7 @@ CALLS: list[tuple[dict[str, Any], ToolCall]] = [
         ToolCall("c", "apply_patch", '{"type":"delete_file","path":"a"}'),
     ),
 ]
-# (the item of an output, what the model is shown of it)
+# (the item of an output, its message)
 OUTPUTS: list[tuple[dict[str, Any], str]] = [
     ({"type": "function_call_output", "call_id": "c", "output": "4"}, "4"),
     ({"type": "custom_tool_call_output", "call_id": "c", "output": "4"}, "4"),
@@ -55,7 +55,7 @@ OUTPUTS: list[tuple[dict[str, Any], str]] = [
         "No.",
     ),
 ]
-# (the item of a call with its result, the call and the result that the model is shown)
+# (the item of a call with its result, the call and the tool message)
 HOSTED: list[tuple[dict[str, Any], ToolCall, str]] = [
     (
         {
@@ -116,7 +116,7 @@ HOSTED: list[tuple[dict[str, Any], ToolCall, str]] = [
 
 
 @pytest.mark.parametrize(("item", "shown"), CALLS, ids=lambda value: str(value)[:30])
-def test_a_call_of_any_tool_is_shown_as_a_call(item: dict[str, Any], shown: ToolCall) -> None:
+def test_a_call_of_any_tool_becomes_a_function_call(item: dict[str, Any], shown: ToolCall) -> None:
     assert turns(item) == (Message(Role.ASSISTANT, tool_calls=(shown,)),)
 
 
@@ -126,10 +126,10 @@ def test_an_output_of_any_tool_answers_its_call(item: dict[str, Any], shown: str
 
 
 @pytest.mark.parametrize(("item", "shown", "result"), HOSTED, ids=lambda value: str(value)[:30])
-def test_a_hosted_call_is_shown_with_its_result(
+def test_a_hosted_call_becomes_a_call_and_its_output(
     item: dict[str, Any], shown: ToolCall, result: str
 ) -> None:
-    assert turns(said("Let me see."), item) == (
+    assert turns(assistant("Let me see."), item) == (
         Message(Role.ASSISTANT, (TextPart("Let me see."),), tool_calls=(shown,)),
         Message(Role.TOOL, (TextPart(result),), tool_call_id=shown.id),
     )

@@ -1,4 +1,4 @@
-"""The permanent promise: the stream, added up as a client does it, is the unary body."""
+"""The deltas of a stream, joined by a client, equal the unary body."""
 
 from __future__ import annotations
 
@@ -58,42 +58,42 @@ def test_a_completion_stream_adds_up_to_the_body(
 
 
 IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
-# FastDeploy's members say the same as vLLM's, under other names.
-NOTHING_MADE = {"completion_token_ids": [], "completion_tokens": "", "token_ids": []}
+# FastDeploy's members have the values of vLLM's, with other names.
+NOTHING_GENERATED = {"completion_token_ids": [], "completion_tokens": "", "token_ids": []}
 
 
 @given(st.data(), st.integers(1, 3))
-def test_a_chat_stream_that_tells_ids_adds_up_to_the_body(data: st.DataObject, n: int) -> None:
-    events = data.draw(event_streams(n, num_told_prompts=1))
+def test_a_chat_stream_with_token_ids_equals_the_body(data: st.DataObject, n: int) -> None:
+    events = data.draw(event_streams(n, num_prompts_with_ids=1))
     chat = exchange(Endpoint.CHAT, n=n, **STREAM, **IDS)
 
-    told = chat_answer(streamed(chat, events))
+    returned = chat_answer(streamed(chat, events))
 
-    for choice in told["choices"]:  # a stream says nothing of what was not made
+    for choice in returned["choices"]:  # a stream has no members for missing tokens
         of_message = {
-            key: NOTHING_MADE[key] for key in ("completion_token_ids", "completion_tokens")
+            key: NOTHING_GENERATED[key] for key in ("completion_token_ids", "completion_tokens")
         }
         choice["message"] = of_message | choice["message"]
         choice.setdefault("token_ids", [])
-    assert told == {**answered(chat, events), "object": "chat.completion.chunk"}
+    assert returned == {**answered(chat, events), "object": "chat.completion.chunk"}
 
 
 @given(st.data(), st.integers(1, 3), st.integers(1, 2))
-def test_a_completion_stream_that_tells_ids_adds_up_to_the_body(
+def test_a_completion_stream_with_token_ids_equals_the_body(
     data: st.DataObject, num_prompts: int, n: int
 ) -> None:
-    events = data.draw(event_streams(num_prompts * n, num_told_prompts=num_prompts))
+    events = data.draw(event_streams(num_prompts * n, num_prompts_with_ids=num_prompts))
     completion = exchange(Endpoint.COMPLETIONS, prompt=["Once"] * num_prompts, n=n, **STREAM, **IDS)
 
-    told = completion_answer(streamed(completion, events))
+    returned = completion_answer(streamed(completion, events))
 
-    told["choices"] = [NOTHING_MADE | choice for choice in told["choices"]]
-    assert told == answered(completion, events)
+    returned["choices"] = [NOTHING_GENERATED | choice for choice in returned["choices"]]
+    assert returned == answered(completion, events)
 
 
 @given(st.data())
-def test_the_names_of_both_systems_say_the_same(data: st.DataObject) -> None:
-    events = data.draw(event_streams(2, num_told_prompts=1))
+def test_the_members_of_both_systems_have_the_same_values(data: st.DataObject) -> None:
+    events = data.draw(event_streams(2, num_prompts_with_ids=1))
 
     chat = answered(exchange(Endpoint.CHAT, n=2, **IDS), events)
     texts = answered(exchange(Endpoint.COMPLETIONS, n=2, **IDS), events)
@@ -106,31 +106,31 @@ def test_the_names_of_both_systems_say_the_same(data: st.DataObject) -> None:
         assert message["completion_tokens"] == text["completion_tokens"]
 
 
-TOLD: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+WITH_LOGPROBS: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 PACKED: dict[str, Any] = {"include": ["reasoning.encrypted_content"]}
 PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
 
 
-@given(st.data(), st.integers(1, 4), DIALECT, st.sampled_from([{}, TOLD, PACKED, PADDED]))
+@given(st.data(), st.integers(1, 4), DIALECT, st.sampled_from([{}, WITH_LOGPROBS, PACKED, PADDED]))
 def test_a_response_stream_adds_up_to_the_body(
     data: st.DataObject, n: int, dialect: Any, fields: dict[str, Any]
 ) -> None:
-    events = data.draw(event_streams(n, tells_tokens=fields is TOLD))
+    events = data.draw(event_streams(n, with_tokens=fields is WITH_LOGPROBS))
     response = exchange(Endpoint.RESPONSES, dialect, n=n, **{**STREAM, **fields})
 
     assert response_answer(streamed(response, events)) == answered(response, events)
 
 
 @given(st.data())
-def test_choices_of_a_response_are_told_in_their_order(data: st.DataObject) -> None:
+def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) -> None:
     events = data.draw(event_streams(3))
     each = [[event for event in events if getattr(event, "choice", at) == at] for at in range(3)]
     texts = [choice.text for choice in build_result(events).choices]
 
     output = answered(exchange(Endpoint.RESPONSES, n=3), events)["output"]
 
-    said = [item_text(item) for item in output if item["type"] == "message"]
-    assert "".join(said) == "".join(texts)
+    assistant = [item_text(item) for item in output if item["type"] == "message"]
+    assert "".join(assistant) == "".join(texts)
     assert len(output) == sum(len(build_result(one).choices[0].items) for one in each)
 
 
@@ -144,7 +144,7 @@ def test_choices_of_a_response_are_told_in_their_order(data: st.DataObject) -> N
     ],
 )
 @given(st.data())
-def test_padded_deltas_have_few_sizes_and_say_the_same(
+def test_padded_deltas_have_few_sizes_and_the_same_text(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
 ) -> None:
     events = data.draw(event_streams(2, only_functions="functions" in asked))
@@ -156,16 +156,16 @@ def test_padded_deltas_have_few_sizes_and_say_the_same(
 
     deltas = [block for block in padded.split(b"\n\n") if b'"obfuscation"' in block]
     assert all((len(block) - block.index(b"data: {") + 2) % 32 == 0 for block in deltas)
-    told = [
+    returned = [
         {key: value for key, value in payload.items() if key != "obfuscation"}
         for payload in payloads(padded)
     ]
-    assert told == payloads(plain)
+    assert returned == payloads(plain)
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 @given(st.data())
-def test_a_stream_that_fails_says_so_last(endpoint: Endpoint, data: st.DataObject) -> None:
+def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
     events: list[Event] = whole[: data.draw(st.integers(0, len(whole) - 1))]
     failed = Failed(EngineLost("The engine ended."))
@@ -173,12 +173,12 @@ def test_a_stream_that_fails_says_so_last(endpoint: Endpoint, data: st.DataObjec
     stream = streamed(exchange(endpoint, stream=True), [*events, failed])
 
     *_, last = payloads(stream)
-    told = last["response"] if endpoint is Endpoint.RESPONSES else last
-    assert told["error"]["message"] == "The engine ended."
+    returned = last["response"] if endpoint is Endpoint.RESPONSES else last
+    assert returned["error"]["message"] == "The engine ended."
 
 
 @given(st.data())
-def test_a_failed_response_keeps_what_was_written(data: st.DataObject) -> None:
+def test_a_failed_response_keeps_its_output(data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
     events = whole[: data.draw(st.integers(1, len(whole) - 2))]
     response = exchange(Endpoint.RESPONSES, stream=True)
@@ -194,7 +194,7 @@ def test_a_failed_response_keeps_what_was_written(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_response_names_each_event_as_its_payload_does(data: st.DataObject) -> None:
+def test_the_name_of_a_response_event_is_its_type(data: st.DataObject) -> None:
     events = data.draw(event_streams(1))
 
     *named, _ = frames(streamed(exchange(Endpoint.RESPONSES, stream=True), events))
@@ -205,7 +205,7 @@ def test_a_response_names_each_event_as_its_payload_does(data: st.DataObject) ->
 
 @pytest.mark.parametrize("endpoint", Endpoint)
 @given(st.data())
-def test_every_line_is_one_line_to_every_client(endpoint: Endpoint, data: st.DataObject) -> None:
+def test_no_client_splits_a_line(endpoint: Endpoint, data: st.DataObject) -> None:
     stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))
 
     assert stream.decode().splitlines() == stream.decode().split("\n")[:-1]

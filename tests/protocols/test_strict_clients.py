@@ -1,4 +1,4 @@
-"""What openai-python, at its strictest, makes of bodies and streams."""
+"""openai-python's strict types accept bodies and streams."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .exchanges import (
     CUSTOM_CALL,
     HEAD,
     PLAIN,
-    THOUGHTFUL,
-    THOUGHTFUL_TWICE,
     TWO_CALLS,
     TWO_CHOICES,
+    WITH_REASONING,
+    WITH_REASONING_TWICE,
     answered,
     exchange,
     streamed,
@@ -66,8 +66,8 @@ EVERY_ECHO: dict[str, Any] = {
     "top_p": 0,
 }
 STRICT_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-# What Open Responses wants present in every response object, null or not, and OpenAI's
-# `prompt_cache_retention`.
+# The members that Open Responses requires in every response object, null or not, and
+# OpenAI's `prompt_cache_retention`.
 OPEN_RESPONSES = """
 id object created_at completed_at status incomplete_details model previous_response_id
 instructions output error tools tool_choice truncation parallel_tool_calls text top_p
@@ -90,7 +90,7 @@ def response_events(stream: bytes) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, CUSTOM_CALL, TWO_CHOICES])
+@pytest.mark.parametrize("events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, TWO_CHOICES])
 def test_a_chat_body_is_valid(events: list[Event]) -> None:
     chat = exchange(Endpoint.CHAT, service_tier="auto", metadata={"k": "v"})
     body = chat.body(HEAD, build_result(events))
@@ -104,7 +104,7 @@ def test_a_chat_body_is_valid(events: list[Event]) -> None:
     assert completion.usage.prompt_tokens_details.cached_tokens == 3
 
 
-@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, TWO_CHOICES])
+@pytest.mark.parametrize("events", [PLAIN, WITH_REASONING, TWO_CALLS, TWO_CHOICES])
 def test_a_completions_body_is_valid(events: list[Event]) -> None:
     Completion.model_validate_json(
         exchange(Endpoint.COMPLETIONS).body(HEAD, build_result(events)), strict=True
@@ -112,7 +112,9 @@ def test_a_completions_body_is_valid(events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, EVERY_ECHO])
-@pytest.mark.parametrize("events", [PLAIN, THOUGHTFUL, TWO_CALLS, CUSTOM_CALL, THOUGHTFUL_TWICE])
+@pytest.mark.parametrize(
+    "events", [PLAIN, WITH_REASONING, TWO_CALLS, CUSTOM_CALL, WITH_REASONING_TWICE]
+)
 def test_a_response_body_is_valid(events: list[Event], fields: dict[str, Any]) -> None:
     response = exchange(Endpoint.RESPONSES, **fields)
 
@@ -124,7 +126,7 @@ def test_a_response_body_is_valid(events: list[Event], fields: dict[str, Any]) -
 
 @given(st.data(), st.integers(1, 3))
 def test_every_chat_chunk_is_valid_and_the_sdk_adds_them_up(data: st.DataObject, n: int) -> None:
-    # The type that the SDK has for chunks knows no calls of custom tools yet.
+    # The SDK's type of chunks has no calls of custom tools.
     events = data.draw(event_streams(n, only_functions=True))
     chat = exchange(Endpoint.CHAT, n=n, **WITH_USAGE)
     state = ChatCompletionStreamState(input_tools=omit, response_format=omit)
@@ -153,9 +155,9 @@ def test_the_sdk_adds_up_a_streamed_call_of_a_custom_tool() -> None:
         state.handle_chunk(ChatCompletionChunk.construct(**chunk))
 
     [choice] = state.current_completion_snapshot.choices
-    [told] = json.loads(choice.message.to_json())["tool_calls"]
+    [returned] = json.loads(choice.message.to_json())["tool_calls"]
     [unary] = answered(chat, CUSTOM_CALL)["choices"][0]["message"]["tool_calls"]
-    assert {key: told[key] for key in unary} == unary
+    assert {key: returned[key] for key in unary} == unary
 
 
 def calls(message: Any) -> list[tuple[str, str, str, str]]:
@@ -169,7 +171,7 @@ def calls(message: Any) -> list[tuple[str, str, str, str]]:
 def test_every_response_event_is_valid_and_the_sdk_adds_them_up(
     data: st.DataObject, n: int
 ) -> None:
-    events = data.draw(event_streams(n, tells_tokens=True))
+    events = data.draw(event_streams(n, with_tokens=True))
     response = exchange(Endpoint.RESPONSES, n=n, **EVERY_ECHO)
     stream = streamed(response, events)
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)

@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`: what is asked, and how it is answered."""
+"""`/tokenize` and `/detokenize`: the requests and the answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_messages_are_rendered_as_for_chat() -> None:
     assert asked.encoding.adds_special_tokens is True
 
 
-def test_ovms_names_the_text_otherwise_and_cuts_and_pads_it() -> None:
+def test_the_body_of_ovms_has_a_text_a_length_and_padding() -> None:
     asked = tokenizing(
         text=["a", "b"], max_length=3, pad_to_max_length=True, padding_side="left"
     ).request
@@ -68,14 +68,14 @@ def test_vllm_gets_counts_beside_the_tokens() -> None:
     assert body == {"count": 2, "max_model_len": 9, "tokens": [5, 6], "token_strs": None}
 
 
-def test_the_names_of_the_tokens_come_when_they_are_wanted() -> None:
+def test_the_strings_of_the_tokens_are_returned_on_request() -> None:
     exchange = tokenizing(prompt="a", return_token_strs=True)
 
     assert exchange.request.wants_token_strings
     assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
-def test_ovms_gets_nothing_but_tokens_one_list_for_each_text() -> None:
+def test_ovms_gets_one_list_of_tokens_for_each_text() -> None:
     assert answer(tokenizing(text="a"), (5, 6)) == {"tokens": [5, 6]}
     assert answer(tokenizing(text=["a"]), (5, 6)) == {"tokens": [[5, 6]]}
 
@@ -114,7 +114,7 @@ def test_tokens_become_a_prompt() -> None:
         ),
     ],
 )
-def test_what_cannot_be_tokenized_is_refused_by_name(
+def test_a_wrong_tokenize_body_is_refused_by_name(
     fields: dict[str, Any], param: str, words: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -133,7 +133,7 @@ def test_what_cannot_be_tokenized_is_refused_by_name(
         (b'{"tokens": [1.5]}', "tokens[0]"),
     ],
 )
-def test_what_cannot_be_detokenized_is_refused_by_name(body: bytes, param: str) -> None:
+def test_a_wrong_detokenize_body_is_refused_by_name(body: bytes, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_detokenize(body)
 

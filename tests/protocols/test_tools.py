@@ -1,4 +1,4 @@
-"""Which tools a request offers, and which of them may be called."""
+"""The tools of a request, and the choice among them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def flat(name: str) -> dict[str, Any]:
 @ENDPOINTS
 @pytest.mark.parametrize("mode", ["auto", "required"])
 @pytest.mark.parametrize("named", [nested, flat, lambda name: {"name": name}])
-def test_some_tools_are_allowed_in_the_forms_of_both_endpoints(
+def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
     endpoint: Endpoint, mode: str, named: Any
 ) -> None:
     members = {"mode": mode, "tools": [named("c"), named("a"), named("c")]}
@@ -67,7 +67,7 @@ def test_some_tools_are_allowed_in_the_forms_of_both_endpoints(
         assert asked.callable_tools == (Tool("a"), Tool("c"))
 
 
-def test_where_only_hosted_tools_are_allowed_none_is_called() -> None:
+def test_allowed_tools_with_only_hosted_tools_is_none() -> None:
     members = {"mode": "auto", "tools": [{"type": "web_search"}]}
 
     asked = conversation(
@@ -87,7 +87,7 @@ def test_where_only_hosted_tools_are_allowed_none_is_called() -> None:
         (ToolChoice(allowed=("b", "c")), "bc"),
     ],
 )
-def test_the_choice_says_which_tools_may_be_called(choice: ToolChoice, names: str) -> None:
+def test_a_tool_choice_allows_tools(choice: ToolChoice, names: str) -> None:
     asked = Conversation((), tuple(Tool(name) for name in "abc"), choice)
 
     assert [tool.name for tool in asked.callable_tools] == list(names)
@@ -103,7 +103,7 @@ def test_the_choice_says_which_tools_may_be_called(choice: ToolChoice, names: st
         {"mode": ToolMode.NAMED},
     ],
 )
-def test_a_choice_that_contradicts_itself_cannot_be_made(fields: dict[str, Any]) -> None:
+def test_a_tool_choice_that_contradicts_itself_is_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="mode"):
         ToolChoice(**fields)
 
@@ -162,7 +162,9 @@ def test_a_custom_tool_is_a_function_of_one_text(
 
 @ENDPOINTS
 @pytest.mark.parametrize("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
-def test_without_a_grammar_any_text_will_do(endpoint: Endpoint, fields: dict[str, Any]) -> None:
+def test_a_custom_tool_without_a_grammar_accepts_any_text(
+    endpoint: Endpoint, fields: dict[str, Any]
+) -> None:
     [run] = conversation(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
 
     assert (run.is_custom, run.strict, run.input_grammar) == (True, None, None)
@@ -183,7 +185,7 @@ def test_the_model_is_shown_a_lark_grammar() -> None:
 @pytest.mark.parametrize(
     "choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}]
 )
-def test_a_custom_tool_can_be_demanded(endpoint: Endpoint, choice: dict[str, Any]) -> None:
+def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any]) -> None:
     tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
 
     assert conversation(endpoint, tools=tools, tool_choice=choice).tool_choice == ToolChoice(
@@ -218,8 +220,8 @@ def test_a_response_repeats_custom_tools_in_their_flat_form() -> None:
     assert answer["tool_choice"] == {"type": "allowed_tools", **members}
 
 
-def test_a_replayed_call_of_a_custom_tool_is_one_of_its_function() -> None:
-    custom = {"name": "run", "input": 'say "é"\n'}
+def test_a_replayed_call_of_a_custom_tool_is_a_function_call() -> None:
+    custom = {"name": "run", "input": 'print "é"\n'}
     messages = [
         {
             "role": "assistant",
@@ -243,11 +245,11 @@ def test_a_replayed_call_of_a_custom_tool_is_one_of_its_function() -> None:
         {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
     ]
 
-    told = conversation(Endpoint.CHAT, messages=messages).messages
+    returned = conversation(Endpoint.CHAT, messages=messages).messages
 
-    calls = (ToolCall("c1", "run", '{"input":"say \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
-    assert told[0].tool_calls == calls
-    assert conversation(Endpoint.RESPONSES, input=items).messages == told
+    calls = (ToolCall("c1", "run", '{"input":"print \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
+    assert returned[0].tool_calls == calls
+    assert conversation(Endpoint.RESPONSES, input=items).messages == returned
 
 
 # -- Namespaces -----------------------------------------------------------------------------
@@ -266,7 +268,7 @@ CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")
 GROUPS = [flat("a"), BROWSER, CRM]
 
 
-def test_tools_of_a_namespace_are_told_with_its_name() -> None:
+def test_tools_of_a_namespace_have_its_name() -> None:
     tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
 
     assert [tool.name for tool in tools] == [
@@ -310,7 +312,7 @@ def test_a_name_in_two_namespaces_is_not_enough() -> None:
         exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
 
 
-def test_a_call_in_a_namespace_says_both_names() -> None:
+def test_a_call_in_a_namespace_has_both_names() -> None:
     asked = exchange(Endpoint.RESPONSES, tools=GROUPS)
     events: list[Event] = [
         Started(),
@@ -344,7 +346,7 @@ def test_a_response_repeats_namespaces_as_they_came() -> None:
     assert (crm["name"], crm["description"]) == ("crm", "")
 
 
-def test_a_replayed_call_in_a_namespace_has_the_name_that_the_model_knows() -> None:
+def test_a_replayed_call_in_a_namespace_has_its_qualified_name() -> None:
     items = [
         {"type": "function_call", "namespace": "crm", "call_id": "1", "name": "open"},
         {

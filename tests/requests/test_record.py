@@ -1,4 +1,4 @@
-"""What is in the books of a request whose web process was killed in the middle of it."""
+"""The usage record of a request whose web process was killed during the request."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from accounts.usage.entries import Settlement
 from accounts.usage.journal import journals_in
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import recover_orphans
-from serving.requests.record import RequestRecord
+from serving.requests.record import RequestRecord, Stores
+from serving.requests.reservation import Reservation
 from serving.runtime.live import LiveRequests
-from serving.runtime.runtime import Runtime
 
 
 class Process:
-    """A web process that lets one request in, and is killed."""
+    """A web process that admits one request, and is killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         ledger = UsageLedger(folder)
         self._ledger = ledger
-        runtime = SimpleNamespace(
-            ledger=ledger, live=LiveRequests(ledger), limits=LimitService(LimitSettings())
-        )
+        stores = SimpleNamespace(ledger=ledger, live=LiveRequests())
         self._record = RequestRecord(
-            cast(Runtime, runtime),
+            cast(Stores, stores),
             ANONYMOUS,
+            Reservation(LimitService(LimitSettings()), ANONYMOUS, "r1"),
             request_id="r1",
             endpoint="completions",
             dialect="v1",
@@ -57,7 +56,7 @@ async def process(tmp_path: Path) -> Process:
 
 
 @pytest.mark.parametrize("asked", ["", "default", "reference-chat"])
-async def test_it_is_booked_under_the_model_that_served(
+async def test_it_is_recorded_with_the_model_that_served(
     process: Process, tmp_path: Path, asked: str
 ) -> None:
     rows: list[Settlement] = []
@@ -73,7 +72,7 @@ async def test_it_is_booked_under_the_model_that_served(
     assert (row.admission.model, row.admission.asked_model) == ("reference-chat", asked)
 
 
-async def test_what_was_named_right_is_told_once(process: Process) -> None:
+async def test_a_request_that_names_the_serving_model_is_written_once(process: Process) -> None:
     process.begin(asked="reference-chat", serves="reference-chat")
 
     assert process.num_lines == 1

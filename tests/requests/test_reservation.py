@@ -89,7 +89,7 @@ async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     assert quota.allowance is None  # there is nothing to ask for
 
 
-async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_once() -> None:
+async def test_the_last_tokens_are_for_the_next_request_and_their_end_is_known_at_once() -> None:
     limits = limits_of(rule(50))
     quota = quota_of(limits)
     await quota.reserve(job(1000))
@@ -102,7 +102,7 @@ async def test_the_last_tokens_are_for_whoever_comes_and_their_end_is_known_at_o
     assert refused.value.headers["x-should-retry"] == "false"
 
 
-async def test_a_bucket_refuses_who_comes_too_early_instead_of_giving_the_last_drops() -> None:
+async def test_a_bucket_refuses_an_early_request_instead_of_granting_the_last_tokens() -> None:
     limits = limits_of(rule(200, window=Window.MINUTE))
     await quota_of(limits).reserve(job(1000))
     with pytest.raises(LimitReached) as refused:
@@ -163,7 +163,7 @@ async def test_a_search_is_reserved_whole_or_refused() -> None:
     assert await num_used(limits) == 100
 
 
-async def test_a_shadow_limit_refuses_nothing_and_is_told() -> None:
+async def test_a_shadow_limit_refuses_nothing_and_is_reported() -> None:
     quota = quota_of(limits_of(rule(5, is_shadow=True)))
     await quota.reserve(job(20))
     assert [bound.is_shadow for bound in quota.bound_limits] == [True]

@@ -1,4 +1,4 @@
-"""What a web process keeps fresh, it keeps fresh whatever happens."""
+"""A web process refreshes its keys and limits, whatever fails or waits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from collections.abc import AsyncIterator
 import pytest
 from django.db import DatabaseError
 
+from serving.catalog.models import EngineState, EngineStatus, ServedModel
 from serving.flow.meter import Meter
 from serving.runtime.live import LiveRequest
-from serving.runtime.runtime import Runtime, _repeat
+from serving.runtime.runtime import Runtime, _read_models, _repeat
 
 
 class Keys:
-    """A table of which one key may be closed, that tells what it is asked."""
+    """A key table that records its calls. Keys in `inactive` are not valid."""
 
     def __init__(self, calls: list[str]) -> None:
         self._calls = calls
         self.num_read = 0
-        self.closed: set[int] = set()
+        self.inactive: set[int] = set()
 
     def follow(self) -> None:
         self.num_read += 1
@@ -30,12 +31,12 @@ class Keys:
     def admit(self, num_read: int) -> None:
         self._calls.append(f"admit keys {num_read}")
 
-    def is_open(self, key_id: int) -> bool:
-        return key_id not in self.closed
+    def is_valid(self, key_id: int) -> bool:
+        return key_id not in self.inactive
 
 
 class Limits:
-    """Of a store that answers once it is let to."""
+    """Limits whose store answers after `may_answer`. They record their calls."""
 
     def __init__(self, calls: list[str]) -> None:
         self._calls = calls
@@ -49,10 +50,10 @@ class Limits:
         self._calls.append("read limits")
         return "limits"
 
-    async def follow(self, news: str) -> None:
+    async def follow(self, update: str) -> None:
         self.is_asked.set()
         await self.may_answer.wait()
-        self._calls.append(f"follow {news}")
+        self._calls.append(f"follow {update}")
 
 
 @pytest.fixture
@@ -74,22 +75,22 @@ def limits(calls: list[str]) -> Limits:
 async def running(
     monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits
 ) -> AsyncIterator[Runtime]:
-    """Follows keys and limits all the time."""
-    made = Runtime()
-    monkeypatch.setattr(made, "keys", keys)
-    monkeypatch.setattr(made, "limits", limits)
-    monkeypatch.setattr(made, "is_auth_on", True)
+    """A runtime that refreshes keys and limits all the time."""
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "keys", keys)
+    monkeypatch.setattr(runtime, "limits", limits)
+    monkeypatch.setattr(runtime, "is_auth_on", True)
     tasks = [
-        asyncio.create_task(_repeat(made._refresh_keys, 0.001)),
-        asyncio.create_task(_repeat(made._refresh_limits, 0.0)),
+        asyncio.create_task(_repeat(runtime._refresh_keys, 0.001)),
+        asyncio.create_task(_repeat(runtime._refresh_limits, 0.0)),
     ]
-    yield made
+    yield runtime
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_key_that_is_stopped_ends_its_requests_while_limits_wait_for_their_store(
+async def test_an_inactive_key_ends_its_requests_while_limits_wait_for_their_store(
     running: Runtime, keys: Keys, limits: Limits
 ) -> None:
     request = asyncio.create_task(asyncio.Event().wait())
@@ -97,7 +98,7 @@ async def test_a_key_that_is_stopped_ends_its_requests_while_limits_wait_for_the
     running.live.add(live)
     await limits.is_asked.wait()
 
-    keys.closed.add(7)
+    keys.inactive.add(7)
 
     async with asyncio.timeout(60):
         with contextlib.suppress(asyncio.CancelledError):
@@ -106,7 +107,7 @@ async def test_a_key_that_is_stopped_ends_its_requests_while_limits_wait_for_the
     assert live.ending is not None
 
 
-async def test_keys_are_followed_while_what_was_used_of_quotas_is_added_up(
+async def test_keys_are_refreshed_while_used_quotas_are_summed(
     running: Runtime, keys: Keys, limits: Limits, calls: list[str]
 ) -> None:
     await limits.is_asked.wait()
@@ -123,7 +124,7 @@ async def test_keys_are_followed_while_what_was_used_of_quotas_is_added_up(
         limits.may_be_read.set()
 
 
-async def test_new_keys_are_let_in_when_limits_hold_that_were_read_after_them(
+async def test_new_keys_are_admitted_after_limits_that_were_read_later(
     running: Runtime, keys: Keys, limits: Limits, calls: list[str]
 ) -> None:
     await limits.is_asked.wait()
@@ -144,8 +145,10 @@ async def test_new_keys_are_let_in_when_limits_hold_that_were_read_after_them(
     assert calls.index(f"admit keys {len(asked)}") > calls.index("follow limits")
 
 
-@pytest.mark.parametrize("error", [DatabaseError("away"), OverflowError("too large"), KeyError(7)])
-async def test_what_fails_once_is_tried_again_and_told(
+@pytest.mark.parametrize(
+    "error", [DatabaseError("unavailable"), OverflowError("too large"), KeyError(7)]
+)
+async def test_a_failed_refresh_is_logged_and_repeated(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = 0
@@ -168,3 +171,18 @@ async def test_what_fails_once_is_tried_again_and_told(
             await task
 
     assert "snapshot not refreshed" in caplog.text
+
+
+@pytest.mark.django_db
+def test_a_model_whose_engine_fails_again_and_again_is_failing() -> None:
+    for name, num_restarts in (("a", 1), ("b", 2)):
+        model = ServedModel.objects.create(name=name, folder="/m")
+        EngineStatus.objects.create(
+            model=model, state=EngineState.FAILED, last_error="why", num_restarts=num_restarts
+        )
+    ServedModel.objects.create(name="c", folder="/m")
+
+    entries, failing = _read_models()
+
+    assert list(entries) == ["a", "b", "c"]
+    assert failing == {"b"}

@@ -48,7 +48,7 @@ def test_messages_are_equal_after_the_wire() -> None:
     assert msgspec.msgpack.decode(pack(outputs)[4:], type=FromEngine) == outputs
 
 
-def test_a_message_of_the_wrong_shape_is_refused() -> None:
+def test_a_message_with_wrong_types_is_refused() -> None:
     wrong = msgspec.msgpack.encode(["Submit", "seven", b"", [], 1, 1.0])
 
     with pytest.raises(msgspec.ValidationError):

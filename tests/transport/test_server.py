@@ -17,17 +17,17 @@ GREETING = Ping(7)
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    made = SocketServer(tmp_path / "e.sock", lambda: GREETING)
-    yield made
-    made.close()
+    server = SocketServer(tmp_path / "e.sock", lambda: GREETING)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def peer(server: SocketServer, tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.connect(str(tmp_path / "e.sock"))
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(tmp_path / "e.sock"))
         server.poll(1)
-        yield made
+        yield peer
 
 
 @pytest.fixture
@@ -37,29 +37,29 @@ def connection(server: SocketServer, peer: socket.socket) -> Connection:
     return incoming.connection
 
 
-def gone(server: SocketServer) -> list[Connection]:
+def closed(server: SocketServer) -> list[Connection]:
     return [each.connection for each in server.poll(1) if each.message is None]
 
 
-def test_it_tells_that_a_peer_has_gone(
+def test_poll_reports_a_closed_peer_once(
     server: SocketServer, peer: socket.socket, connection: Connection
 ) -> None:
     peer.close()
-    assert gone(server) == [connection]
-    assert gone(server) == []
+    assert closed(server) == [connection]
+    assert closed(server) == []
 
 
-def test_it_tells_so_as_well_when_it_was_found_out_by_sending(
+def test_poll_reports_a_peer_once_when_a_send_fails(
     server: SocketServer, peer: socket.socket, connection: Connection
 ) -> None:
     peer.close()
     connection.send(Ping(2))
     assert not connection.is_open
-    assert gone(server) == [connection]
-    assert gone(server) == []
+    assert closed(server) == [connection]
+    assert closed(server) == []
 
 
-def test_what_a_peer_said_before_it_went_comes_first(
+def test_the_last_messages_of_a_peer_come_before_its_end(
     server: SocketServer, peer: socket.socket, connection: Connection
 ) -> None:
     peer.sendall(pack(Cancel(1, 0)))
@@ -68,8 +68,8 @@ def test_what_a_peer_said_before_it_went_comes_first(
     assert messages == [Cancel(1, 0), None]
 
 
-def test_a_peer_that_talks_nonsense_is_gone(
+def test_a_peer_with_an_invalid_frame_is_disconnected(
     server: SocketServer, peer: socket.socket, connection: Connection
 ) -> None:
     peer.sendall(b"\xff" * 64)
-    assert gone(server) == [connection]
+    assert closed(server) == [connection]

@@ -15,7 +15,7 @@ from accounts.base.errors import DATABASE_UNAVAILABLE
 from accounts.console.errors import error_page, is_console, old_form_page
 from accounts.signin.middleware import guarded
 from serving.core.errors import BodyTooLarge, InvalidRequest, NotFound, ServingError, Unavailable
-from serving.http.views import error_response
+from serving.http.edge import error_response
 
 _PAGES = ("/admin/", "/accounts/", "/console/")
 

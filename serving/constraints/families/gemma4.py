@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any, Final
 
-from serving.constraints.arguments import Spelling, spelled_arguments_tag
+from serving.constraints.arguments import Spelling, notated_arguments_tag
 from serving.constraints.ebnf import StructuralTag
-from serving.constraints.families.base import AfterReasoning, Calls
+from serving.constraints.families.base import AfterReasoning, Calls, tag
 from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
@@ -44,16 +44,12 @@ _SPELLING: Final = Spelling(
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """A call. Arguments that cannot be forced in Gemma's notation are JSON, which its parser
-    reads as well."""
-    arguments = spelled_arguments_tag(tool, choice, _SPELLING)
+    """A call. Where a grammar in Gemma's notation cannot enforce the schema, the arguments are
+    JSON, which the parser reads as well."""
+    arguments = notated_arguments_tag(tool, choice, _SPELLING)
     begin, end = ("{", "}") if arguments else ("", "")
-    return {
-        "type": "tag",
-        "begin": f"{OPEN.text}call:{tool.name}{begin}",
-        "content": arguments or arguments_tag(tool, choice),
-        "end": f"{end}{CLOSE.text}",
-    }
+    content = arguments or arguments_tag(tool, choice)
+    return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")
 
 
-GEMMA4_CALLS = AfterReasoning(Calls(_call, trigger=OPEN.text, separator=""), REASONING)
+GEMMA4_CALLS = AfterReasoning(Calls(_call, OPEN.text, ""), REASONING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from serving.constraints.ebnf import StructuralTag
-from serving.constraints.families.base import Messages
+from serving.constraints.families.base import Messages, tag
 from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
@@ -22,29 +22,13 @@ _HEAD_ENDS: Final = (
 
 
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    is_free = choice.mode is ToolMode.AUTO
-    return (_free_call if is_free else _forced_call)(tool, choice)
-
-
-def _forced_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    return {
-        "type": "tag",
-        "begin": f"{CHANNEL}commentary {TO}{tool.name}{_HEAD_ENDS[0]}",
-        "content": arguments_tag(tool, choice),
-        "end": CALL,
-    }
-
-
-def _free_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """From the name on: what comes before it differs."""
+    """In free text the tag begins at the recipient: what comes before it differs."""
+    name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
+    if choice.mode is not ToolMode.AUTO:
+        return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)
     ends = [{"type": "const_string", "value": end} for end in _HEAD_ENDS]
     head_end = {"type": "or", "elements": ends}
-    return {
-        "type": "tag",
-        "begin": f"{TO}{tool.name}",
-        "content": {"type": "sequence", "elements": [head_end, arguments_tag(tool, choice)]},
-        "end": CALL,
-    }
+    return tag(name, {"type": "sequence", "elements": [head_end, arguments]}, CALL)
 
 
 GPTOSS_CALLS = Messages(

@@ -1,22 +1,28 @@
-"""Families that write calls in Python (see the parser `pythonic`)."""
+"""The calls of families that write them in Python (see the parser `pythonic`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.arguments import PYTHON_NOTATION, notated_arguments_tag
 from serving.constraints.ebnf import StructuralTag
-from serving.constraints.families.base import Calls
+from serving.constraints.families.base import Calls, calls_in_text, tag
 from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.pythonic import ListTags, bare_opening
+from serving.output.parsers.pythonic import (
+    LFM2_TAGS,
+    LLAMA3_TAGS,
+    LLAMA4_TAGS,
+    ListTags,
+    bare_opening,
+)
 
 _SEPARATOR = ", "
 
 
 @dataclass(frozen=True)
-class BareCalls(Calls):
+class _BareCalls(Calls):
     """A family whose models usually write the list of calls without tags."""
 
     def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
@@ -25,29 +31,24 @@ class BareCalls(Calls):
         return super().calls(tools, choice, parallel=parallel)
 
 
-def pythonic_calls(tags: ListTags) -> Calls:
+def _calls(tags: ListTags) -> Calls:
     """A family that differs from others only in its tags."""
     if tags.is_bare:
-        return BareCalls(_call_tag, tags.begin, _SEPARATOR, begin="[", end="]")
+        return _BareCalls(_call_tag, tags.begin, _SEPARATOR, begin="[", end="]")
     return Calls(_call_tag, tags.begin, _SEPARATOR, begin=f"{tags.begin}[", end=f"]{tags.end}")
 
 
 def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> StructuralTag:
-    """A call. What Python's grammar cannot say of the arguments JSON's can: in a dictionary
-    after two stars."""
-    arguments = spelled_arguments_tag(tool, choice, PYTHON_SPELLING)
+    """A call. Where a grammar in Python's notation cannot enforce the schema, the arguments are
+    JSON: a dictionary after two stars."""
+    arguments = notated_arguments_tag(tool, choice, PYTHON_NOTATION)
     stars = "" if arguments else "**"
-    return {
-        "type": "tag",
-        "begin": f"{before}{tool.name}({stars}",
-        "content": arguments or arguments_tag(tool, choice),
-        "end": ")",
-    }
+    return tag(f"{before}{tool.name}({stars}", arguments or arguments_tag(tool, choice), ")")
 
 
 def _bare_calls_tag(tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
-    """Free text in which a tool's name in a bracket begins calls. A bracket alone does not:
-    texts are full of them."""
+    """Free text in which a tool's name in a bracket begins calls. A bracket alone does not: it
+    is common in text."""
     more: StructuralTag = {
         "type": "tags_with_separator",
         "tags": [_call_tag(tool, choice, _SEPARATOR) for tool in tools],
@@ -60,18 +61,10 @@ def _bare_calls_tag(tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
         call = _call_tag(tool, choice, "[")
         parenthesis = {"type": "const_string", "value": ")"}
         elements = [call["content"], parenthesis, *([more] if parallel else [])]
-        tags.append(
-            {
-                "type": "tag",
-                "begin": call["begin"],
-                "content": {"type": "sequence", "elements": elements},
-                "end": "]",
-            }
-        )
-    return {
-        "type": "triggered_tags",
-        "triggers": [bare_opening(tool) for tool in tools],
-        "tags": tags,
-        "at_least_one": False,
-        "stop_after_first": not parallel,
-    }
+        tags.append(tag(call["begin"], {"type": "sequence", "elements": elements}, "]"))
+    return calls_in_text([bare_opening(tool) for tool in tools], tags, is_one=not parallel)
+
+
+LLAMA3_PYTHONIC_CALLS = _calls(LLAMA3_TAGS)
+LLAMA4_PYTHONIC_CALLS = _calls(LLAMA4_TAGS)
+LFM2_CALLS = _calls(LFM2_TAGS)

@@ -11,30 +11,47 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from serving.constraints.families.base import AfterReasoning, Answers
-from serving.constraints.families.deepseek import DEEPSEEK_V3_CALLS, DEEPSEEK_V31_CALLS
 from serving.constraints.families.gemma4 import GEMMA4_CALLS
 from serving.constraints.families.gptoss import GPTOSS_CALLS
-from serving.constraints.families.granite import GRANITE_CALLS
-from serving.constraints.families.hermes import HERMES_CALLS
-from serving.constraints.families.llama3 import LLAMA3_CALLS
-from serving.constraints.families.mistral import DEVSTRAL_CALLS, MISTRAL_CALLS
-from serving.constraints.families.onyx import ONYX_CALLS
-from serving.constraints.families.phi4 import PHI4_CALLS
-from serving.constraints.families.pythonic import pythonic_calls
-from serving.constraints.families.tagged import tagged_calls
+from serving.constraints.families.json_calls import (
+    DEEPSEEK_V3_CALLS,
+    DEEPSEEK_V31_CALLS,
+    DEVSTRAL_CALLS,
+    GRANITE_CALLS,
+    HERMES_CALLS,
+    LLAMA3_CALLS,
+    MISTRAL_CALLS,
+    PHI4_CALLS,
+)
+from serving.constraints.families.kimi_k2 import KIMI_K2_CALLS
+from serving.constraints.families.pythonic import (
+    LFM2_CALLS,
+    LLAMA3_PYTHONIC_CALLS,
+    LLAMA4_PYTHONIC_CALLS,
+)
+from serving.constraints.families.tagged import (
+    GLM4_CALLS,
+    MINICPM5_CALLS,
+    ONYX_CALLS,
+    QWEN3CODER_CALLS,
+)
 from serving.constraints.family import GrammarFamily
 from serving.core.output_formats import check_output_format
-from serving.output.parsers import glm4, lfm2, llama_pythonic, minicpm5, qwen3coder
 from serving.output.parsers.base import PLAIN, ParserFamily, ReasoningTags
 from serving.output.parsers.deepseek import DEEPSEEK
 from serving.output.parsers.gemma4 import GEMMA4
+from serving.output.parsers.glm4 import GLM4
 from serving.output.parsers.gptoss import GPTOSS
 from serving.output.parsers.granite import GRANITE
 from serving.output.parsers.hermes import HERMES
+from serving.output.parsers.kimi_k2 import KIMI_K2
 from serving.output.parsers.llama3 import LLAMA3
+from serving.output.parsers.minicpm5 import MINICPM5
 from serving.output.parsers.mistral import MISTRAL
 from serving.output.parsers.onyx import ONYX
 from serving.output.parsers.phi4 import PHI4
+from serving.output.parsers.pythonic import LFM2, LLAMA3_PYTHONIC, LLAMA4_PYTHONIC
+from serving.output.parsers.qwen3coder import QWEN3CODER
 from serving.output.parsers.reasoning import (
     DEEPSEEK_R1,
     GRANITE_THINK,
@@ -74,37 +91,28 @@ _FAMILIES: Final = (
     Family(
         "lfm2",
         (("<|tool_call_start|>",), ("<|tool_list_start|>",), ("List of tools: ", "<|im_start|>")),
-        lfm2.LFM2,
-        pythonic_calls(lfm2.TAGS),
+        LFM2,
+        LFM2_CALLS,
     ),
-    Family(
-        "minicpm5",
-        (('<function name="', '<param name="'),),
-        minicpm5.MINICPM5,
-        tagged_calls(minicpm5.SYNTAX),
-    ),
-    Family(
-        "qwen3coder",
-        (("<function=", "<parameter="),),
-        qwen3coder.QWEN3CODER,
-        tagged_calls(qwen3coder.SYNTAX),
-    ),
-    Family("glm4", (("<arg_key>",),), glm4.GLM4, tagged_calls(glm4.SYNTAX)),
+    Family("minicpm5", (('<function name="', '<param name="'),), MINICPM5, MINICPM5_CALLS),
+    Family("qwen3coder", (("<function=", "<parameter="),), QWEN3CODER, QWEN3CODER_CALLS),
+    Family("glm4", (("<arg_key>",),), GLM4, GLM4_CALLS),
     # `func_name1` is in the instructions of these templates.
     Family(
         "llama3_pythonic",
         (("<|start_header_id|>", "func_name1("),),
-        llama_pythonic.LLAMA3_PYTHONIC,
-        pythonic_calls(llama_pythonic.TAGS3),
+        LLAMA3_PYTHONIC,
+        LLAMA3_PYTHONIC_CALLS,
     ),
     Family(
         "llama4_pythonic",
         (("<|header_start|>", "func_name1("),),
-        llama_pythonic.LLAMA4_PYTHONIC,
-        pythonic_calls(llama_pythonic.TAGS4),
+        LLAMA4_PYTHONIC,
+        LLAMA4_PYTHONIC_CALLS,
     ),
     Family("deepseek_v3", (("<｜tool▁calls▁begin｜>", "```json"),), DEEPSEEK, DEEPSEEK_V3_CALLS),
     Family("deepseek_v31", (("<｜tool▁calls▁begin｜>",),), DEEPSEEK, DEEPSEEK_V31_CALLS),
+    Family("kimi_k2", (("<|tool_calls_section_begin|>",),), KIMI_K2, KIMI_K2_CALLS),
     Family("phi4", (("functools[",), ("<|tool|>", "<|/tool|>")), PHI4, PHI4_CALLS),
     Family("granite", (("<|start_of_role|>", "<|tool_call|>"),), GRANITE, GRANITE_CALLS),
     Family("devstral", (("[TOOL_CALLS]", "[ARGS]"),), MISTRAL, DEVSTRAL_CALLS),

@@ -1,18 +1,18 @@
-"""Families whose arguments stand between tags (see the parser `tagged`), and what forces their
-calls.
+"""The calls of families that write arguments between tags (see the parser `tagged`).
 
-Strings are raw text there, so their rules are written anew: any text up to the closing tag,
-one of some texts, or a text of a bounded length. All other values are JSON.
+Strings are raw text there, so they have rules of their own: any text up to the closing tag, one
+of some texts, or a text of a bounded length. All other values are JSON.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
-from serving.constraints.families.base import Calls
+from serving.constraints.families.base import Calls, Messages, tag
 from serving.constraints.parameters import (
     DEFINITIONS,
     FREE,
@@ -25,43 +25,39 @@ from serving.constraints.rules import plain
 from serving.constraints.tags import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
-from serving.core.request import TextGrammar, Tool, ToolChoice
+from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
+from serving.output.parsers import glm4, minicpm5, qwen3coder
 from serving.output.parsers.argument_types import Kind, kind_of, options_of, types_of
+from serving.output.parsers.messages import MESSAGE
+from serving.output.parsers.onyx import ONYX
+from serving.output.parsers.onyx import SYNTAX as ONYX_SYNTAX
 from serving.output.parsers.tagged import CDATA, TagSyntax
 
-_NOTHING: Final[StructuralTag] = {"type": "grammar", "grammar": 'root ::= ""'}
+_NOTHING: Final = grammar_tag('root ::= ""')
 _ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
 
 
-def tagged_calls(syntax: TagSyntax) -> Calls:
-    """A family that differs from others only in its tags."""
-    return Calls(lambda tool, choice: call_tag(syntax, tool, choice), trigger=syntax.opening.text)
+def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """Return a call as a tag, in its wrapper where the family has one.
 
-
-def call_tag(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """A call as a tag, in its wrapper where the family has one.
-
-    Raises `UnsupportedParameter` for a strict tool with a schema that says more than a list of
-    parameters; calls of other tools are then free in their arguments.
+    Raises `UnsupportedParameter` for a strict tool whose schema is more than a list of
+    parameters. Calls of other tools may have any arguments then.
     """
     if tool.input_grammar is not None:
         content = _input(syntax, tool.input_grammar)
     elif (parameters := _parameters(tool, choice)).are_free:
         content = _ANY_TEXT
     else:
-        content = _row([_argument(syntax, each) for each in parameters.listed])
-    return {
-        "type": "tag",
-        "begin": (
-            f"{syntax.wrapper}{syntax.after_wrapper}"
-            f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
-        ),
-        "content": content,
-        "end": f"{syntax.call_end}{syntax.after_wrapper}{syntax.wrapper_end}",
-    }
+        content = _sequence([_argument(syntax, each) for each in parameters.listed])
+    name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
+    return tag(
+        f"{syntax.wrapper}{syntax.after_wrapper}{name}",
+        content,
+        f"{syntax.call_end}{syntax.after_wrapper}{syntax.wrapper_end}",
+    )
 
 
 def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
@@ -87,29 +83,25 @@ def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
 
 
 def _argument(syntax: TagSyntax, parameter: Parameter) -> StructuralTag:
-    tag = _argument_tag(syntax, parameter.name, _value(parameter.schema))
-    return tag if parameter.is_required else {"type": "or", "elements": [tag, _NOTHING]}
+    argument = _argument_tag(syntax, parameter.name, _value(parameter.schema))
+    return argument if parameter.is_required else _one([argument, _NOTHING])
 
 
 def _argument_tag(syntax: TagSyntax, name: str, value: StructuralTag) -> StructuralTag:
     line = "\n" if syntax.has_lines else ""
     key = f"{syntax.key_begin}{name}{syntax.key_end}{syntax.after_key}"
-    return {
-        "type": "tag",
-        "begin": f"{key}{syntax.value_begin}{line}",
-        "content": value,
-        "end": f"{line}{syntax.value_end}{syntax.after_value}",
-    }
+    end = f"{line}{syntax.value_end}{syntax.after_value}"
+    return tag(f"{key}{syntax.value_begin}{line}", value, end)
 
 
 def _value(schema: Any) -> StructuralTag:
-    """JSON, or raw text, or both where the schema leaves a choice. Any text will do for any
-    schema that says no more than that: it can only be a string then."""
+    """JSON, or raw text, or a choice of both. A schema that allows any string allows any
+    text."""
     document = schema if isinstance(schema, Mapping) else {}
     if kind_of(types_of(schema, document)) is Kind.JSON:
         return json_tag(schema)
-    shapes = [_option(each, document) for each in options_of(schema, document)]
-    return _ANY_TEXT if _ANY_TEXT in shapes else _one(shapes)
+    options = [_option(each, document) for each in options_of(schema, document)]
+    return _ANY_TEXT if _ANY_TEXT in options else _one(options)
 
 
 def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
@@ -127,23 +119,46 @@ def _text(schema: Mapping[str, Any]) -> StructuralTag:
     if isinstance(schema.get("pattern"), str):
         return {"type": "regex", "pattern": schema["pattern"]}
     least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if most is None and least == 0:
-        return _ANY_TEXT
-    if max(least, most or 0) > _MAX_LENGTH:
+    if (most is None and least == 0) or max(least, most or 0) > _MAX_LENGTH:
         return _ANY_TEXT
     upper = "" if most is None else most
-    return {"type": "grammar", "grammar": f"root ::= [^<]{{{least},{upper}}}"}
+    return grammar_tag(f"root ::= [^<]{{{least},{upper}}}")
 
 
 def _texts(texts: Sequence[str]) -> StructuralTag:
     return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
 
 
-def _one(shapes: Sequence[StructuralTag]) -> StructuralTag:
-    return shapes[0] if len(shapes) == 1 else {"type": "or", "elements": list(shapes)}
+def _one(options: Sequence[StructuralTag]) -> StructuralTag:
+    return options[0] if len(options) == 1 else {"type": "or", "elements": list(options)}
 
 
-def _row(shapes: Sequence[StructuralTag]) -> StructuralTag:
-    if len(shapes) < 2:
-        return shapes[0] if shapes else _NOTHING
-    return {"type": "sequence", "elements": list(shapes)}
+def _sequence(parts: Sequence[StructuralTag]) -> StructuralTag:
+    if len(parts) < 2:
+        return parts[0] if parts else _NOTHING
+    return {"type": "sequence", "elements": list(parts)}
+
+
+def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """A forced call begins with the head of its message."""
+    call = _call(ONYX_SYNTAX, tool, choice)
+    if choice.mode is ToolMode.AUTO:
+        return call
+    return {**call, "begin": f" to={tool.name}{MESSAGE}{call['begin']}"}
+
+
+def _calls(syntax: TagSyntax) -> Calls:
+    """A family that differs from others only in its tags."""
+    return Calls(partial(_call, syntax), syntax.opening.text)
+
+
+QWEN3CODER_CALLS = _calls(qwen3coder.SYNTAX)
+GLM4_CALLS = _calls(glm4.SYNTAX)
+MINICPM5_CALLS = _calls(minicpm5.SYNTAX)
+ONYX_CALLS = Messages(
+    _onyx_call,
+    ONYX_SYNTAX.opening.text,
+    ONYX.reasoning.closing,
+    answer_begin=f" to=user{MESSAGE}",
+    tags=ONYX.reasoning,
+)

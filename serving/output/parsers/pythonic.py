@@ -227,7 +227,7 @@ class ListTags:
     is_bare: bool = False
 
 
-def pythonic_family(tags: ListTags) -> CallsFamily:
+def _family(tags: ListTags) -> CallsFamily:
     """Return a family that differs from others only in its tags."""
     close = Tag(tags.end) if tags.end else None
 
@@ -249,3 +249,14 @@ def bare_opening(tool: Tool) -> str:
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     match = pattern.match(text, at)
     return match.end() if match else at
+
+
+# Llama 3.2 and 3.3, whose models write their tag for code before some lists, and Llama 4.
+LLAMA3_TAGS = ListTags("<|python_tag|>", "", is_bare=True)
+LLAMA4_TAGS = ListTags("<|python_start|>", "<|python_end|>", is_bare=True)
+# LFM2 and LFM2.5.
+LFM2_TAGS = ListTags("<|tool_call_start|>", "<|tool_call_end|>")
+
+LLAMA3_PYTHONIC = _family(LLAMA3_TAGS)
+LLAMA4_PYTHONIC = _family(LLAMA4_TAGS)
+LFM2 = _family(LFM2_TAGS)

@@ -82,5 +82,5 @@ class _Obfuscated:
 
 
 def obfuscated(encoder: Encoder, identity: AnswerIdentity, *, is_wanted: bool) -> Encoder:
-    """Return `encoder`, or if wanted an encoder that pads its deltas."""
+    """Return `encoder`, or an encoder that pads its deltas if `is_wanted`."""
     return _Obfuscated(encoder, identity) if is_wanted else encoder

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from serving.core.request import Handling
 from serving.protocols.common.encoding import json_bytes
 from serving.protocols.common.parameters import ModelName, parameter
-from serving.protocols.common.reading import Wire, invalid, unsupported
+from serving.protocols.common.reading import Wire, invalid, refuse_if
 
 
 def _from_zero(value: int) -> int:
@@ -63,6 +63,9 @@ class DeliveryFields(Wire):
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The least number of tokens in a chunk, except the first and the last.", "V V -"
     )
+    max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "FastDeploy's name of `stream_interval`, which replaces it.", "F F -"
+    )
     priority: Priority | None = parameter(
         "Waiting requests with a lower number start first. At least 0, the default.",
         "V V V",
@@ -100,7 +103,7 @@ class DeliveryFields(Wire):
         """Return the options that do not change the generated text."""
         return Handling(
             priority=self.priority or 0,
-            stream_interval=self.stream_interval or 1,
+            stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
             answer_id=self.request_id,
             cache_salt=self.cache_salt,
         )
@@ -123,18 +126,14 @@ _AnyValues = Annotated[dict[_Key, Any], Field(max_length=16)]
 AnyMetadata = Annotated[Metadata, BeforeValidator(_in_text, json_schema_input_type=_AnyValues)]
 
 
-def _refuse_prewarming(value: object) -> object:
-    if value is True:
-        raise unsupported("must be false: to fill the cache, send a request for one token")
-    return value
-
-
-def _refuse_comparison(value: object) -> object:
-    if value is not None:
-        raise unsupported("names a stored response, but this server stores none. Leave it out")
-    return value
-
-
+_refuse_prewarming = refuse_if(
+    lambda value: value is True,
+    "must be false: to fill the cache, send a request for one token",
+)
+_refuse_comparison = refuse_if(
+    lambda value: value is not None,
+    "names a stored response, but this server stores none. Leave it out",
+)
 Prewarm = Annotated[
     bool, BeforeValidator(_refuse_prewarming, json_schema_input_type=Literal[False])
 ]

@@ -25,7 +25,7 @@ from serving.protocols.common.generation import GenerationBody
 from serving.protocols.common.metadata import Metadata, PromptCacheOptions
 from serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
 from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, unsupported
+from serving.protocols.common.reading import Wire, refuse_if
 from serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
@@ -47,12 +47,10 @@ _PACKED_REASONING = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 
 
-def _refuse_pro(value: object) -> object:
-    if value == "pro":
-        raise unsupported("must be standard: the served models have one reasoning mode")
-    return value
-
-
+_refuse_pro = refuse_if(
+    lambda value: value == "pro",
+    "must be standard: the served models have one reasoning mode",
+)
 Mode = Annotated[
     Literal["standard"], BeforeValidator(_refuse_pro, json_schema_input_type=Literal["standard"])
 ]
@@ -243,27 +241,27 @@ def _or(number: float | None, default: float) -> float:
     return default if number is None else number
 
 
-def _retention(asked: str | None) -> str | None:
-    return "in_memory" if asked == "in-memory" else asked
+def _retention(sent: str | None) -> str | None:
+    return "in_memory" if sent == "in-memory" else sent
 
 
-def _cache_options(asked: PromptCacheOptions | None) -> Members:
+def _cache_options(sent: PromptCacheOptions | None) -> Members:
     """Strict clients need both members or none of the object."""
-    if asked is None:
+    if sent is None:
         return {}
-    options = {"mode": asked.mode or "implicit", "ttl": asked.ttl or "30m"}
+    options = {"mode": sent.mode or "implicit", "ttl": sent.ttl or "30m"}
     return {"prompt_cache_options": options}
 
 
-def _reasoning(asked: ReasoningOptions) -> Members:
-    echoed: Members = {"effort": asked.effort, "summary": asked.summary or asked.generate_summary}
-    others = {"context": asked.context, "mode": asked.mode}
+def _reasoning(sent: ReasoningOptions) -> Members:
+    echoed: Members = {"effort": sent.effort, "summary": sent.summary or sent.generate_summary}
+    others = {"context": sent.context, "mode": sent.mode}
     return echoed | {name: value for name, value in others.items() if value is not None}
 
 
-def _text(asked: TextOptions, chat_format: ResponseFormat | None) -> Members:
-    text_format = asked.format or _flattened(chat_format)
-    return {"format": _format(text_format), "verbosity": asked.verbosity or "medium"}
+def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> Members:
+    text_format = sent.format or _flattened(chat_format)
+    return {"format": _format(text_format), "verbosity": sent.verbosity or "medium"}
 
 
 def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
@@ -274,18 +272,18 @@ def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
     return TextFormat.model_validate({"type": chat_format.type, **members})
 
 
-def _format(asked: TextFormat | None) -> Members:
-    if asked is None or asked.tag is not None:
+def _format(sent: TextFormat | None) -> Members:
+    if sent is None or sent.tag is not None:
         return {"type": "text"}  # strict clients refuse tags
-    if asked.type != "json_schema":
-        return {"type": asked.type}
+    if sent.type != "json_schema":
+        return {"type": sent.type}
     return {
         "type": "json_schema",
         # Strict clients need a name, but some clients send none.
-        "name": asked.name or "response",
-        "description": asked.description,
-        "schema": asked.schema_,
-        "strict": asked.strict,
+        "name": sent.name or "response",
+        "description": sent.description,
+        "schema": sent.schema_,
+        "strict": sent.strict,
     }
 
 

@@ -70,8 +70,8 @@ class ResponsesExchange:
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
-    """Read the body of `POST responses/input_tokens`: that of a Responses request, which here
-    may have `instructions` without `input`. Raises `InvalidRequest`."""
+    """Read the body of `POST responses/input_tokens`: that of a Responses request, but `input`
+    may be absent if it has `instructions`. Raises `InvalidRequest`."""
     wire = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from django.utils import timezone
 
+from accounts.limits.failover import FailoverLimiter, UnavailablePolicy
+from accounts.limits.memory import MemoryLimiter
 from accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 from accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
 from accounts.limits.service import LimitService, LimitSettings
-from accounts.limits.store.failover import FailoverLimiter, UnavailablePolicy
-from accounts.limits.store.memory import MemoryLimiter
 from accounts.models import Limit
 from accounts.usage.entries import Admission, Outcome, Settlement
 from accounts.usage.store import store_settlements

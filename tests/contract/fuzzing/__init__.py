@@ -1,1 +1,1 @@
-"""Schemathesis against the running platform: its settings, and what it is told of models."""
+"""Schemathesis against the running platform: its settings, and the names of the models."""

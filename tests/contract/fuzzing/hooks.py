@@ -19,7 +19,7 @@ import schemathesis
 MODEL = "tiny-chat"
 VOCABULARY = 3072
 LARGEST = {"n": 2, "best_of": 2, "min_tokens": 2, "top_logprobs": 2, "prompt_logprobs": 2}
-# This model and its template have no use for them, or nobody may send them.
+# This model and its template do not use them, or clients may not send them.
 UNFIT = (
     "chat_template",
     "documents",
@@ -34,7 +34,7 @@ UNFIT = (
     "assistant_confidence_threshold",
     "max_ngram_size",
 )
-# An answer has one form, and not each of them can be drawn at random.
+# An answer has one format, and random values are not valid formats.
 FORMS = (
     "response_format",
     "structured_outputs",
@@ -45,7 +45,7 @@ FORMS = (
     "guided_json_object",
     "guided_choice",
 )
-# These want something else to be said with them.
+# These fields need another field.
 BEAMS = ("use_beam_search", "length_penalty", "early_stopping", "no_repeat_ngram_size", "best_of")
 LOGPROBS = (
     "top_logprobs",
@@ -69,14 +69,14 @@ tally: Counter[tuple[str, str, int]] = Counter()
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Make a body that is right fit the model."""
+    """Adapt a valid body to the model."""
     if case.meta and case.meta.generation.mode.is_positive and isinstance(case.body, dict):
         fit(case.body, path=case.path)
 
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Count what came back."""
+    """Count the status."""
     if case.meta:
         mode = case.meta.generation.mode.value
         tally[case.path, mode, response.status_code] += 1
@@ -84,13 +84,13 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 @atexit.register
 def write_tally() -> None:
-    """For the test that has started this process."""
+    """Print the counts for the test that started this process."""
     rows = [[*key, count] for key, count in sorted(tally.items())]
     Path(os.environ["VINERY_TEST_TALLY"]).write_text(json.dumps(rows), encoding="utf-8")
 
 
 def fit(body: dict[str, Any], *, path: str) -> None:
-    """Change a body that is right into one that the model can answer, in a few tokens."""
+    """Change a valid body into one that the model can answer with a few tokens."""
     for name, value in body.items():
         body[name] = whole_numbers(value)
     for name in IDS:
@@ -154,7 +154,7 @@ def drop(body: dict[str, Any], names: Any) -> None:
 
 
 def whole_numbers(value: Any) -> Any:
-    """1.0 is an integer to JSON schemas; no client writes one so, and no parser reads it."""
+    """1.0 is an integer in JSON Schema, but no client sends it, and the parser refuses it."""
     if isinstance(value, dict):
         return {key: whole_numbers(each) for key, each in value.items()}
     if isinstance(value, list):

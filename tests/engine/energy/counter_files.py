@@ -1,4 +1,4 @@
-"""A machine with energy counters that tests turn."""
+"""Energy counters of the kernel as files that tests change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Of a server's package: some 262 kJ, after which the counter begins anew.
+# Of a server's package: some 262 kJ, where the counter wraps.
 RANGE_UJ = 262_143_328_850
 
 
 class Zone:
-    """A counter of the kernel, as a file that is changed in place."""
+    """A counter of the kernel, as a file."""
 
     def __init__(self, path: Path, energy_uj: int = 0) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class Zone:
         self._write()
 
     def _write(self) -> None:
-        # As wide as any number, so that no reader finds a half.
+        # As wide as any number, so that no reader finds half a number.
         with self._path.open("r+") as file:
             file.write(f"{self.energy_uj % RANGE_UJ:20d}\n")
 
@@ -40,23 +40,23 @@ def package(sysfs: Path, number: int = 0, energy_uj: int = 0, kind: str = "intel
 def zone(sysfs: Path, folder: str, name: str, energy_uj: int = 0) -> Zone:
     """A powercap zone."""
     path = sysfs / "class/powercap" / folder
-    made = Zone(path / "energy_uj", energy_uj)
+    counter = Zone(path / "energy_uj", energy_uj)
     (path / "name").write_text(f"{name}\n")
     (path / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    return made
+    return counter
 
 
 def card(sysfs: Path, number: int = 0, driver: str = "xe") -> Zone:
     """A graphics card."""
     path = sysfs / "class/hwmon" / f"hwmon{number}"
-    made = Zone(path / "energy1_input")
+    counter = Zone(path / "energy1_input")
     (path / "name").write_text(f"{driver}\n")
-    return made
+    return counter
 
 
 @contextmanager
 def using(zone: Zone, *, watts: float) -> Iterator[None]:
-    """It uses so much all the time."""
+    """Let the counter run at this power in a thread."""
     is_over = threading.Event()
 
     def flow() -> None:

@@ -1,4 +1,4 @@
-"""Engines of one machine know how long the others have worked, and when they are gone."""
+"""Engines of one host know how long the others have worked, and when they have ended."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def another(folder: Path) -> Iterator[Other]:
         other.die()
 
 
-def test_one_alone_has_nobody_beside_it(tmp_path: Path) -> None:
+def test_a_single_engine_has_no_others(tmp_path: Path) -> None:
     board = BusyTimes(tmp_path)
     board.begin(10.0)
     board.end(11.0)
     assert (board.others_s(20.0), board.num_engines) == (0, 1)
 
 
-def test_what_another_has_worked_is_seen_also_in_the_middle(tmp_path: Path) -> None:
+def test_the_work_of_another_engine_is_seen_while_it_works(tmp_path: Path) -> None:
     board = BusyTimes(tmp_path)
     with another(tmp_path) as other:
         assert board.others_s(10.0) == 0
@@ -80,14 +80,14 @@ def test_what_another_has_worked_is_seen_also_in_the_middle(tmp_path: Path) -> N
         assert board.others_s(15.0) == 0
 
 
-def test_one_that_is_killed_while_it_works_is_forgotten(tmp_path: Path) -> None:
+def test_an_engine_that_is_killed_at_work_is_forgotten(tmp_path: Path) -> None:
     board = BusyTimes(tmp_path)
     with another(tmp_path) as other:
         board.others_s(10.0)
         other.begin(10.0)
         assert board.others_s(10.5) == 0.5
         other.die()
-        board.others_s(12.0)  # looks who is there
+        board.others_s(12.0)  # scans the folder
         assert board.others_s(13.0) == 0
         assert board.num_engines == 1
         assert len(list(tmp_path.glob("*.busy"))) == 1

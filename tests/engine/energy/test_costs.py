@@ -1,4 +1,4 @@
-"""A step is divided by what its tokens cost."""
+"""The seconds of a step are divided by the costs of its tokens."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ ONE = generation("one")
 
 
 def works(*counts: tuple[int, int]) -> list[StepWork]:
-    return [StepWork(ONE, num_prefilled, num_made) for num_prefilled, num_made in counts]
+    return [StepWork(ONE, num_prefilled, num_decoded) for num_prefilled, num_decoded in counts]
 
 
-def test_answers_share_a_step_alike() -> None:
+def test_decoding_generations_share_a_step_equally() -> None:
     assert StepCosts().divide(0.4, works((0, 1), (0, 1))) == pytest.approx([0.2, 0.2])
 
 
-def test_prompts_share_a_step_by_what_was_read() -> None:
+def test_prompts_share_a_step_by_their_prefilled_tokens() -> None:
     assert StepCosts().divide(1.0, works((30, 0), (10, 0))) == pytest.approx([0.75, 0.25])
 
 
-def test_what_an_answer_and_a_prompt_cost_is_learned() -> None:
+def test_the_costs_of_prefill_and_decode_are_learned() -> None:
     costs = StepCosts()
     for _ in range(50):
         costs.divide(0.010, works((0, 1)))  # 10 ms a token
-        costs.divide(0.110, works((100, 0), (0, 1)))  # 1 ms to read one
-    read_s, made_s = costs.divide(0.110, works((100, 0), (0, 1)))
-    assert read_s == pytest.approx(0.100, rel=0.01)
-    assert made_s == pytest.approx(0.010, rel=0.01)
+        costs.divide(0.110, works((100, 0), (0, 1)))  # 1 ms to prefill one
+    prefill_s, decode_s = costs.divide(0.110, works((100, 0), (0, 1)))
+    assert prefill_s == pytest.approx(0.100, rel=0.01)
+    assert decode_s == pytest.approx(0.010, rel=0.01)
 
 
 STEPS = st.lists(
@@ -44,7 +44,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_parts_are_always_the_whole(steps: list[tuple[float, list[tuple[int, int]]]]) -> None:
+def test_the_parts_sum_up_to_the_step(steps: list[tuple[float, list[tuple[int, int]]]]) -> None:
     costs = StepCosts()
     for step_s, counts in steps:
         parts = costs.divide(step_s, works(*counts))

@@ -10,7 +10,7 @@ from serving.engine.energy.counters import gpu_counters, package_counters
 from tests.engine.energy.counter_files import RANGE_UJ, card, package, zone
 
 
-def test_it_tells_what_was_used_since_it_was_last_asked(tmp_path: Path) -> None:
+def test_a_reading_has_the_joules_since_the_last_one(tmp_path: Path) -> None:
     first = package(tmp_path, energy_uj=123_456)
     (counter,) = package_counters(tmp_path)
     assert counter.read_j() == 0
@@ -19,7 +19,7 @@ def test_it_tells_what_was_used_since_it_was_last_asked(tmp_path: Path) -> None:
     assert counter.read_j() == 0
 
 
-def test_a_counter_that_begins_anew_goes_on(tmp_path: Path) -> None:
+def test_a_counter_may_wrap(tmp_path: Path) -> None:
     first = package(tmp_path, energy_uj=RANGE_UJ - 1_000_000)
     (counter,) = package_counters(tmp_path)
     first.use(3)
@@ -36,7 +36,7 @@ def test_nothing_is_counted_twice(tmp_path: Path) -> None:
     assert len(package_counters(tmp_path)) == 2
 
 
-def test_a_counter_that_may_not_be_read_is_left_out(tmp_path: Path) -> None:
+def test_an_unreadable_counter_is_left_out(tmp_path: Path) -> None:
     package(tmp_path, 0)
     damaged = package(tmp_path, 1)
     damaged.use(1)
@@ -45,7 +45,7 @@ def test_a_counter_that_may_not_be_read_is_left_out(tmp_path: Path) -> None:
     assert package_counters(tmp_path / "none") == []
 
 
-def test_a_reading_that_fails_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+def test_the_next_reading_covers_a_failed_one(tmp_path: Path) -> None:
     first = package(tmp_path)
     (counter,) = package_counters(tmp_path)
     file = tmp_path / "class/powercap/intel-rapl:0/energy_uj"

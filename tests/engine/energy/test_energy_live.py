@@ -1,4 +1,4 @@
-"""Real engines on a machine whose counters run: every joule is a request's or nobody's."""
+"""Real engines with running counters: every joule is a request's or idle energy."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ WATTS = 40.0
 
 
 async def energies(gateway: Gateway, *submits: Submit) -> dict[int, float]:
-    """What each was told in all, when all have ended."""
-    run = gateway.start(*submits)
-    told = {submit.id: 0.0 for submit in submits}
-    open_ids = set(told)
+    """Return the joules that each generation was sent, when all have ended."""
+    stream = gateway.start(*submits)
+    reported = {submit.id: 0.0 for submit in submits}
+    open_ids = set(reported)
     while open_ids:
-        for each in await run.next(60):
+        for each in await stream.next(60):
             match each:
                 case TokenOutput():
                     assert each.energy_j is not None
-                    told[each.id] += each.energy_j
+                    reported[each.id] += each.energy_j
                     if each.finish is not None:
                         open_ids.discard(each.id)
                 case Rejected():
                     raise AssertionError(each.message)
                 case Accepted():
                     pass
-    return told
+    return reported
 
 
 def asked(gateway: Gateway, max_new_tokens: int) -> Submit:
@@ -41,7 +41,7 @@ def asked(gateway: Gateway, max_new_tokens: int) -> Submit:
 
 
 async def counted(used_j: float, *gateways: Gateway, rel: float) -> list[EngineStats]:
-    """What the engines tell when they have read all of a counter that stands still now."""
+    """Return the stats once the engines have read all of a counter that has stopped."""
     for _ in range(600):
         stats = [await each.client.ping(60) for each in gateways]
         if sum(each.energy_j or 0 for each in stats) == pytest.approx(used_j, rel=rel):
@@ -57,16 +57,16 @@ async def test_requests_and_idle_energy_are_the_counters(
     zone = package(tmp_path / "sys")
     async with start_engine() as gateway:
         with using(zone, watts=WATTS):
-            told = await energies(gateway, asked(gateway, 400), asked(gateway, 100))
+            reported = await energies(gateway, asked(gateway, 400), asked(gateway, 100))
             await asyncio.sleep(0.8)
-            told |= await energies(gateway, asked(gateway, 200))
+            reported |= await energies(gateway, asked(gateway, 200))
         used_j = zone.energy_uj / 1e6
         (stats,) = await counted(used_j, gateway, rel=1e-6)
-    long, short, last = told.values()
+    long, short, last = reported.values()
     assert long > 1.5 * short > 0
     assert last > 0
-    assert stats.request_energy_j == pytest.approx(sum(told.values()), rel=1e-6)
-    assert sum(told.values()) < used_j - 0.5 * WATTS
+    assert stats.request_energy_j == pytest.approx(sum(reported.values()), rel=1e-6)
+    assert sum(reported.values()) < used_j - 0.5 * WATTS
 
 
 async def test_two_engines_do_not_count_the_same_joules(
@@ -74,7 +74,7 @@ async def test_two_engines_do_not_count_the_same_joules(
 ) -> None:
     zone = package(tmp_path / "sys")
     async with start_engine("a") as one, start_engine("b") as two:
-        await asyncio.sleep(1.5)  # until they know of each other
+        await asyncio.sleep(1.5)  # until they have found each other
         with using(zone, watts=WATTS):
             both = await asyncio.gather(*(energies(each, asked(each, 600)) for each in (one, two)))
         used_j = zone.energy_uj / 1e6
@@ -84,14 +84,14 @@ async def test_two_engines_do_not_count_the_same_joules(
     assert sum(reported_j) < 1.1 * used_j
 
 
-async def test_a_machine_without_counters_tells_nothing(start_engine: StartEngine) -> None:
+async def test_a_host_without_counters_reports_nothing(start_engine: StartEngine) -> None:
     async with start_engine() as gateway:
         submit = asked(gateway, 5)
-        run = gateway.start(submit)
+        stream = gateway.start(submit)
         while True:
-            said = await run.next(60)
-            assert all(each.energy_j is None for each in said if isinstance(each, TokenOutput))
-            if any(isinstance(each, TokenOutput) and each.finish for each in said):
+            updates = await stream.next(60)
+            assert all(each.energy_j is None for each in updates if isinstance(each, TokenOutput))
+            if any(isinstance(each, TokenOutput) and each.finish for each in updates):
                 break
         stats = await gateway.client.ping(60)
     assert (stats.energy_j, stats.request_energy_j) == (None, None)

@@ -1,4 +1,4 @@
-"""What the counters say is divided among requests and idleness, and nothing is lost."""
+"""What the counters report is divided among requests and idle energy, without loss."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.engine.energy.counter_files import card, package
 
 
 def generation() -> Generation:
-    made = in_process.generation("one")
-    made.connection = cast(Connection, object())
-    return made
+    result = in_process.generation("one")
+    result.connection = cast(Connection, object())
+    return result
 
 
 @dataclass
 class Machine:
-    """One engine that alone uses a package, with a clock that only tests turn."""
+    """One engine that alone uses a package, with a clock that the test sets."""
 
     folder: Path
     now: float = 1000.0
@@ -52,7 +52,7 @@ class Machine:
         self._pass(seconds)
         self.meter.end()
 
-    def tell(self, generation: Generation) -> float:
+    def report(self, generation: Generation) -> float:
         assert generation.energy is not None
         joules = generation.energy.take_unreported_j()
         self.reported_j += joules
@@ -69,39 +69,39 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_request_alone_has_all_that_was_used_while_it_ran(machine: Machine) -> None:
+def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None:
     one = generation()
     machine.rest(5)
     machine.step(2, StepWork(one, 10, 0))
     machine.step(1, StepWork(one, 0, 1), is_end=True)
-    assert machine.tell(one) == pytest.approx(30)
+    assert machine.report(one) == pytest.approx(30)
     machine.rest(5)
     assert machine.meter.totals.used_j == pytest.approx(130)
     assert machine.meter.totals.reported_j == pytest.approx(30)
 
 
-def test_requests_side_by_side_share_it(machine: Machine) -> None:
+def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
     long, short = generation(), generation()
     machine.step(1, StepWork(long, 0, 1), StepWork(short, 0, 1), is_end=True)
     machine.watts = 30
     machine.step(1, StepWork(long, 0, 1), is_end=True)
-    assert machine.tell(short) == pytest.approx(5)
-    assert machine.tell(long) == pytest.approx(35)
+    assert machine.report(short) == pytest.approx(5)
+    assert machine.report(long) == pytest.approx(35)
 
 
-def test_what_is_not_read_yet_is_estimated_and_then_corrected(machine: Machine) -> None:
+def test_unsampled_energy_is_estimated_and_then_corrected(machine: Machine) -> None:
     one = generation()
     machine.step(0.2, StepWork(one, 0, 1))
-    assert machine.tell(one) == pytest.approx(2)
+    assert machine.report(one) == pytest.approx(2)
     machine.watts = 20
     machine.step(0.05, StepWork(one, 0, 1))
-    assert machine.tell(one) == pytest.approx(0.5)  # by the 10 W of before
+    assert machine.report(one) == pytest.approx(0.5)  # by the 10 W of before
     machine.step(0.06, StepWork(one, 0, 1))
-    assert machine.tell(one) == pytest.approx(1.7)
+    assert machine.report(one) == pytest.approx(1.7)
     assert machine.reported_j == pytest.approx(0.2 * 10 + 0.11 * 20)
 
 
-def test_what_an_engine_does_for_itself_is_idle_energy(machine: Machine) -> None:
+def test_the_engines_own_probes_are_idle_energy(machine: Machine) -> None:
     machine.step(1, StepWork(in_process.generation("probe"), 0, 1), is_end=True)
     machine.rest(1)
     assert machine.meter.totals.used_j == pytest.approx(20)
@@ -119,13 +119,13 @@ STEPS = st.tuples(
 
 
 @given(st.lists(st.tuples(st.floats(1, 300), STEPS | SECONDS), max_size=30))
-def test_requests_and_idleness_are_together_what_was_counted(
-    story: list[tuple[float, float | tuple[float, dict[int, tuple[int, int]], set[int]]]],
+def test_requests_and_idle_energy_sum_up_to_the_counters(
+    events: list[tuple[float, float | tuple[float, dict[int, tuple[int, int]], set[int]]]],
 ) -> None:
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder))
         requests = [generation() for _ in range(5)]
-        for machine.watts, event in story:
+        for machine.watts, event in events:
             if isinstance(event, float):
                 machine.rest(event)
                 continue
@@ -133,10 +133,10 @@ def test_requests_and_idleness_are_together_what_was_counted(
             works = [StepWork(requests[at], *each) for at, each in counts.items()]
             machine.step(seconds, *works, is_end=bool(ending & counts.keys()))
             for at in ending & counts.keys():
-                machine.tell(requests[at])
+                machine.report(requests[at])
         machine.step(0.001, *[StepWork(each, 0, 1) for each in requests], is_end=True)
         for each in requests:
-            machine.tell(each)
+            machine.report(each)
         totals = machine.meter.totals
         assert totals.used_j == pytest.approx(machine.used_j, rel=1e-3)
         assert totals.reported_j == pytest.approx(machine.reported_j)
@@ -146,11 +146,11 @@ def test_requests_and_idleness_are_together_what_was_counted(
         assert sampled_j <= totals.used_j * (1 + 1e-6)
 
 
-def test_a_machine_without_counters_measures_nothing(tmp_path: Path) -> None:
+def test_a_host_without_counters_measures_nothing(tmp_path: Path) -> None:
     assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
 
 
-def test_a_graphics_card_is_of_those_who_use_it(tmp_path: Path) -> None:
+def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
     sysfs = tmp_path / "sys"
     card(sysfs)
     assert new_meter(sysfs, tmp_path / "energy", "CPU") is None

@@ -1,0 +1,276 @@
+"""Read-only records in Django's admin: usage, refusals, captures, alerts and the audit log."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Final
+
+from django.contrib import admin
+from django.core.paginator import Paginator
+from django.db.models import Count, QuerySet, Sum
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from accounts.admin.base import ReadOnlyAdmin
+from accounts.models import (
+    Alert,
+    AuditEntry,
+    Capture,
+    Delivery,
+    KeyReminder,
+    RefusedRequest,
+    UsageRecord,
+)
+from accounts.resources.alerts import ALERTS, KEY_REMINDERS
+from accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
+from accounts.resources.captures import CAPTURES
+from accounts.resources.refusals import REFUSALS
+from accounts.services import audit
+from accounts.usage.effects import Effect
+from accounts.usage.entries import Outcome
+
+Choices = list[tuple[str, str]]
+_SUMS: Final = (
+    *("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_reasoning_tokens"),
+)
+
+
+class PeriodFilter(admin.SimpleListFilter):
+    """When the request arrived. The default is a day: sums over years are slow."""
+
+    title = "period"
+    parameter_name = "period"
+    _HOURS = {"hour": 1, "": 24, "week": 24 * 7, "month": 24 * 30}
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        """Return all choices but the default, which has no value."""
+        return [
+            ("hour", "last hour"),
+            ("week", "last 7 days"),
+            ("month", "last 30 days"),
+            ("all", "all"),
+        ]
+
+    def choices(self, changelist: Any) -> Any:
+        """Return the choices with a text for the default."""
+        for number, choice in enumerate(super().choices(changelist)):
+            yield {**choice, "display": "last 24 hours"} if number == 0 else choice
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows of the period."""
+        hours = self._HOURS.get(self.value() or "")
+        if hours is None:
+            return queryset
+        return queryset.filter(created_at__gte=timezone.now() - timedelta(hours=hours))
+
+
+class RecentValuesFilter(admin.SimpleListFilter):
+    """The values of a column in the newest rows: to read all distinct values, a large table would
+    be scanned for every page."""
+
+    parameter_name: str  # the column's name
+    _NUM_ROWS = 1000
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        """Return the values in visible rows, sorted, and the chosen one even if it is rare."""
+        visible = model_admin.get_queryset(request)
+        newest = visible.order_by("-created_at", "-id")[: self._NUM_ROWS]
+        values = set(newest.values_list(self.parameter_name, flat=True))
+        chosen = request.GET.get(self.parameter_name)
+        return [(value, value) for value in sorted(values | ({chosen} if chosen else set()))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows with the chosen value."""
+        value = self.value()
+        return queryset if value is None else queryset.filter(**{self.parameter_name: value})
+
+
+class ModelFilter(RecentValuesFilter):
+    """By the model."""
+
+    title = parameter_name = "model"
+
+
+class EndpointFilter(RecentValuesFilter):
+    """By the endpoint."""
+
+    title = parameter_name = "endpoint"
+
+
+class TotalsPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts the filtered rows and adds up their tokens in one query."""
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """The sums over all pages; 0 without rows."""
+        rows: Any = self.object_list
+        sums: dict[str, int] = rows.aggregate(
+            num_requests=Count("id"), **{name: Sum(name, default=0) for name in _SUMS}
+        )
+        return sums
+
+    @property
+    def count(self) -> int:
+        """The number of rows on all pages."""
+        return self.totals["num_requests"]
+
+
+def _column(name: str, description: str, *, is_duration: bool = False) -> Any:
+    """Return a column of the usage table: a number, or milliseconds."""
+
+    @admin.display(description=description, ordering=name)
+    def column(row: UsageRecord) -> Any:
+        value = getattr(row, name)
+        if not is_duration:
+            return value
+        return "-" if value is None else f"{value:,.0f}"
+
+    return column
+
+
+@admin.register(UsageRecord)
+class UsageRecordAdmin(ReadOnlyAdmin):
+    """Usage records with totals."""
+
+    empty_text = "No requests in the last 24 hours. A request is listed a moment after its end."
+    change_list_template = "admin/accounts/usagerecord/change_list.html"
+    list_display = [
+        *("created_at", "caller", "model", "endpoint", "result"),
+        _column("num_prompt_tokens", "tokens in"),
+        _column("num_cached_tokens", "cached"),
+        _column("num_output_tokens", "out"),
+        _column("first_token_ms", "first, ms", is_duration=True),
+        _column("total_ms", "total, ms", is_duration=True),
+    ]
+    list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed"]
+    search_fields = ["request_id__exact", "username", "key_name", "error_code"]
+    search_help_text = "Request id, or part of the user, key or error code."
+    paginator = TotalsPaginator
+    list_per_page = 50
+
+    @admin.display(description="user, key", ordering="username")
+    def caller(self, row: UsageRecord) -> str:
+        """Return the user and the key."""
+        return ", ".join(filter(None, (row.username, row.key_name))) or "-"
+
+    @admin.display(description="outcome", ordering="outcome")
+    def result(self, row: UsageRecord) -> SafeString:
+        """Return the outcome, and the status that the client received."""
+        return format_html(
+            '<span class="state state-{}">{} {}</span>',
+            row.outcome,
+            Outcome(row.outcome).label,
+            row.http_status or "",
+        )
+
+
+@admin.register(RefusedRequest)
+class RefusedRequestAdmin(ReadOnlyAdmin):
+    """Refusals by limits."""
+
+    resource = REFUSALS
+    list_display = [
+        *("created_at", "username", "key_name", "project_name", "model", "scope", "metric"),
+        *("window", "amount", "level", "needed", "wait_s", "effect"),
+    ]
+    list_filter = ["metric", "window", "is_shadow", "created_at"]
+    search_fields = ["request_id__exact", "username", "key_name", "scope"]
+
+    @admin.display(description="effect")
+    def effect(self, row: Any) -> str:
+        """Return whether the request was refused, cut short, or only counted."""
+        return Effect(row.effect).label if row.effect else "-"
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnlyAdmin):
+    """The audit log."""
+
+    resource = AUDIT
+    list_display = ["number", "created_at", "actor", "action", "target", "changed", "ip"]
+    list_filter = ["target_kind", "created_at"]
+    search_fields = ["actor", "action", "target"]
+    search_help_text = SEARCH_HELP
+    ordering = ["-number"]
+
+    @admin.display(description="changed")
+    def changed(self, entry: AuditEntry) -> SafeString:
+        """Return the changed fields, with the values before and after as a tooltip."""
+        return format_html(
+            '<small title="{}">{}</small>',
+            json.dumps({"before": entry.before, "after": entry.after}),
+            ", ".join(changed_fields(entry)) or "-",
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[AuditEntry], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search as the API and the command do."""
+        return (audit.search(queryset, search_term) if search_term else queryset), False
+
+
+@admin.register(Capture)
+class CaptureAdmin(ReadOnlyAdmin):
+    """Captures, without their texts: the API and `vinery capture` audit the reading of texts."""
+
+    resource = CAPTURES
+    list_display = [
+        *("created_at", "request_id", "project_id", "expires_at", "endpoint", "num_body_bytes"),
+        *("num_answer_bytes", "is_body_cut", "is_answer_cut", "is_redacted"),
+    ]
+    list_filter = ["created_at"]
+    search_fields = ["request_id__exact"]
+
+
+class DeliveryInline(admin.TabularInline):  # type: ignore[type-arg]
+    """The messages of an alert or a reminder."""
+
+    model = Delivery
+    fields = ["receiver", "state", "num_tries", "due_at", "sent_at", "error"]
+    readonly_fields = ["receiver"]
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False."""
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return True: the user sees the alert or the reminder."""
+        return True
+
+
+@admin.register(Alert)
+class AlertAdmin(ReadOnlyAdmin):
+    """Alerts about quotas."""
+
+    resource = ALERTS
+    inlines = [DeliveryInline]
+    list_display = [
+        *("created_at", "percent", "scope", "whose", "metric", "window", "num_used", "amount"),
+        *("resets_at", "runs_out_at", "is_shadow"),
+    ]
+    list_filter = ["percent", "metric", "window", "is_shadow", "created_at"]
+    search_fields = ["scope", "whose"]
+
+
+@admin.register(KeyReminder)
+class KeyReminderAdmin(ReadOnlyAdmin):
+    """Reminders about keys."""
+
+    resource = KEY_REMINDERS
+    inlines = [DeliveryInline]
+    list_display = [
+        *("created_at", "key_name", "hint", "owner_name", "project_name", "event", "happens_at"),
+        "days_before",
+    ]
+    list_filter = ["event", "days_before", "created_at"]
+    search_fields = ["key_name", "hint", "owner_name", "project_name"]

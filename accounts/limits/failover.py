@@ -1,0 +1,323 @@
+"""What happens while Redis does not answer, and how that ends.
+
+A call without an answer in time marks Redis as unavailable. From then on no request waits for it:
+the operator's policy refuses requests, allows them, or counts them in this process alone. One task
+keeps asking Redis until it answers. Settlements wait meanwhile and are sent then. A Redis that
+answers again may have lost its memory. So it stays marked as unavailable until it has received the
+usage baselines (`restore`, `resume`), or all quotas would be available once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar, assert_never
+
+from msgspec import structs
+
+from accounts.limits.reservations import (
+    LOST,
+    NO_USAGE,
+    NOT_READ,
+    STORE_DEADLINE_S,
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    Level,
+    Limiter,
+    LimitsUnavailable,
+    ReservationRequest,
+    UsageBaseline,
+)
+from accounts.limits.rules import Rule
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+_MESSAGE: Final = "Redis does not answer"
+
+
+class UnavailablePolicy(StrEnum):
+    """What to do with requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
+
+    REFUSE = "refuse"  # no request runs that is not counted
+    ALLOW = "allow"  # all requests run, and are not counted
+    SHARE = "share"  # each web process counts its own share, which begins with the baselines
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The state of Redis, for health checks and pages.
+
+    `unavailable_since_s` is a Unix time, None while Redis is available. `num_waiting` settlements
+    wait for it. `num_dropped` settlements were dropped because too many waited: what their requests
+    had reserved counts as used. `num_uncounted` requests ran without limits.
+    """
+
+    policy: UnavailablePolicy
+    unavailable_since_s: float | None
+    num_waiting: int
+    num_dropped: int
+    num_uncounted: int
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether Redis is unavailable, or has not received the usage baselines yet."""
+        return self.unavailable_since_s is not None
+
+
+class FailoverLimiter:
+    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop.
+
+    Methods raise `LimitsUnavailable` only while Redis is unavailable and the policy refuses
+    requests; `levels` and `restore` also when it allows them.
+    """
+
+    def __init__(
+        self,
+        store: Limiter,
+        local: Limiter,
+        policy: UnavailablePolicy,
+        *,
+        deadline_s: float = STORE_DEADLINE_S,
+        probe_interval_s: float = 0.5,
+        max_waiting: int = 10_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`local` counts in this process, a share only (`share.ShareLimiter`)."""
+        self._store = store
+        self._local = local
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._probe_interval_s = probe_interval_s
+        self._max_waiting = max_waiting
+        self._clock = clock
+        self._unavailable_since_s: float | None = None
+        self._is_answering = True
+        self._num_outages = 0
+        self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
+        self._num_dropped = 0
+        self._num_uncounted = 0
+        self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> StoreState:
+        """The state of Redis now."""
+        return StoreState(
+            self._policy,
+            self._unavailable_since_s,
+            len(self._waiting),
+            self._num_dropped,
+            self._num_uncounted,
+        )
+
+    @property
+    def num_outages(self) -> int:
+        """How often Redis became unavailable. Baselines that were read before the last time may be
+        too low now."""
+        return self._num_outages
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether Redis answers, though it may still be marked as unavailable."""
+        return self._is_answering
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        if self._unavailable_since_s is None:
+            try:
+                return await self._ask(self._store.acquire(request))
+            except (LimitsUnavailable, asyncio.CancelledError) as error:
+                # Redis may have made the reservation, and no other call would settle it.
+                self._settle_later(Lease(request, NOT_READ), NO_USAGE)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+        return await self._acquire_without(request)
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """See `Limiter`. A Redis that has lost the lease is treated as unavailable."""
+        if self._unavailable_since_s is None and _is_of_store(lease):
+            try:
+                grant = await self._ask(self._store.extend(lease, num_output_tokens))
+            except LimitsUnavailable:
+                grant = LOST
+            if not grant.is_lost:
+                return grant
+        return await self._extend_without(lease, num_output_tokens)
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        """See `Limiter`. Does not wait while Redis is unavailable."""
+        if lease.is_uncounted:
+            return
+        if lease.is_local:
+            await self._local.settle(lease, usage)
+        elif self._unavailable_since_s is not None:
+            self._settle_later(lease, usage)
+        else:
+            try:
+                await self._ask(self._store.settle(lease, usage))
+            except LimitsUnavailable:
+                self._settle_later(lease, usage)
+            except asyncio.CancelledError:
+                self._settle_later(lease, usage)
+                raise
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        """See `Limiter`. Redis may miss a heartbeat."""
+        await self._local.renew([lease for lease in leases if lease.is_local])
+        if self._unavailable_since_s is None:
+            with contextlib.suppress(LimitsUnavailable):
+                await self._ask(self._store.renew([one for one in leases if _is_of_store(one)]))
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        if self._unavailable_since_s is None:
+            try:
+                return await self._ask(self._store.levels(rules))
+            except LimitsUnavailable:
+                pass
+        if self._policy is UnavailablePolicy.SHARE:
+            return await self._local.levels(rules)
+        raise LimitsUnavailable(_MESSAGE)
+
+    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+        """See `Limiter`. Raises `LimitsUnavailable` while Redis does not answer.
+
+        Shares receive the baselines at any time: a quota that was used up in Redis must not begin
+        anew in every process when Redis becomes unavailable.
+        """
+        if self._policy is UnavailablePolicy.SHARE:
+            # Nothing is counted there meanwhile.
+            first = [structs.replace(baseline, is_update=False) for baseline in baselines]
+            await self._local.restore(first)
+        if not self._is_answering:
+            raise LimitsUnavailable(_MESSAGE)
+        await self._ask(self._store.restore(baselines))
+
+    def resume(self, num_outages: int) -> None:
+        """Mark Redis as available: it has received all baselines, which were read after so many
+        outages. Another outage since then keeps it unavailable."""
+        if self._unavailable_since_s is None or not self._is_answering:
+            return
+        if num_outages == self._num_outages:
+            duration_s = self._clock() - self._unavailable_since_s
+            self._unavailable_since_s = None
+            logger.warning("Redis keeps the limits again after %.1f s", duration_s)
+
+    async def close(self) -> None:
+        """End the recovery task. Settlements that wait are lost: what their requests have reserved
+        counts as used."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.gather(self._recovery, return_exceptions=True)
+            self._recovery = None
+
+    # -- Without Redis ----------------------------------------------------------------------
+
+    async def _acquire_without(self, request: ReservationRequest) -> Lease | Denial:
+        match self._policy:
+            case UnavailablePolicy.REFUSE:
+                raise LimitsUnavailable(_MESSAGE)
+            case UnavailablePolicy.ALLOW:
+                self._num_uncounted += 1
+                return Lease(request, NOT_READ, is_uncounted=True)
+            case UnavailablePolicy.SHARE:
+                answer = await self._local.acquire(request)
+                if isinstance(answer, Denial):
+                    return answer
+                return structs.replace(answer, is_local=True)
+            case _:
+                assert_never(self._policy)
+
+    async def _extend_without(self, lease: Lease, num_output_tokens: int) -> Grant:
+        if lease.is_local:
+            return await self._local.extend(lease, num_output_tokens)
+        if lease.is_uncounted:
+            return Grant(num_output_tokens)
+        match self._policy:
+            case UnavailablePolicy.REFUSE:
+                return LOST
+            case UnavailablePolicy.ALLOW:
+                return Grant(num_output_tokens)
+            case UnavailablePolicy.SHARE:
+                return await self._extend_adopted(lease, num_output_tokens)
+            case _:
+                assert_never(self._policy)
+
+    async def _extend_adopted(self, lease: Lease, num_output_tokens: int) -> Grant:
+        """Count the rest of an answer here, when Redis has counted its beginning.
+
+        The settlement in Redis has all of it. The lease here ends by expiring.
+        """
+        grant = await self._local.extend(lease, num_output_tokens)
+        if not grant.is_lost:
+            return grant
+        request = lease.request
+        costs = request.costs_per_output_token()
+        rules = tuple(rule for rule in request.rules if costs[rule.column])
+        rest = ReservationRequest(lease.id, rules, 0, 0, weights=request.weights)
+        await self._local.acquire(rest)
+        return await self._local.extend(lease, num_output_tokens)
+
+    # -- Outages and recovery ---------------------------------------------------------------
+
+    async def _ask(self, call: Awaitable[AnswerT]) -> AnswerT:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await call
+        except (LimitsUnavailable, TimeoutError) as error:
+            self._note_outage(error)
+            raise LimitsUnavailable(_MESSAGE) from error
+
+    def _note_outage(self, error: Exception) -> None:
+        if self._is_answering:
+            self._is_answering = False
+            self._num_outages += 1
+        if self._unavailable_since_s is None:
+            self._unavailable_since_s = self._clock()
+            logger.error(
+                "Redis does not keep the limits (%s); until it does: %s",
+                error or "no answer in time",
+                self._policy,
+            )
+        self._begin_recovery()
+
+    def _settle_later(self, lease: Lease, usage: ActualUsage) -> None:
+        if len(self._waiting) < self._max_waiting:
+            self._waiting.append((lease, usage))
+        else:
+            self._num_dropped += 1
+        self._begin_recovery()
+
+    def _begin_recovery(self) -> None:
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._recover(), name="limits-recovery")
+
+    async def _recover(self) -> None:
+        """Run until Redis is available and has received all settlements."""
+        while self._unavailable_since_s is not None or self._waiting:
+            # Wait first: what a lost call has begun must be over before its settlement.
+            await asyncio.sleep(self._probe_interval_s)
+            try:
+                await self._ask(self._store.levels(()))
+                await self._send_waiting()
+                # After the settlements, which would return some of a restored amount.
+                self._is_answering = True
+            except LimitsUnavailable:
+                continue
+
+    async def _send_waiting(self) -> None:
+        for _ in range(len(self._waiting)):
+            lease, usage = self._waiting[0]
+            await self._ask(self._store.settle(lease, usage))
+            self._waiting.popleft()
+
+
+def _is_of_store(lease: Lease) -> bool:
+    return not (lease.is_local or lease.is_uncounted)

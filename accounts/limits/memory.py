@@ -1,0 +1,341 @@
+"""The limiter of one process. No method awaits anything between its first and last change.
+
+Each call takes time in proportion to the number of rules in the request. The limiter forgets a
+rule of which nothing is used when a few new rules have come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from accounts.limits import windows
+from accounts.limits.reservations import (
+    LEASE_TTL_S,
+    LOST,
+    ActualUsage,
+    Denial,
+    Grant,
+    Lease,
+    LeaseExists,
+    Level,
+    Reading,
+    ReservationRequest,
+    UsageBaseline,
+    binding_denial,
+    denials_of,
+    grant_of,
+    level_of,
+)
+from accounts.limits.rules import SCALE, Kind, Rule
+
+# More than one, so that idle counters go faster than new ones come.
+_NUM_CHECKED_PER_NEW_COUNTER: Final = 2
+
+_NEVER_MS: Final = 2**63
+
+# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused
+# than the last two extensions have; what it leaves of earlier ones counts as of the first.
+_NUM_ADDITIONS_KEPT: Final = 2
+
+
+class _Counter:
+    """How much of a rule is used, in fixed-point units, and at or since which Unix time in ms."""
+
+    __slots__ = (
+        "at_ms",
+        "has_drained",
+        "holds_until_ms",
+        "is_bucket",
+        "is_calendar",
+        "lows",
+        "rule",
+        "used",
+    )
+
+    def __init__(self, rule: Rule, now_ms: int) -> None:
+        self.rule = rule
+        self.used = 0
+        self.at_ms = now_ms  # of a bucket: the time of `used`; of a quota: its window's start
+        self.is_bucket = rule.kind is Kind.BUCKET
+        self.is_calendar = rule.kind is Kind.CALENDAR
+        self.has_drained = self.is_bucket  # since the last addition to it
+        self.lows = windows.Lows()
+        # Before that, time alone changes nothing. A bucket refills all the time.
+        self.holds_until_ms = 0 if self.is_bucket or self.is_calendar else _NEVER_MS
+
+    def update(self, rule: Rule, now_ms: int) -> None:
+        """Bring `used` to a later time. From then on the rule may have another amount."""
+        if self.is_bucket:
+            if now_ms > self.at_ms:
+                if self.used:
+                    used = windows.used_after(
+                        self.used, self.rule.amount, self.at_ms, now_ms, rule.tick_ms
+                    )
+                    self.has_drained = self.has_drained or used < self.used
+                    self.used = used
+                self.at_ms = now_ms
+            else:
+                self.at_ms = min(self.at_ms, windows.latest_ms(now_ms, rule.tick_ms))
+        elif now_ms >= self.holds_until_ms:
+            _, self.at_ms, self.holds_until_ms, _ = windows.boundaries_at(rule, now_ms)
+            self.used = 0
+        self.rule = rule
+
+    def add(self, cost: int, number: int) -> None:
+        """Use so much more, by an addition of this number."""
+        if cost and self.has_drained:
+            self.has_drained = False
+            self.lows.note(number, self.used)
+        self.used += cost
+
+
+class _OpenLease(msgspec.Struct):
+    """A lease that is not settled, and what it has reserved of each of its rules."""
+
+    request: ReservationRequest
+    expires_at_ms: int
+    reserved: list[int]  # in all windows
+    windows_ms: list[int]  # the start of the last window in which it has reserved something
+    reserved_in_window: list[int]
+    # The indexes of shadow rules that would have refused the request: it does not count there.
+    left: set[int]
+    number: int  # of the addition by which it has reserved first
+    # By the index of a bucket: the number and the cost of the last later additions.
+    later: dict[int, list[tuple[int, int]]] = {}
+
+    def use_rules(self, rules: tuple[Rule, ...]) -> None:
+        """Count by these rules from now on. The lease may have reserved of some of them only."""
+        if rules is not self.request.rules:
+            if len(rules) != len(self.request.rules):
+                keys = {rule.key for rule in self.request.rules}
+                rules = tuple(rule for rule in rules if rule.key in keys)
+            self.request = structs.replace(self.request, rules=rules)
+
+    def reserve(self, index: int, counter: _Counter, cost: int, number: int) -> None:
+        """Reserve so much more of a rule, by an addition of this number."""
+        if not cost or index in self.left:
+            return
+        rule = counter.rule
+        if rule.is_shadow and cost > rule.capacity - counter.used:
+            self.left.add(index)
+            cost = max(0, rule.capacity - counter.used)
+        if counter.is_calendar and counter.at_ms != self.windows_ms[index]:
+            self.windows_ms[index] = counter.at_ms
+            self.reserved_in_window[index] = 0
+        if counter.is_bucket and cost:
+            later = self.later.setdefault(index, [])
+            later.append((number, cost))
+            del later[:-_NUM_ADDITIONS_KEPT]
+        counter.add(cost, number)
+        self.reserved[index] += cost
+        self.reserved_in_window[index] += cost
+
+    def settle(self, index: int, counter: _Counter, cost: int, number: int) -> None:
+        """Replace what is reserved of a rule by the actual cost, unless its window is over. What
+        the request has used beyond its reservation is an addition of this number."""
+        unused = self.reserved[index] - cost
+        if unused < 0 and counter.rule.is_shadow:
+            return  # the lease may have left the rule early, and the rest was never counted
+        if counter.is_bucket:
+            self._return_to_bucket(index, counter, unused, number)
+        elif not counter.is_calendar or counter.at_ms == self.windows_ms[index]:
+            counter.used = max(0, counter.used - min(unused, self.reserved_in_window[index]))
+
+    def _return_to_bucket(self, index: int, counter: _Counter, unused: int, number: int) -> None:
+        if unused < 0:
+            counter.add(-unused, number)
+            return
+        # The last reservation is the one that was not used.
+        for addition, cost in reversed(self.later.get(index, ())):
+            part = min(unused, cost)
+            counter.used -= counter.lows.give_back(addition, part, counter.used)
+            unused -= part
+        counter.used -= counter.lows.give_back(self.number, unused, counter.used)
+
+
+class MemoryLimiter:
+    """`Limiter` for one process and one event loop."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, lease_ttl_s: float = LEASE_TTL_S
+    ) -> None:
+        """`clock` returns Unix time in seconds."""
+        self._clock = clock
+        self._lease_ttl_ms = round(lease_ttl_s * 1000)
+        self._counters: OrderedDict[str, _Counter] = OrderedDict()
+        self._open: dict[str, _OpenLease] = {}
+        self._num_to_check = 0
+        self._num_additions = 0  # to all rules together
+
+    @property
+    def num_open(self) -> int:
+        """The number of leases that are neither settled nor expired."""
+        return len(self._open)
+
+    @property
+    def num_rules_kept(self) -> int:
+        """The number of rules that have a counter."""
+        return len(self._counters)
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        now_ms = self._now_ms()
+        if request.lease_id in self._open:
+            raise LeaseExists(request.lease_id)
+        costs = request.costs()
+        counters: list[_Counter] = []
+        used: list[int] = []
+        reserved: list[int] = []
+        windows_ms: list[int] = []
+        refusing: list[int] = []
+        drained: list[tuple[_Counter, int]] = []  # and the level before this request
+        for rule in request.rules:
+            counter = self._counter(rule, now_ms)
+            cost = costs[rule.column]
+            if cost and counter.used + cost > rule.capacity:
+                refusing.append(len(counters))
+                cost = 0
+            if counter.has_drained and cost:
+                drained.append((counter, counter.used))
+            counter.used += cost
+            counters.append(counter)
+            used.append(counter.used)
+            reserved.append(cost)
+            windows_ms.append(counter.at_ms)
+        denials: tuple[Denial, ...] = ()
+        if refusing:
+            before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
+            denials = denials_of(refusing, costs, Reading(request.rules, before, now_ms))
+            enforced = [denial for denial in denials if not denial.rule.is_shadow]
+            if enforced:
+                for counter, amount in zip(counters, before, strict=True):
+                    counter.used = amount
+                denial = binding_denial(enforced)
+                return structs.replace(denial, is_returnable=self._is_held(denial.rule))
+        self._num_additions = number = self._num_additions + 1
+        for counter, level in drained:
+            counter.has_drained = False
+            counter.lows.note(number, level)
+        expires_at_ms = now_ms + self._lease_ttl_ms
+        self._open[request.lease_id] = _OpenLease(
+            request, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
+        )
+        return Lease(request, Reading(request.rules, used, now_ms), denials)
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        now_ms = self._now_ms()
+        held = self._open.get(lease.id)
+        if held is None:
+            return LOST
+        held.use_rules(lease.request.rules)
+        rules = held.request.rules
+        costs = held.request.costs_per_output_token()
+        counters = [self._counter(rule, now_ms) for rule in rules]
+        fitting = {
+            index: (counter.rule.capacity - counter.used) // cost
+            for index, counter in enumerate(counters)
+            if (cost := costs[counter.rule.column]) and index not in held.left
+        }
+        before = Reading(rules, [counter.used for counter in counters], now_ms)
+        grant = grant_of(num_output_tokens, fitting, costs, before)
+        self._num_additions += 1
+        for index, counter in enumerate(counters):
+            cost = costs[counter.rule.column] * grant.num_output_tokens
+            held.reserve(index, counter, cost, self._num_additions)
+        return grant
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        self.settle_now(lease, usage)
+
+    def settle_now(self, lease: Lease, usage: ActualUsage) -> None:
+        """Settle without a task, which would cost as much again."""
+        now_ms = self._now_ms()
+        held = self._open.pop(lease.id, None)
+        if held is None:
+            return
+        held.use_rules(lease.request.rules)
+        costs = usage.costs(held.request.weights)
+        self._num_additions += 1
+        for index, rule in enumerate(held.request.rules):
+            cost = costs[rule.column]
+            if cost != held.reserved[index]:
+                held.settle(index, self._counter(rule, now_ms), cost, self._num_additions)
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        """See `Limiter`. Only a call of this method expires leases: within one process silence
+        does not mean death, for the process itself may have stopped for a while."""
+        now_ms = self._now_ms()
+        for lease in leases:
+            held = self._open.get(lease.id)
+            if held is not None:
+                held.expires_at_ms = now_ms + self._lease_ttl_ms
+        self._expire(now_ms)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        now_ms = self._now_ms()
+        return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in rules)
+
+    async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
+        now_ms = self._now_ms()
+        for baseline in baselines:
+            rule, units = baseline.rule, baseline.num_used * SCALE
+            counter = self._counter(rule, now_ms)
+            if rule.kind is Kind.TOTAL or (
+                rule.kind is Kind.CALENDAR and counter.at_ms == baseline.since_ms
+            ):
+                counter.used = max(counter.used, units)
+            elif rule.kind is Kind.BUCKET and not counter.used:
+                self._num_additions += 1
+                units = windows.used_after(
+                    units, rule.amount, baseline.since_ms, now_ms, rule.tick_ms
+                )
+                counter.add(units, self._num_additions)
+
+    def _now_ms(self) -> int:
+        """Return the time. Forget some counters of which nothing is used any more."""
+        now_ms = int(self._clock() * 1000)
+        if self._num_to_check:
+            self._forget_idle(now_ms)
+        return now_ms
+
+    def _expire(self, now_ms: int) -> None:
+        dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
+        for lease_id in dead:
+            held = self._open.pop(lease_id)
+            for index, rule in enumerate(held.request.rules):
+                if rule.kind is Kind.CONCURRENCY:
+                    held.settle(index, self._counter(rule, now_ms), 0, 0)
+
+    def _forget_idle(self, now_ms: int) -> None:
+        # Between two calls: a call may still use a counter without use.
+        num = min(self._num_to_check, len(self._counters))
+        self._num_to_check = 0
+        for _ in range(num):
+            key, counter = self._counters.popitem(last=False)
+            counter.update(counter.rule, now_ms)
+            if counter.used:
+                self._counters[key] = counter
+
+    def _counter(self, rule: Rule, now_ms: int) -> _Counter:
+        """Return the rule's counter, at this time and by this rule's amount."""
+        counter = self._counters.get(rule.key)
+        if counter is None:
+            counter = self._counters[rule.key] = _Counter(rule, now_ms)
+            self._num_to_check += _NUM_CHECKED_PER_NEW_COUNTER
+        if now_ms >= counter.holds_until_ms or counter.rule is not rule:
+            counter.update(rule, now_ms)
+        return counter
+
+    def _is_held(self, rule: Rule) -> bool:
+        if not rule.may_be_returned:
+            return False
+        requests = (held.request for held in self._open.values())
+        return any(each.key == rule.key for request in requests for each in request.rules)
+
+    def _used(self, rule: Rule, now_ms: int) -> int:
+        return self._counter(rule, now_ms).used if rule.key in self._counters else 0

@@ -1,0 +1,226 @@
+"""The limiter that several web processes share, on one Redis server.
+
+Each call is one Lua script and one round trip, however many rules it has. The scripts read the
+time from the server, so the clocks of web processes may differ; the call has the boundaries of
+days, weeks and months in the rules' time zones.
+
+The scripts compute their keys from the call, which Redis Cluster does not allow. One server with
+replicas is enough: it runs tens of thousands of such calls in a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from accounts.limits import windows
+from accounts.limits.reservations import (
+    LEASE_TTL_S,
+    LOST,
+    STORE_DEADLINE_S,
+    ActualUsage,
+    Costs,
+    Denial,
+    Grant,
+    Lease,
+    LeaseExists,
+    Level,
+    LimitsUnavailable,
+    Reading,
+    ReservationRequest,
+    UsageBaseline,
+    binding_denial,
+    denials_of,
+    grant_of,
+)
+from accounts.limits.rules import SCALE, Kind, Rule
+
+DEFAULT_PREFIX: Final = "vinery:limits:"
+
+# What acquire.lua returns.
+_EXISTS, _DENIED = -1, 0
+
+_NO_BOUNDARIES: Final = (0, 0, 0, 0)
+_NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0)
+
+# A rule in a call: key, kind, amount, is_shadow, cost, the boundaries of its windows, its column in
+# costs, the key of the set of leases that may return some of it ("": none), ms in a tick.
+_Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
+
+_SCRIPTS: Final = ("acquire", "extend", "settle", "renew", "levels", "restore")
+
+
+def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
+    """Return a client for limits: it has few connections, waits shortly and never sends a command
+    twice."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=max_connections,
+        timeout=deadline_s,
+        socket_timeout=deadline_s,
+        socket_connect_timeout=deadline_s,
+        # The server may have run a command that has no answer. A second reservation counts twice.
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis.from_pool(pool)
+
+
+class RedisLimiter:
+    """`Limiter` on one Redis server. Raises `LimitsUnavailable` when the server does not answer."""
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        lease_ttl_s: float = LEASE_TTL_S,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """The caller closes the client, which must answer in bytes, as clients do by default. A
+        test may replace the server's clock by `clock`, which returns Unix time in seconds."""
+        self._prefix = prefix
+        self._pool = client.connection_pool
+        self._lease_ttl_ms = round(lease_ttl_s * 1000)
+        self._clock = clock
+        self._scripts = {name: client.register_script(source(name)) for name in _SCRIPTS}
+
+    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+        costs = request.costs()
+        answer = await self._run(
+            "acquire",
+            id=request.lease_id,
+            lease=lease_key(self._prefix, request.lease_id),
+            counters=self._counters(request.rules, costs),
+        )
+        if answer[0] == _EXISTS:
+            raise LeaseExists(request.lease_id)
+        status, now_ms, used, refusing, held = answer
+        reading = Reading(request.rules, used, now_ms)
+        if status == _DENIED:
+            denials = denials_of(refusing, costs, reading)
+            denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
+            held_rules = [request.rules[index] for index in held]
+            return structs.replace(denial, is_returnable=denial.rule in held_rules)
+        # A shadow rule that would have refused is not charged: its use is as it was before.
+        return Lease(request, reading, denials_of(refusing, costs, reading))
+
+    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+        rules = lease.request.rules
+        costs = lease.request.costs_per_output_token()
+        answer = await self._run(
+            "extend",
+            lease=lease_key(self._prefix, lease.id),
+            asked=num_output_tokens,
+            counters=self._counters(rules, costs),
+        )
+        if answer[0] < 0:
+            return LOST
+        _, now_ms, used, fitting = answer
+        numbers = {i: num for i, num in enumerate(fitting) if num is not False}
+        return grant_of(num_output_tokens, numbers, costs, Reading(rules, used, now_ms))
+
+    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+        await self._run(
+            "settle",
+            id=lease.id,
+            lease=lease_key(self._prefix, lease.id),
+            counters=self._counters(lease.request.rules, usage.costs(lease.request.weights)),
+        )
+
+    async def renew(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            described = [
+                (lease.id, lease_key(self._prefix, lease.id), self._set_keys(lease))
+                for lease in leases
+            ]
+            await self._run("renew", leases=described)
+
+    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+        now_ms, used = await self._run("levels", counters=self._counters(rules, _NO_COSTS))
+        return Reading(tuple(rules), used, now_ms).levels
+
+    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+        now_ms = self._caller_ms()
+        await self._run(
+            "restore",
+            counters=[
+                self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines
+            ],
+            since_ms=[each.since_ms for each in baselines],
+        )
+
+    async def _run(self, name: str, **call: object) -> Any:
+        now_ms = 0 if self._clock is None else int(self._clock() * 1000)
+        message = msgspec.msgpack.encode({"now_ms": now_ms, "ttl_ms": self._lease_ttl_ms, **call})
+        try:
+            answer = await self._scripts[name](args=[message])
+        except (RedisError, OSError) as error:
+            # When the server has gone, the idle connections are broken, too. Each of them would
+            # fail a later call once more.
+            with contextlib.suppress(RedisError, OSError):
+                await self._pool.disconnect(inuse_connections=False)
+            raise LimitsUnavailable(f"Redis does not answer: {error}") from error
+        return msgspec.msgpack.decode(answer) if isinstance(answer, bytes) else answer
+
+    def _counters(self, rules: Iterable[Rule], costs: Costs) -> list[_Counter]:
+        now_ms = self._caller_ms()
+        return [self._counter(rule, costs[rule.column], now_ms) for rule in rules]
+
+    def _counter(self, rule: Rule, cost: int, now_ms: int) -> _Counter:
+        boundaries = _NO_BOUNDARIES
+        if rule.kind is Kind.CALENDAR:
+            boundaries = windows.boundaries_at(rule, now_ms)
+        key = self._rule_key(rule)
+        return (
+            key,
+            rule.kind.value,
+            rule.amount,
+            rule.is_shadow,
+            cost,
+            *boundaries,
+            rule.column,
+            _holders_key(key) if rule.may_be_returned else "",
+            rule.tick_ms,
+        )
+
+    def _caller_ms(self) -> int:
+        """Return our own time, which is good enough to choose the boundaries of windows."""
+        return int((self._clock or time.time)() * 1000)
+
+    def _rule_key(self, rule: Rule) -> str:
+        return f"{self._prefix}rule:{rule.key}"
+
+    def _set_keys(self, lease: Lease) -> list[str]:
+        """Return the keys of the sets that may contain a lease."""
+        rules = lease.request.rules
+        slots = [self._rule_key(rule) for rule in rules if rule.kind is Kind.CONCURRENCY]
+        quotas = [_holders_key(self._rule_key(rule)) for rule in rules if rule.may_be_returned]
+        return slots + quotas
+
+
+def lease_key(prefix: str, lease_id: str) -> str:
+    """Return the key of a lease's record."""
+    return f"{prefix}lease:{lease_id}"
+
+
+def _holders_key(rule_key: str) -> str:
+    return f"{rule_key}:held"
+
+
+@cache
+def source(name: str) -> str:
+    """Return the source of a script."""
+    folder = resources.files("accounts.limits") / "lua"
+    files = (folder / "counters.lua", folder / f"{name}.lua")
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)

@@ -1,0 +1,116 @@
+"""Django form fields from the fields of serializers: one text for the API and for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from rest_framework import serializers
+
+from accounts.models.limits import check_percents
+from accounts.resources.base import Resource
+
+_OFF = "off"
+
+
+class CommaField(forms.CharField):
+    """A list of names, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the list."""
+        return [word.strip() for word in (value or "").split(",") if word.strip()]
+
+
+class PercentsField(forms.CharField):
+    """Percentages, separated by commas; `off` for none; empty for those of the platform."""
+
+    def __init__(self, **more: Any) -> None:
+        text = (
+            "Percentages of a quota at which an alert is sent, such as 80, 100; off: none; empty: "
+            "those of the platform."
+        )
+        super().__init__(label="Alerts at", required=False, help_text=text, **more)
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text of the page."""
+        if isinstance(value, list):
+            return ", ".join(map(str, value)) or _OFF
+        return value
+
+    def to_python(self, value: Any) -> Any:
+        """Return the list, or None. Raises ValidationError for invalid percentages."""
+        words = [word.strip() for word in (value or "").split(",") if word.strip()]
+        if not words:
+            return None
+        if words == [_OFF]:
+            return []
+        if not all(word.isascii() and word.isdigit() and len(word) <= 3 for word in words):
+            raise ValidationError("Give whole percentages, separated by commas, or off.")
+        percents = [int(word) for word in words]
+        check_percents(percents)
+        return percents
+
+
+def _date_time_field(**details: Any) -> forms.DateTimeField:
+    details["help_text"] = f"{details['help_text']} In UTC.".strip()
+    widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+    return forms.DateTimeField(widget=widget, **details)
+
+
+def form_field(field: Any) -> forms.Field:
+    """Return the form field of a serializer's field, with its label, help and limits."""
+    details: dict[str, Any] = {
+        "label": field.label,
+        "help_text": field.help_text or "",
+        "required": field.required and not isinstance(field, serializers.BooleanField),
+    }
+    match field:
+        case serializers.BooleanField():
+            return forms.BooleanField(**details)
+        case serializers.DateTimeField():
+            return _date_time_field(**details)
+        case serializers.IntegerField():
+            limits: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
+            return forms.IntegerField(**details, **limits)
+        case serializers.ChoiceField():
+            return forms.ChoiceField(choices=list(field.choices.items()), **details)
+        case serializers.ListField() if isinstance(field.child, serializers.ChoiceField):
+            return forms.MultipleChoiceField(
+                choices=list(field.child.choices.items()),
+                widget=forms.CheckboxSelectMultiple,
+                **details | {"required": not field.allow_empty},
+            )
+        case serializers.ListField():
+            details["help_text"] = f"{details['help_text']} Separated by commas."
+            return CommaField(**details)
+    return forms.CharField(max_length=getattr(field, "max_length", None), **details)
+
+
+class ResourceForm(forms.Form):
+    """A form with fields of a resource. Rules are checked when the row is stored: pass their
+    errors to `add_errors`."""
+
+    def __init__(self, resource: Resource[Any], names: Iterable[str], data: Any, **more: Any):
+        super().__init__(data, **more)
+        fields = resource.serializer().fields
+        self._names = {str(fields[name].source): name for name in names}
+        for name in self._names.values():
+            if name not in self.fields:
+                self.fields[name] = form_field(fields[name])
+        self.order_fields(self.field_order)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The values of a valid form, by column."""
+        known = self.cleaned_data
+        return {column: known[name] for column, name in self._names.items() if name in known}
+
+    def add_errors(self, error: ValidationError, **aliases: str) -> None:
+        """Show the errors of a row at its fields. `aliases` maps further columns to fields."""
+        names = {**self._names, **aliases}
+        known = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+        for column, texts in known.items():
+            field = names.get(column, column)
+            self.add_error(field if field in self.fields else None, ValidationError(texts))

@@ -1,0 +1,205 @@
+"""The families whose calls are not JSON: how they are detected, and the tags of their calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serving.constraints.arguments import PYTHON_NOTATION, notated_arguments_tag
+from serving.constraints.families.registry import by_name, detect
+from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
+from serving.core.errors import UnsupportedParameter
+from serving.core.request import Tool, ToolChoice, ToolMode
+
+AUTO = ToolChoice()
+REQUIRED = ToolChoice(ToolMode.REQUIRED)
+PING = Tool("ping")
+TAGGED = ["qwen3coder", "glm4", "minicpm5", "onyx"]
+UNION = {"anyOf": [{"type": "object"}, {"type": "null"}]}
+
+
+def a_tool(*, strict: bool = False, **properties: Any) -> Tool:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return Tool("f", None, schema, strict=strict)
+
+
+def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
+    return by_name(name).grammar.calls(tools, choice, parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{- '<|start|>assistant<|channel|>final<|message|>' }}", "gptoss"),
+        ("{{- ' to=self<|message|>' }}{{- '<atem:function_calls>' }}", "onyx"),
+        ("{{- '<|tool_call>call:' }}{{- '<|channel>thought' }}", "gemma4"),
+        ("{{- '<tool_call>\\n<function=' + name }}{{- '<parameter=' + key }}", "qwen3coder"),
+        (
+            "{{- '<think>\\n' }}{{- '<tool_call>\\n<function=' + name }}{{- '<parameter=' }}",
+            "think+qwen3coder",
+        ),
+        (
+            "{{- '<function name=\"' ~ name }}{{- '<param name=\"' ~ key }}<think>",
+            "think+minicpm5",
+        ),
+        (
+            "{{- '<tool_call>' + name }}{{- '<arg_key>' + key }}{{- '<think></think>' }}",
+            "think+glm4",
+        ),
+        ("List of tools: <|tool_list_start|>[", "lfm2"),
+        ("{{- '<|im_start|>system' }}List of tools: [{{ '</think>' }}", "think+lfm2"),
+        ("<|start_header_id|>Write [func_name1(params_name1=params_value1)]", "llama3_pythonic"),
+        ("<|header_start|>Write [func_name1(params_name1=params_value1)]", "llama4_pythonic"),
+        ("<tool_call>{{ tool_call | tojson }}</tool_call>", "hermes"),
+    ],
+)
+def test_the_family_is_detected_from_the_template(template: str, name: str) -> None:
+    assert detect(template).name == name
+
+
+@pytest.mark.parametrize(
+    ("schema", "parameters"),
+    [
+        (None, Parameters()),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, Parameters()),
+        ({"type": "object"}, FREE),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, None),
+        (UNION, None),
+        ({"type": "object", "properties": {"a": {}}, "minProperties": 1}, None),
+        ({"type": "object", "properties": {"a": {}}, "required": ["b"]}, None),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/x"}, "b": True}, "$defs": {"x": {}}},
+            Parameters(
+                (
+                    Parameter("a", {"$defs": {"x": {}}, "$ref": "#/$defs/x"}, is_required=False),
+                    Parameter("b", True, is_required=False),
+                )
+            ),
+        ),
+    ],
+)
+def test_a_schema_is_a_list_of_parameters_or_more(schema: Any, parameters: Any) -> None:
+    assert parameters_of(Tool("f", None, schema)) == parameters
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_strict_tool_that_cannot_be_enforced_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedParameter, match="'f'") as caught:
+        calls_tag_of(name, Tool("f", None, UNION, strict=True))
+
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_other_tools_that_cannot_be_enforced_are_free(name: str) -> None:
+    [tag] = calls_tag_of(name, Tool("f", None, UNION))["tags"]
+
+    assert tag["content"] == {"type": "any_text"}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
+    tag = calls_tag_of(name, a_tool(strict=True, a={"type": "boolean"}), PING, choice=AUTO)
+    strict, free = tag["tags"]
+
+    assert tag["type"] == "triggered_tags"
+    assert strict["begin"].startswith(tag["triggers"][0])
+    assert strict["content"]["type"] == "tag"
+    assert free["content"] == {"type": "any_text"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, {"type": "any_text"}),
+        ({"type": "string", "format": "date"}, {"type": "any_text"}),
+        ({}, {"type": "any_text"}),
+        ({"type": ["string", "null"]}, {"type": "any_text"}),
+        ({"type": "string", "pattern": "^a+$"}, {"type": "regex", "pattern": "^a+$"}),
+        (
+            {"enum": ['a "b"', 5, None]},
+            {"type": "grammar", "grammar": r'root ::= "a \"b\"" | "5" | "null"'},
+        ),
+        (
+            {"type": "string", "minLength": 1, "maxLength": 3},
+            {"type": "grammar", "grammar": "root ::= [^<]{1,3}"},
+        ),
+        ({"type": "string", "maxLength": 100_000}, {"type": "any_text"}),
+    ],
+)
+def test_strings_between_tags_are_raw(schema: Any, value: Any) -> None:
+    [tag] = calls_tag_of("qwen3coder", a_tool(a=schema))["tags"]
+
+    assert tag["content"]["content"] == value
+
+
+def test_a_choice_between_text_and_json_is_kept() -> None:
+    union = {"anyOf": [{"enum": ["x"]}, {"type": "null"}]}
+    [tag] = calls_tag_of("glm4", a_tool(a=union))["tags"]
+
+    text, null = tag["content"]["content"]["elements"]
+    assert text["grammar"] == 'root ::= "x"'
+    assert null["grammar"] == 'root ::= "null"\n'
+
+
+def test_arguments_without_a_python_form_are_a_dictionary() -> None:
+    [tag] = calls_tag_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
+
+    assert tag["begin"] == "f(**"
+    assert tag["content"]["type"] in ("json_schema", "grammar")
+
+
+@pytest.mark.parametrize("key", ["a-b", "a b", "1a", 'a"'])
+def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
+    tool = a_tool(**{key: {"type": "boolean"}})
+
+    assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
+
+
+def test_values_are_spelled_as_in_python() -> None:
+    tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
+
+    tag = notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION)
+
+    assert tag is not None
+    rules = tag["grammar"].splitlines()
+    assert any(
+        rule.endswith(r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"') for rule in rules
+    )
+    assert 'boolean ::= "True" | "False"' in rules
+
+
+def test_rules_of_two_arguments_have_different_names() -> None:
+    list_of = {"type": "array", "items": {"type": "array"}}
+    tag = notated_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_NOTATION)
+
+    assert tag is not None
+    names = [rule.split(" ", 1)[0] for rule in tag["grammar"].splitlines()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["llama3_pythonic", "llama4_pythonic"])
+def test_only_a_tools_name_begins_a_call_in_free_text(name: str) -> None:
+    tag = calls_tag_of(name, a_tool(strict=True), PING, choice=AUTO)
+
+    assert tag["triggers"] == ["[f(", "[ping("]
+
+
+@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+def test_reasoning_may_precede_a_forced_call(name: str) -> None:
+    grammar = by_name(name).grammar
+    calls = calls_tag_of(name, PING)
+
+    reasoned, direct = grammar.after_reasoning(calls)["elements"]
+
+    assert direct == calls
+    assert reasoned["elements"][0]["begin"] == by_name(name).parser.reasoning.open.text
+    assert reasoned["elements"][1] == calls
+
+
+@pytest.mark.parametrize("name", ["gptoss", "onyx"])
+def test_free_text_gets_no_reasoning_before_it(name: str) -> None:
+    tag = calls_tag_of(name, PING, choice=AUTO)
+
+    assert by_name(name).grammar.after_reasoning(tag) == tag

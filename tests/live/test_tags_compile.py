@@ -1,0 +1,80 @@
+"""The grammar library of the real engine compiles the grammars of every family."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import openvino_genai
+import pytest
+
+from serving.constraints.answers import answer_grammar, tool_grammar
+from serving.constraints.families.registry import by_name, family_names
+from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
+from serving.core.tools import custom_tool
+from serving.engine.canary import Canary
+from serving.transport.messages import GrammarSpec
+from tests.engine.conftest import TINY_CHAT
+
+pytestmark = pytest.mark.live
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": "integer"}}}
+TOOLS = [Tool("get_weather", "Get the weather", SCHEMA), Tool("ping")]
+LEFT = 'start: sum\nsum: (sum "+")? INT?\n%import common.INT\n%import common.WS\n%ignore WS'
+WANTED = {
+    "a schema": Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+    "a choice": Grammar(GrammarKind.CHOICE, '["a", "b\\"\\n", "é"]'),
+    "a pattern": Grammar(GrammarKind.REGEX, r"^[^\s\]\\-]{2,300}(?:\u00e9|x)*$"),
+    "a grammar": Grammar(GrammarKind.EBNF, 'root ::= "a" b*  # b\nb ::= [b\\]"] | "\\""\n'),
+    "a tag": Grammar(
+        GrammarKind.STRUCTURAL_TAG,
+        json.dumps({"type": "or", "elements": [{"type": "regex", "pattern": "a"}]}),
+    ),
+}
+
+
+CUSTOM = [
+    custom_tool("run", None, TextGrammar(TextSyntax.REGEX, r"[a-z]+\n\"é", "tools[0]")),
+    # It begins with itself, and may be empty.
+    custom_tool("add", None, TextGrammar(TextSyntax.LARK, LEFT, "tools[1]")),
+]
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
+    vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
+    tokenizer = openvino_genai.Tokenizer(str(TINY_CHAT))
+    return Canary(tokenizer, vocab_size, Path(tmp_path_factory.mktemp("canary")))
+
+
+@pytest.mark.parametrize("name", family_names())
+@pytest.mark.parametrize("opens_reasoning", [False, True])
+@pytest.mark.parametrize("wanted", WANTED)
+def test_the_grammar_of_an_answer_compiles(
+    canary: Canary, name: str, opens_reasoning: bool, wanted: str
+) -> None:
+    for tools in ((), TOOLS):
+        grammar = answer_grammar(
+            by_name(name).grammar, WANTED[wanted], opens_reasoning=opens_reasoning, tools=tools
+        )
+
+        assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in family_names() if by_name(name).grammar.supports_calls]
+)
+@pytest.mark.parametrize("opens_reasoning", [False, True])
+def test_the_grammar_of_custom_tools_compiles(
+    canary: Canary, name: str, opens_reasoning: bool
+) -> None:
+    grammar = tool_grammar(
+        by_name(name).grammar,
+        [*TOOLS, *CUSTOM],
+        ToolChoice(),
+        parallel=True,
+        opens_reasoning=opens_reasoning,
+    )
+
+    assert grammar is not None
+    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None

@@ -1,0 +1,134 @@
+"""Every name of structured output becomes one grammar, on every endpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from serving.core.request import Endpoint, Grammar, GrammarKind
+
+from .exchanges import exchange
+
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+SOURCE = '{"type":"object","properties":{"b":{},"a":{}}}'
+TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
+BARE = {"type": "const_string", "value": "Hello World!"}
+OLD_TAG = {"type": "structural_tag", "structures": [], "triggers": ["<f>"]}
+
+every_endpoint = pytest.mark.parametrize("endpoint", list(Endpoint))
+
+
+def grammar_of(endpoint: Endpoint, **fields: Any) -> Grammar | None:
+    return exchange(endpoint, **fields).request.grammar
+
+
+def json_grammar(param: str, **marks: bool) -> Grammar:
+    return Grammar(GrammarKind.JSON_SCHEMA, SOURCE, param, **marks)
+
+
+def tag_grammar(tag: Any, param: str) -> Grammar:
+    source = json.dumps(tag, separators=(",", ":"))
+    return Grammar(GrammarKind.STRUCTURAL_TAG, source, param, is_strict=True)
+
+
+@every_endpoint
+@pytest.mark.parametrize(
+    ("fields", "grammar"),
+    [
+        ({"guided_json": SCHEMA}, json_grammar("guided_json", is_strict=True)),
+        ({"guided_json": SOURCE}, json_grammar("guided_json", is_strict=True)),
+        ({"guided_regex": "a|b"}, Grammar(GrammarKind.REGEX, "a|b", "guided_regex")),
+        ({"guided_choice": ["é", "b"]}, Grammar(GrammarKind.CHOICE, '["é","b"]', "guided_choice")),
+        (
+            {"guided_grammar": "root ::= x"},
+            Grammar(GrammarKind.EBNF, "root ::= x", "guided_grammar"),
+        ),
+        ({"structural_tag": TAG}, tag_grammar(TAG, "structural_tag")),
+        ({"structural_tag": json.dumps(TAG)}, tag_grammar(TAG, "structural_tag")),
+        (
+            {"structured_outputs": {"json": SOURCE}},
+            json_grammar("structured_outputs.json", is_strict=True),
+        ),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+            json_grammar("structured_outputs.json", is_strict=True, is_compact=True),
+        ),
+        (
+            {"structured_outputs": {"json_object": True, "disable_fallback": True}},
+            Grammar(
+                GrammarKind.JSON_SCHEMA, '{"type":"object"}', "structured_outputs.json_object", True
+            ),
+        ),
+        (
+            {"structured_outputs": {"regex": "a"}},
+            Grammar(GrammarKind.REGEX, "a", "structured_outputs.regex"),
+        ),
+        (
+            {"structured_outputs": {"choice": ["a"]}},
+            Grammar(GrammarKind.CHOICE, '["a"]', "structured_outputs.choice"),
+        ),
+        (
+            {"structured_outputs": {"grammar": "root ::= x"}},
+            Grammar(GrammarKind.EBNF, "root ::= x", "structured_outputs.grammar"),
+        ),
+        (
+            {"structured_outputs": {"structural_tag": json.dumps(TAG)}},
+            tag_grammar(TAG, "structured_outputs.structural_tag"),
+        ),
+    ],
+)
+def test_vllm_s_and_fastdeploy_s_names_are_read(
+    endpoint: Endpoint, fields: dict[str, Any], grammar: Grammar
+) -> None:
+    assert grammar_of(endpoint, **fields) == grammar
+
+
+@every_endpoint
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {}},
+        {"structured_outputs": {"json_object": False}},
+        {"guided_choice": []},
+        {"guided_json": None, "structural_tag": None},
+        {"guided_json_object": False},
+    ],
+)
+def test_plain_formats_are_no_constraint(endpoint: Endpoint, fields: dict[str, Any]) -> None:
+    assert grammar_of(endpoint, **fields) is None
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@pytest.mark.parametrize("tag", [TAG, BARE, OLD_TAG])
+def test_a_response_format_may_be_a_tag(endpoint: Endpoint, tag: Any) -> None:
+    assert grammar_of(endpoint, response_format=tag) == tag_grammar(tag, "response_format")
+
+
+@pytest.mark.parametrize("tag", [TAG, BARE, OLD_TAG])
+def test_a_text_format_may_be_a_tag(tag: Any) -> None:
+    grammar = grammar_of(Endpoint.RESPONSES, text={"format": tag})
+
+    assert grammar == tag_grammar(tag, "text.format")
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+@pytest.mark.parametrize(("strict", "is_strict"), [(True, True), (False, False), (None, False)])
+def test_only_a_strict_schema_is_enforced_completely(
+    endpoint: Endpoint, strict: bool | None, is_strict: bool
+) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": strict}}
+
+    grammar = grammar_of(endpoint, response_format=wanted)
+
+    assert grammar == json_grammar("response_format.json_schema.schema", is_strict=is_strict)
+
+
+def test_a_member_named_tag_is_no_tag() -> None:
+    """The name is used inside; a client's member of this name means nothing."""
+    wanted = {"type": "json_object", "tag": BARE}
+
+    grammar = grammar_of(Endpoint.CHAT, response_format=wanted)
+
+    assert grammar == Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}', "response_format")
