@@ -43,11 +43,11 @@ def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes
     for _, event in frames:
         if isinstance(event, dict):
             _gather(event, tuple(event.get(mark) for mark in _MARKS), runs)
-    for places in runs.values():
-        pieces = redactor.parts([holder[name] for holder, name in places], is_truncated=is_cut)
-        for (holder, name), piece in zip(places, pieces, strict=True):
-            holder[name] = piece
-    after = _joined([(head, _mended(event, redactor)) for head, event in frames])
+    for fields in runs.values():
+        deltas = redactor.parts([holder[name] for holder, name in fields], is_truncated=is_cut)
+        for (holder, name), delta in zip(fields, deltas, strict=True):
+            holder[name] = delta
+    after = _joined([(head, _redacted_value(event, redactor)) for head, event in frames])
     return after, after != before
 
 

@@ -62,21 +62,19 @@ def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
 
 
 @given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
-def test_no_literal_survives_in_what_is_told_in_pieces(
-    literal: str, parts: list[str], is_truncated: bool
-) -> None:
-    kept = Redactor([literal]).parts(parts, is_truncated=is_truncated)
-    assert len(kept) == len(parts)
+def test_no_literal_survives_in_deltas(literal: str, deltas: list[str], is_truncated: bool) -> None:
+    kept = Redactor([literal]).parts(deltas, is_truncated=is_truncated)
+    assert len(kept) == len(deltas)
     assert folded(literal) not in folded("".join(kept))
     if is_truncated:
         assert "".join(kept) in ("", MASK)
 
 
-def answer_in_pieces(parts: list[str]) -> bytes:
-    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in parts]
+def answer_in_deltas(deltas: list[str]) -> bytes:
+    events = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in deltas]
     calls = [
         {"choices": [{"index": 1, "delta": {"tool_calls": [{"index": 0, "function": call}]}}]}
-        for call in ({"arguments": each} for each in parts)
+        for call in ({"arguments": each} for each in deltas)
     ]
     written = [json.dumps(each).encode() for each in (*events, *calls)]
     return b"".join(b"data: %b\n\n" % each for each in (*written, b"[DONE]"))
@@ -106,9 +104,9 @@ def test_no_literal_survives_in_a_body_or_an_answer(
     )
     redactor = Redactor([literal])
     kept, is_redacted = redacted(body.encode(), redactor, is_cut=False) or (b"", False)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
-    parts = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    stream, _ = redacted(answer_in_pieces(parts), redactor, is_cut=False) or (b"", False)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text_around)), max_size=8)))
+    deltas = [text_around[a:b] for a, b in zip([0, *cuts], [*cuts, len(text_around)], strict=True)]
+    stream, _ = redacted(answer_in_deltas(deltas), redactor, is_cut=False) or (b"", False)
 
     needle = folded(literal)
     if folded(literal.swapcase()) == needle:
