@@ -16,7 +16,7 @@ from accounts.limits.rules import PLATFORM, Metric, Rule
 from accounts.limits.service import LimitService
 from serving.core.errors import LimitReached
 from serving.requests.reservation import Reservation
-from tests.accounts.limits.builders import claim
+from tests.accounts.limits.builders import request_for
 from tests.requests.test_reservation import (
     NUM_PROMPT_TOKENS,
     limits_of,
@@ -171,7 +171,7 @@ async def test_queues_do_not_leak() -> None:
 
 
 async def lease_of(limits: LimitService, num_tokens: int, *rules: Rule) -> Lease:
-    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
+    asked = request_for(*(rules or limits.book.rules), num_output_tokens=num_tokens)
     answer = await limits.reserve(asked)
     assert isinstance(answer, Lease)
     return answer
@@ -180,7 +180,7 @@ async def lease_of(limits: LimitService, num_tokens: int, *rules: Rule) -> Lease
 async def waiting_for(
     limits: LimitService, num_tokens: int, *rules: Rule
 ) -> asyncio.Task[Lease | Denial]:
-    asked = claim(*(rules or limits.book.rules), num_output_tokens=num_tokens)
+    asked = request_for(*(rules or limits.book.rules), num_output_tokens=num_tokens)
     task = asyncio.create_task(limits.reserve_or_wait(asked))
     await asyncio.sleep(0.01)
     assert not task.done()

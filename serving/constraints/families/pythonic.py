@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.constraints.arguments import PYTHON_SPELLING, spelled_arguments_tag
+from serving.constraints.arguments import PYTHON_NOTATION, arguments_tag, notated_arguments_tag
 from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls, calls_in_text, tag
-from serving.constraints.tags import arguments_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.pythonic import (
     LFM2_TAGS,
@@ -41,7 +40,7 @@ def _calls(tags: ListTags) -> Calls:
 def _call_tag(tool: Tool, choice: ToolChoice, before: str = "") -> StructuralTag:
     """A call. Where a grammar in Python's notation cannot enforce the schema, the arguments are
     JSON: a dictionary after two stars."""
-    arguments = spelled_arguments_tag(tool, choice, PYTHON_SPELLING)
+    arguments = notated_arguments_tag(tool, choice, PYTHON_NOTATION)
     stars = "" if arguments else "**"
     return tag(f"{before}{tool.name}({stars}", arguments or arguments_tag(tool, choice), ")")
 

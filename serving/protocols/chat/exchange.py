@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from serving.core.events import (
     Completed,
@@ -27,7 +27,7 @@ from serving.core.logprobs import Token
 from serving.core.request import Dialect, Endpoint, GenerationRequest
 from serving.core.result import Call, ChoiceResult, CustomCall, Result
 from serving.protocols.chat.body import ChatBody
-from serving.protocols.common.chunks import ChunkFrames, usage_object
+from serving.protocols.common.chunks import ChunkFrames, head_members, usage_object
 from serving.protocols.common.encoding import json_bytes, json_text
 from serving.protocols.common.exchange import Encoder, obfuscated
 from serving.protocols.common.logprobs import (
@@ -39,33 +39,15 @@ from serving.protocols.common.logprobs import (
 from serving.protocols.common.refused import read_body
 
 
-class CallForm(Protocol):
-    """How an answer has tool calls: as `tool_calls`, or for requests with the deprecated
-    `functions` as one `function_call`. Methods that return bytes return members of a delta."""
+class ToolCalls:
+    """The calls of an answer as `tool_calls`: any number, each with an id and an index."""
 
     def member(self, calls: Sequence[Call]) -> dict[str, object]:
         """Return the member of a message for its calls, at least one."""
-
-    def start(self, event: ToolCallStarted) -> bytes:
-        """Encode the start of a call."""
-
-    def arguments(self, event: ToolArgsDelta) -> bytes:
-        """Encode more of a function's arguments."""
-
-    def input(self, event: ToolInputDelta) -> bytes:
-        """Encode more of a custom tool's input."""
-
-    def reason(self, reason: FinishReason) -> str:
-        """Return the `finish_reason` in this form."""
-
-
-class ToolCalls:
-    """`tool_calls`: any number of calls, each with an id and an index."""
-
-    def member(self, calls: Sequence[Call]) -> dict[str, object]:
         return {"tool_calls": [_call(call) for call in calls]}
 
     def start(self, event: ToolCallStarted) -> bytes:
+        """Return the members of a delta for the start of a call."""
         kind = b"custom" if event.is_custom else b"function"
         return b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":%b}]' % (
             event.index,
@@ -75,24 +57,19 @@ class ToolCalls:
             _start(event),
         )
 
-    def arguments(self, event: ToolArgsDelta) -> bytes:
-        arguments = json_text(event.text)
-        return b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (
-            event.index,
-            arguments,
-        )
-
-    def input(self, event: ToolInputDelta) -> bytes:
-        text = json_text(event.text)
-        return b'"tool_calls":[{"index":%d,"custom":{"input":%b}}]' % (event.index, text)
+    def delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
+        """Return the members of a delta for more arguments or input of a call."""
+        more = b'"custom":{"input"' if isinstance(event, ToolInputDelta) else _ARGUMENTS
+        return b'"tool_calls":[{"index":%d,%b:%b}}]' % (event.index, more, json_text(event.text))
 
     def reason(self, reason: FinishReason) -> str:
+        """Return the `finish_reason`."""
         return reason.value
 
 
-class FunctionCall:
-    """`function_call`: one call without an id. Further calls are left out. The form has no
-    calls of custom tools."""
+class FunctionCall(ToolCalls):
+    """The answer's first call as `function_call`, for requests with the deprecated `functions`.
+    It has no id. The form has no further calls and no custom tools."""
 
     def member(self, calls: Sequence[Call]) -> dict[str, object]:
         return {"function_call": _called(calls[0])}
@@ -100,18 +77,16 @@ class FunctionCall:
     def start(self, event: ToolCallStarted) -> bytes:
         return b'"function_call":%b' % _start(event) if event.index == 0 else b""
 
-    def arguments(self, event: ToolArgsDelta) -> bytes:
-        if event.index:
+    def delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
+        if event.index or isinstance(event, ToolInputDelta):
             return b""
         return b'"function_call":{"arguments":%b}' % json_text(event.text)
-
-    def input(self, event: ToolInputDelta) -> bytes:
-        return b""
 
     def reason(self, reason: FinishReason) -> str:
         return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
 
 
+_ARGUMENTS: Final = b'"function":{"arguments"'
 TOOL_CALLS: Final = ToolCalls()
 FUNCTION_CALL: Final = FunctionCall()
 
@@ -159,7 +134,7 @@ class ChatExchange:
     fingerprint: str | None = None
     is_obfuscated: bool = False
     metadata: Mapping[str, str] | None = None
-    calls: CallForm = TOOL_CALLS
+    calls: ToolCalls = TOOL_CALLS
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
         members = self._members(identity, "chat.completion.chunk")
@@ -179,18 +154,11 @@ class ChatExchange:
     def _members(self, identity: AnswerIdentity, kind: str) -> dict[str, object]:
         # Only one tier exists.
         tier = {"service_tier": "default"} if self.echoes_tier else {}
-        return {
-            "id": identity.id("chatcmpl-"),
-            "object": kind,
-            "created": identity.created_at,
-            "model": identity.model,
-            "system_fingerprint": self.fingerprint,
-            **tier,
-        }
+        return {**head_members(identity, "chatcmpl-", kind, self.fingerprint), **tier}
 
 
 def _choice(
-    request: GenerationRequest, choice: ChoiceResult, result: Result, form: CallForm
+    request: GenerationRequest, choice: ChoiceResult, result: Result, form: ToolCalls
 ) -> dict[str, object]:
     has_logprobs = request.logprobs.num_top is not None
     message, token_ids = _message(choice, form), {}
@@ -232,7 +200,7 @@ def _prompt_members(request: GenerationRequest, result: Result) -> dict[str, obj
     return members
 
 
-def _message(choice: ChoiceResult, form: CallForm) -> dict[str, object]:
+def _message(choice: ChoiceResult, form: ToolCalls) -> dict[str, object]:
     calls = choice.tool_calls
     message: dict[str, object] = {
         "role": "assistant",
@@ -249,7 +217,7 @@ class ChatEncoder:
     """Encodes events as chunks. Clients concatenate the strings of all deltas, so the encoder
     sends role, id, type and name once."""
 
-    def __init__(self, frames: ChunkFrames, request: GenerationRequest, calls: CallForm) -> None:
+    def __init__(self, frames: ChunkFrames, request: GenerationRequest, calls: ToolCalls) -> None:
         choices = range(request.num_choices)
         self._frames = frames
         self._request = request
@@ -266,10 +234,8 @@ class ChatEncoder:
                 return self._text_and_tokens(event)
             case ReasoningDelta():
                 return self._delta(event.choice, _reasoning(json_text(event.text)))
-            case ToolArgsDelta():
-                return self._delta(event.choice, self._calls.arguments(event))
-            case ToolInputDelta():
-                return self._delta(event.choice, self._calls.input(event))
+            case ToolArgsDelta() | ToolInputDelta():
+                return self._delta(event.choice, self._calls.delta(event))
             case ToolCallStarted():
                 return self._delta(event.choice, self._calls.start(event))
             case Started():

@@ -8,7 +8,21 @@ from __future__ import annotations
 from typing import assert_never
 
 from serving.core.events import Completed, Failed, Progress, Usage
+from serving.core.ids import AnswerIdentity
 from serving.protocols.common.encoding import DONE, error_body, frame, json_bytes
+
+
+def head_members(
+    identity: AnswerIdentity, prefix: str, kind: str, fingerprint: str | None
+) -> dict[str, object]:
+    """Return the members before `choices`. `prefix` is that of the id, `kind` the `object`."""
+    return {
+        "id": identity.id(prefix),
+        "object": kind,
+        "created": identity.created_at,
+        "model": identity.model,
+        "system_fingerprint": fingerprint,
+    }
 
 
 def usage_object(usage: Usage) -> dict[str, object]:

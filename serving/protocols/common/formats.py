@@ -20,7 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from serving.core.errors import InvalidRequest, MissingParameter
 from serving.core.request import Grammar, GrammarKind
 from serving.protocols.common.parameters import parameter
-from serving.protocols.common.reading import MAX_DEPTH, Wire, invalid, is_deeper_than, unsupported
+from serving.protocols.common.reading import MAX_DEPTH, Wire, invalid, is_deeper_than, refuse_if
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -150,20 +150,13 @@ def _read_schema(value: object) -> object:
     return value
 
 
-def _refuse_whitespace(value: object) -> object:
-    if value is not None:
-        raise unsupported(
-            "is not supported: the answer has at most one space after a comma or colon"
-        )
-    return value
-
-
-def _refuse_closing(value: object) -> object:
-    if value:
-        raise unsupported("is not supported: set additionalProperties to false in the schema")
-    return value
-
-
+_refuse_whitespace = refuse_if(
+    lambda value: value is not None,
+    "is not supported: the answer has at most one space after a comma or colon",
+)
+_refuse_closing = refuse_if(
+    bool, "is not supported: set additionalProperties to false in the schema"
+)
 Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=dict[str, Any] | str)]
 Choices = list[str]
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from serving.core.request import Handling
 from serving.protocols.common.encoding import json_bytes
 from serving.protocols.common.parameters import ModelName, parameter
-from serving.protocols.common.reading import Wire, invalid, unsupported
+from serving.protocols.common.reading import Wire, invalid, refuse_if
 
 
 def _from_zero(value: int) -> int:
@@ -126,18 +126,14 @@ _AnyValues = Annotated[dict[_Key, Any], Field(max_length=16)]
 AnyMetadata = Annotated[Metadata, BeforeValidator(_in_text, json_schema_input_type=_AnyValues)]
 
 
-def _refuse_prewarming(value: object) -> object:
-    if value is True:
-        raise unsupported("must be false: to fill the cache, send a request for one token")
-    return value
-
-
-def _refuse_comparison(value: object) -> object:
-    if value is not None:
-        raise unsupported("names a stored response, but this server stores none. Leave it out")
-    return value
-
-
+_refuse_prewarming = refuse_if(
+    lambda value: value is True,
+    "must be false: to fill the cache, send a request for one token",
+)
+_refuse_comparison = refuse_if(
+    lambda value: value is not None,
+    "names a stored response, but this server stores none. Leave it out",
+)
 Prewarm = Annotated[
     bool, BeforeValidator(_refuse_prewarming, json_schema_input_type=Literal[False])
 ]

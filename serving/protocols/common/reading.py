@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -69,6 +69,17 @@ def missing(sentence: str) -> PydanticCustomError:
 def unsupported(sentence: str) -> PydanticCustomError:
     """Return the error of a validator for a valid value that this server does not support."""
     return PydanticCustomError("unsupported", "{sentence}", {"sentence": sentence})
+
+
+def refuse_if(is_refused: Callable[[object], bool], sentence: str) -> Callable[[object], object]:
+    """Return a function for `BeforeValidator` that refuses some values as unsupported."""
+
+    def check(value: object) -> object:
+        if is_refused(value):
+            raise unsupported(sentence)
+        return value
+
+    return check
 
 
 def read_object(body: bytes) -> dict[str, Any]:

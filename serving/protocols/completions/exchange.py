@@ -29,7 +29,7 @@ from serving.core.events import (
 from serving.core.ids import AnswerIdentity
 from serving.core.request import Dialect, Endpoint, GenerationRequest, ToolCall
 from serving.core.result import ChoiceResult, CustomCall, Item, Result
-from serving.protocols.common.chunks import ChunkFrames, usage_object
+from serving.protocols.common.chunks import ChunkFrames, head_members, usage_object
 from serving.protocols.common.encoding import json_bytes, json_text
 from serving.protocols.common.exchange import Encoder, obfuscated
 from serving.protocols.common.logprobs import (
@@ -80,13 +80,7 @@ class CompletionsExchange:
 
     def _members(self, identity: AnswerIdentity) -> dict[str, object]:
         """Chunks and whole answers have the same `object`."""
-        return {
-            "id": identity.id("cmpl-"),
-            "object": "text_completion",
-            "created": identity.created_at,
-            "model": identity.model,
-            "system_fingerprint": self.fingerprint,
-        }
+        return head_members(identity, "cmpl-", "text_completion", self.fingerprint)
 
 
 def _choice(request: GenerationRequest, choice: ChoiceResult, result: Result) -> dict[str, object]:

@@ -25,7 +25,7 @@ from serving.protocols.common.generation import GenerationBody
 from serving.protocols.common.metadata import Metadata, PromptCacheOptions
 from serving.protocols.common.parameters import EFFORT, Effort, TopLogprobs, parameter
 from serving.protocols.common.prompting import TemplateFields
-from serving.protocols.common.reading import Wire, unsupported
+from serving.protocols.common.reading import Wire, refuse_if
 from serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
@@ -47,12 +47,10 @@ _PACKED_REASONING = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 
 
-def _refuse_pro(value: object) -> object:
-    if value == "pro":
-        raise unsupported("must be standard: the served models have one reasoning mode")
-    return value
-
-
+_refuse_pro = refuse_if(
+    lambda value: value == "pro",
+    "must be standard: the served models have one reasoning mode",
+)
 Mode = Annotated[
     Literal["standard"], BeforeValidator(_refuse_pro, json_schema_input_type=Literal["standard"])
 ]
