@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serving.constraints.ebnf import StructuralTag
-from serving.constraints.tags import json_tag
+from serving.constraints.json_schema.grammar import json_tag
 from serving.constraints.texts import regex_tag
 from serving.core.errors import InvalidGrammar
 

@@ -1,4 +1,4 @@
-"""What the grammars of a model family are: they enforce calls or an answer in its output."""
+"""The grammars of a model family: they force calls, or an answer in a given grammar."""
 
 from __future__ import annotations
 

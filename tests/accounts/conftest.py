@@ -47,7 +47,7 @@ def search(acme: Organization) -> Project:
 
 @pytest.fixture
 def new_key(alice: User) -> Callable[..., NewKey]:
-    """Makes keys, alice's unless said otherwise."""
+    """Makes keys, which belong to alice by default."""
 
     def make(name: str = "laptop", **changes: object) -> NewKey:
         return create_key(**{"owner": alice, "name": name, **changes})  # type: ignore[arg-type]

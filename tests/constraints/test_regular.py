@@ -51,7 +51,7 @@ def test_a_pattern_is_found_where_python_finds_it(
     pattern: str, text: str, starts: bool, ends: bool
 ) -> None:
     whole = f"{'^' * starts}{pattern}{'$' * ends}"
-    assume(not text.endswith("\n"))  # Python's dollar looks past it
+    assume(not text.endswith("\n"))  # Python's dollar also matches before a final newline
 
     assert matches(search_language(whole), text) == bool(re.search(whole, text))
 

@@ -72,6 +72,15 @@ def deepseek_v31(calls: Sequence[Call]) -> str:
     return f"<｜tool▁calls▁begin｜>{inner}<｜tool▁calls▁end｜>"
 
 
+def kimi_k2(calls: Sequence[Call]) -> str:
+    inner = "".join(
+        f"<|tool_call_begin|>functions.{name}:{at}<|tool_call_argument_begin|>{args}"
+        "<|tool_call_end|>"
+        for at, (name, args) in enumerate(calls)
+    )
+    return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
+
+
 # The format that reads it, and how it is written.
 WRITERS: dict[str, tuple[str, Callable[[Sequence[Call]], str]]] = {
     "hermes": ("hermes", hermes),
@@ -88,4 +97,5 @@ WRITERS: dict[str, tuple[str, Callable[[Sequence[Call]], str]]] = {
     "deepseek_v3": ("deepseek_v3", deepseek_v3),
     "deepseek_v3 as v31": ("deepseek_v3", deepseek_v31),
     "deepseek_v31": ("deepseek_v31", deepseek_v31),
+    "kimi_k2": ("kimi_k2", kimi_k2),
 }
