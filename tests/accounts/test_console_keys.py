@@ -136,6 +136,15 @@ def test_whoever_has_no_project_is_told_whom_to_ask_and_shown_no_form(alice: Use
     assert "Make the key" not in text
 
 
+def test_a_key_is_listed_with_its_note(member: User) -> None:
+    client = signed_in(member)
+
+    make(client, once=once(client), note="ask Ann")
+
+    assert ApiKey.objects.get().note == "ask Ann"
+    assert '<div class="quiet">ask Ann</div>' in page(client)
+
+
 def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
     client = signed_in(member)
     make(client)

@@ -7,10 +7,8 @@ them out, which tests the grammar and the parser all the same.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import openvino_genai
 import pytest
 
 from serving.constraints.answers import tool_grammar
@@ -21,6 +19,8 @@ from serving.engine.canary import Canary
 from serving.transport.messages import GrammarSpec
 from tests.output.builders import MODEL
 from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
+
+from .conftest import Refusal
 
 pytestmark = pytest.mark.live
 
@@ -163,20 +163,12 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
     assert result.tool_calls == ()
 
 
-@pytest.fixture(scope="module")
-def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    tokenizer = openvino_genai.Tokenizer(str(MODEL))
-    return Canary(
-        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
-    )
-
-
 @every_family
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("choice", [ToolChoice(), REQUIRED, named("strict")])
 def test_every_tool_grammar_compiles(
-    canary: Canary, name: str, opens: bool, parallel: bool, choice: ToolChoice
+    refusal: Refusal, name: str, opens: bool, parallel: bool, choice: ToolChoice
 ) -> None:
     strict = Tool("strict", None, PICK.parameters, strict=True)
     dated = Tool(
@@ -194,4 +186,4 @@ def test_every_tool_grammar_compiles(
     )
 
     assert grammar is not None
-    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+    assert refusal(grammar) is None

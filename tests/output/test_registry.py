@@ -8,7 +8,7 @@ import pytest
 from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.base import AfterReasoning, Answers
 from serving.constraints.families.registry import by_name, detect
-from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.json_schema.translator import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.parsers.reasoning import THINK
