@@ -15,9 +15,6 @@ from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.engine.canary import Canary
-from serving.transport.messages import GrammarSpec
-from tests.output.builders import MODEL
 from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
 
 from .conftest import Refusal
