@@ -19,7 +19,7 @@ from benchmarks.compare import Comparison
 from benchmarks.hook import HookEffort, HookResult, measure_hook
 from benchmarks.load import Endpoint, ServedModel
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
-from benchmarks.progress import tell
+from benchmarks.progress import show
 from benchmarks.prompts import Messages, PromptSource, counting, rambling
 from benchmarks.random_models import half_billion, small
 from benchmarks.recovery import RecoveryResult, measure_recovery
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     now = datetime.now(UTC)
     file = report.write(finished, settings.output, now)
     print(report.table(finished))
-    tell(f"written to {file}")
+    show(f"written to {file}")
     return 0
 
 
@@ -75,7 +75,7 @@ def _measure_server(settings: Settings) -> tuple[report.ModelResult, ...]:
     with ExitStack() as stack:
         platform = None
         if settings.server is None:
-            tell("starting a platform")
+            show("starting a platform")
             platform = stack.enter_context(own_platform())
             platform.remove(TINY_CHAT)  # it registers the reference model; we add our own
         return tuple(
@@ -89,14 +89,14 @@ def _measure_hooks(settings: Settings) -> tuple[HookResult, ...]:
     options = EngineOptions(num_threads=settings.num_threads)
     results = []
     for name, write in _HOOK_MODELS.items():
-        tell(f"{name}: the logits hook")
+        show(f"{name}: the logits hook")
         folder = write(settings.cache)
         results.append(measure_hook(name, folder, options, effort))
     return tuple(results)
 
 
 def _measure_speculation(settings: Settings) -> tuple[SpeculationPoint, ...]:
-    tell(f"{TINY_CHAT}: with tokens proposed ahead")
+    show(f"{TINY_CHAT}: with tokens proposed ahead")
     models, effort = REPOSITORY / "models", settings.effort
     return measure_speculation(
         models / TINY_CHAT,
@@ -110,7 +110,7 @@ def _measure_speculation(settings: Settings) -> tuple[SpeculationPoint, ...]:
 
 
 def _measure_recovery(settings: Settings) -> RecoveryResult:
-    tell("starting a platform to mistreat")
+    show("starting a platform to mistreat")
     streams = settings.effort.streams
     with own_platform() as platform:
         ends = (min(streams), max(streams))
@@ -122,14 +122,14 @@ def _measure_model(
 ) -> report.ModelResult:
     options = EngineOptions(num_threads=settings.num_threads)
     prompts = PromptSource(candidate.folder, candidate.write)
-    tell(f"{candidate.name}: loading twice")
+    show(f"{candidate.name}: loading twice")
     with (
         _served(settings, candidate, platform, options) as endpoint,
         ServedModel(endpoint, candidate.name) as server,
         BareEngine(candidate.folder, options) as bare,
     ):
-        comparison = Comparison(bare, server, prompts, tell, _rest)
-        tell(f"{candidate.name}: first tokens")
+        comparison = Comparison(bare, server, prompts, show, _rest)
+        show(f"{candidate.name}: first tokens")
         first_token = comparison.first_token(settings.effort.first_token_requests)
         points = [
             comparison.point(num_streams, settings.effort.tokens, settings.effort.rounds)
@@ -159,7 +159,7 @@ def _served(
 def _candidate(settings: Settings, name: str) -> Candidate:
     if name == TINY_CHAT:
         return Candidate(name, REPOSITORY / "models" / TINY_CHAT, counting)
-    tell(f"{name}: looking for its folder in {settings.cache}")
+    show(f"{name}: looking for its folder in {settings.cache}")
     num_words = max(1, round((settings.effort.prompt_tokens - _TEMPLATE_TOKENS) / _TOKENS_PER_WORD))
     return Candidate(name, half_billion(settings.cache), rambling(num_words))
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from benchmarks.measures import Run, Summary, medians, num_same_texts, summary
 from benchmarks.prompts import Prompt, PromptSource
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 
 # Long enough to pass the prefill and a few steps, short enough to ask many times.
 _FIRST_TOKEN_MAX_TOKENS = 4
@@ -78,7 +78,7 @@ class Comparison:
     bare: Side
     server: Side
     prompts: PromptSource
-    tell: Tell
+    show: Show
     rest: Callable[[], None]  # before each run: lets the other side finish its book-keeping
 
     def first_token(self, num_requests: int) -> FirstToken:
@@ -99,7 +99,7 @@ class Comparison:
     def point(self, num_streams: int, max_tokens: int, num_rounds: int) -> Point:
         """Measure one number of streams. Raises PromptMismatch."""
         self._warm_up(num_streams)
-        pairs = [self._told_round(number, num_streams, max_tokens) for number in range(num_rounds)]
+        pairs = [self._shown_round(number, num_streams, max_tokens) for number in range(num_rounds)]
         same = sum(num_same_texts(bare, server) for bare, server in pairs)
         return _point(
             num_streams,
@@ -111,10 +111,10 @@ class Comparison:
     def _warm_up(self, num_streams: int) -> None:
         self._round(0, num_streams, _WARM_UP_MAX_TOKENS)
 
-    def _told_round(self, number: int, num_streams: int, max_tokens: int) -> tuple[Run, Run]:
+    def _shown_round(self, number: int, num_streams: int, max_tokens: int) -> tuple[Run, Run]:
         bare, server = self._round(number, num_streams, max_tokens)
         speeds = [run.num_tokens / run.duration_s for run in (bare, server)]
-        self.tell(
+        self.show(
             f"  {num_streams} streams, round {number + 1}: bare {speeds[0]:.0f} tok/s, "
             f"server {speeds[1]:.0f} tok/s, ratio {speeds[1] / speeds[0]:.3f}"
         )

@@ -17,7 +17,7 @@ _SCHEDULED = 2
 
 
 class WebCpu:
-    """The CPU time that the listeners of a port have used. None of them, no number."""
+    """The CPU time of the processes that listen on a port; None without listeners."""
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
@@ -32,7 +32,7 @@ class WebCpu:
 
 def _used_s(process: psutil.Process) -> float:
     """To the nanosecond where Linux keeps a clock for each process; elsewhere, and in
-    `/proc`, time is told in hundredths of a second, too coarse for a short run."""
+    `/proc`, the unit is a hundredth of a second, too coarse for a short run."""
     if sys.platform == "linux":
         return time.clock_gettime((~process.pid << 3) | _SCHEDULED)
     times = process.cpu_times()
@@ -43,7 +43,7 @@ def _listeners(port: int) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
             sockets = process.net_connections("tcp")
-        except psutil.Error:  # it ended, or belongs to somebody else
+        except psutil.Error:  # it ended, or belongs to another user
             continue
         if any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets):
             yield process

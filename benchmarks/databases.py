@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.progress import tell
+from benchmarks.progress import show
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
@@ -29,7 +29,7 @@ def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
         statuses.append(_run(module, argv, folder, f"sqlite:///{folder}/vinery.sqlite3"))
         with _postgresql(Path(folder)) as url:
             if url is None:
-                tell("PostgreSQL is not installed here, so only SQLite was measured")
+                show("PostgreSQL is not installed here, so only SQLite was measured")
             else:
                 statuses.append(_run(module, argv, folder, url))
     return statuses
@@ -59,7 +59,7 @@ def _run(module: str, argv: Sequence[str], folder: str, url: str) -> int:
 
 @contextmanager
 def _postgresql(folder: Path) -> Iterator[str | None]:
-    """The URL of a throw-away server; None where there is no program for one."""
+    """The URL of a temporary server; None if PostgreSQL is not installed."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     found = str(programs[-1]) if programs else shutil.which("initdb")
     if found is None:

@@ -2,13 +2,13 @@
 
 Two web processes run side by side, each with a home and a scripted engine of its own that
 answers at once: one with a key, limits of several scopes and windows that never bind, and one
-with VINERY_AUTH=off, to which everybody may speak. Both write usage. Within a round they are
+with VINERY_AUTH=off, which needs no key. Both write usage. Within a round they are
 asked in turns of a fraction of a second, and ratios are taken round by round, because the speed
 of a machine changes from one second to the next. And because two processes of the same code
 differ by some percent for as long as they live, there are several such pairs.
 
 Throughput is requests by the seconds of CPU that the web process used in a round, so that it is
-told for one core whatever else runs. What a process does while the other one is asked, such as
+per core, independent of other load. What a process does while the other one is asked, such as
 looking for changed keys, counts too. Latency is that of requests one after the other, asked of
 both servers in turn. Ends with 1 when an aim is missed.
 """
@@ -38,7 +38,7 @@ from benchmarks.compare import Spread
 from benchmarks.cpu import WebCpu
 from benchmarks.load import Connection, Endpoint, connect
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
-from benchmarks.progress import tell
+from benchmarks.progress import show
 from benchmarks.settings import TINY_CHAT
 from serving.transport.client import engine_socket
 
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         for home in homes:
             home.prepare()
         pairs = [_measure_pair(homes, arguments) for _ in range(arguments.pairs)]
-    return _tell(pairs)
+    return _show(pairs)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -120,21 +120,21 @@ async def _measure(servers: Sequence[Server], arguments: argparse.Namespace) -> 
     return _Pair(rounds[1:], await _times_ms(servers, arguments.requests))
 
 
-def _tell(pairs: Sequence[_Pair]) -> int:
+def _show(pairs: Sequence[_Pair]) -> int:
     rates_on, rates_off = zip(*chain.from_iterable(pair.rates for pair in pairs), strict=True)
     ratio = Spread.of([on / off for on, off in zip(rates_on, rates_off, strict=True)])
     rate_on = median(rates_on)
     added_ms = median(on - off for on, off in (pair.times_ms for pair in pairs))
     off_ms = median(off for _, off in (pair.times_ms for pair in pairs))
-    tell(f"requests/s per core, accounts on: {rate_on:.0f}, off: {median(rates_off):.0f}")
-    tell(f"ratio on/off: {ratio.median:.3f} ({ratio.lowest:.3f} to {ratio.highest:.3f})")
-    tell(f"added at p50: {added_ms:.3f} ms, to {off_ms:.3f} ms with accounts off")
+    show(f"requests/s per core, accounts on: {rate_on:.0f}, off: {median(rates_off):.0f}")
+    show(f"ratio on/off: {ratio.median:.3f} ({ratio.lowest:.3f} to {ratio.highest:.3f})")
+    show(f"added at p50: {added_ms:.3f} ms, to {off_ms:.3f} ms with accounts off")
     is_met = (
         rate_on >= _LEAST_REQUESTS_PER_CORE_S
         and ratio.median >= 1 - _MOST_THROUGHPUT_LOST
         and added_ms <= _MOST_ADDED_MS
     )
-    tell("the aims are met" if is_met else "an aim is missed")
+    show("the aims are met" if is_met else "an aim is missed")
     return 0 if is_met else 1
 
 
@@ -148,7 +148,7 @@ async def _requests_per_core_s(
     }
     began_s = [_used_s(server) for server in servers]
     for turn in range(num_requests // _NUM_AT_A_TURN):
-        # Whoever comes second meets a warmer machine.
+        # The second server runs on a warmer machine.
         for server in servers if turn % 2 else reversed(servers):
             await _ask(connections[server], server.request, _NUM_AT_A_TURN)
     ended_s = [_used_s(server) for server in servers]

@@ -64,33 +64,33 @@ def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows
     slices, weights = _slices()
     requests = _draw(num_requests, weights, until, days)
     is_error = np.array([Outcome(each.outcome).is_error for each in slices])
-    places = _places(requests)
+    buckets = _buckets(requests)
     for model, unit_s, since_s in (
         (MinuteRollup, 60, int(until.timestamp()) - _MINUTES_KEPT_S),
         (HourRollup, 3600, 0),
         (DayRollup, 86_400, 0),
     ):
-        by_grain = [
-            _rollups(requests, places, _slice_ids(slices, grain), is_error, unit_s, since_s)
-            for grain in ROLLUP_DIMENSIONS[unit_s]
+        by_dimensions = [
+            _rollups(requests, buckets, _slice_ids(slices, dimensions), is_error, unit_s, since_s)
+            for dimensions in ROLLUP_DIMENSIONS[unit_s]
         ]
         # In the order of time, as they would have been written.
-        _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_grain, key=itemgetter(0)))
+        _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_dimensions, key=itemgetter(0)))
     if with_rows:
         _insert(UsageRecord, _ROW_COLUMNS, _rows(requests, slices))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
 
 
-def _slice_ids(slices: Sequence[Slice], grain: RollupDimensions) -> Integers:
-    """Of the grain's slices that these are parts of."""
-    coarse = [each.at(grain) for each in slices]
+def _slice_ids(slices: Sequence[Slice], dimensions: RollupDimensions) -> Integers:
+    """Return the id of the slice with only these dimensions that contains each slice."""
+    coarse = [each.at(dimensions) for each in slices]
     ids = ids_of(set(coarse))
     return np.array([ids[each] for each in coarse], dtype=np.int64)
 
 
 def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
-    """Everybody with all that they ask for, and how likely each is: keys by Zipf's law."""
+    """Return all slices, and their shares of the requests: keys by Zipf's law."""
     random = np.random.default_rng(1)
     slices, weights = [], []
     for key in range(1, _NUM_KEYS + 1):
@@ -104,7 +104,7 @@ def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
                 for (outcome, status), share in zip(_OUTCOMES, _SHARES, strict=True):
                     slices.append(
                         Slice(
-                            grain=RollupDimensions.ALL.value,
+                            dimensions=RollupDimensions.ALL.value,
                             key_id=key,
                             key_name=f"key {key}",
                             user_id=user,
@@ -147,7 +147,7 @@ def _draw(num: int, weights: npt.NDArray[np.float64], until: datetime, days: int
     )
 
 
-def _places(requests: Requests) -> Integers:
+def _buckets(requests: Requests) -> Integers:
     """For each request, one row: where its four latencies are counted."""
     columns = []
     for latency, durations_ms in zip(histogram.Latency, requests.latencies_ms, strict=True):
@@ -160,7 +160,7 @@ _ROLLUP_COLUMNS = ("start_s", "slice_id", *SUMS, "histograms")
 
 def _rollups(
     requests: Requests,
-    places: Integers,
+    buckets: Integers,
     slice_ids: Integers,
     is_error: npt.NDArray[np.bool_],
     unit_s: int,
@@ -178,11 +178,11 @@ def _rollups(
         sums = np.bincount(inverse, weights=column, minlength=len(groups))
         return sums.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
-    num_places = len(histogram.Latency) * histogram.NUM_BUCKETS
-    in_places = (inverse[:, None] * num_places + places[first:]).ravel()
-    filled, nums = np.unique(in_places, return_counts=True)
-    words = ((filled % num_places) << 22 | nums).astype("<u4").tobytes()
-    ends = (np.searchsorted(filled, np.arange(1, len(groups) + 1) * num_places) * 4).tolist()
+    num_buckets = len(histogram.Latency) * histogram.NUM_BUCKETS
+    indexes = (inverse[:, None] * num_buckets + buckets[first:]).ravel()
+    filled, nums = np.unique(indexes, return_counts=True)
+    words = ((filled % num_buckets) << 22 | nums).astype("<u4").tobytes()
+    ends = (np.searchsorted(filled, np.arange(1, len(groups) + 1) * num_buckets) * 4).tolist()
     prompt, output = (
         total(column[first:]) for column in (requests.num_prompt_tokens, requests.num_output_tokens)
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.compare import Spread
 from benchmarks.hook_batches import Batches, StepTimes
-from benchmarks.progress import tell
+from benchmarks.progress import show
 from serving.engine.config import EngineOptions
 from serving.transport.messages import LogitsSpec, LogprobsSpec
 
@@ -96,7 +96,7 @@ def _measure(
     for num_streams in effort.streams:
         for use in uses(num_streams):
             points.append(_point(batches, use, num_streams, effort))
-            tell(f"  {model}, {use}, {num_streams} streams: {points[-1].ratio.median:.3f}")
+            show(f"  {model}, {use}, {num_streams} streams: {points[-1].ratio.median:.3f}")
     return HookResult(model, batches.vocab_size, tuple(points))
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Final
 
 from benchmarks.databases import on_each_database, set_up_django
-from benchmarks.progress import tell
+from benchmarks.progress import show
 
 _MOST_AUTHENTICATION_US: Final = 5.0
 _MOST_START_S: Final = 2.0
@@ -41,7 +41,7 @@ def _measure(num_keys: int) -> int:
 
     from accounts.keys.table import KeyTable
 
-    tell(f"{connection.vendor}: writing {num_keys:,} keys")
+    show(f"{connection.vendor}: writing {num_keys:,} keys")
     secret = _write_keys(num_keys)
     table = KeyTable()
     start_s = _took_s(table.refresh)

@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
 
     started_s: float = 0.0
     _times_s: list[float] = field(default_factory=list)
-    _pieces: list[bytes] = field(default_factory=list)
+    _reads: list[bytes] = field(default_factory=list)
     _head: Head | None = None
     _transport: asyncio.Transport | None = None
     _ended: asyncio.Future[None] | None = None
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     def ask(self, request: bytes) -> asyncio.Future[None]:
         """Done when the whole response is there. Fails with BadResponse when it breaks off."""
         assert self._transport is not None
-        self._times_s, self._pieces, self._head = [], [], None
+        self._times_s, self._reads, self._head = [], [], None
         self._ended = asyncio.get_running_loop().create_future()
         self.started_s = time.perf_counter()
         self._transport.write(request)
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def arrivals(self) -> Arrivals:
-        return Arrivals(tuple(self._times_s), tuple(self._pieces))
+        return Arrivals(tuple(self._times_s), tuple(self._reads))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._times_s.append(time.perf_counter())
-        self._pieces.append(data)
+        self._reads.append(data)
         if self._is_complete(data) and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -163,13 +163,13 @@ class Connection(asyncio.Protocol):
 
     def _is_complete(self, data: bytes) -> bool:
         if self._head is None:
-            self._head = Head.of(b"".join(self._pieces))
+            self._head = Head.of(b"".join(self._reads))
         if self._head is None:
             return False
         if self._head.is_chunked:
-            tail = data if len(data) >= len(_LAST_CHUNK) else b"".join(self._pieces[-8:])
+            tail = data if len(data) >= len(_LAST_CHUNK) else b"".join(self._reads[-8:])
             return tail.endswith(_LAST_CHUNK)
-        size = sum(map(len, self._pieces)) - self._head.size
+        size = sum(map(len, self._reads)) - self._head.size
         return size >= (self._head.content_length or 0)
 
 

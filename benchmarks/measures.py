@@ -1,7 +1,7 @@
 """What one run gave, and the numbers drawn from it. Both sides are measured in these terms.
 
-A *chunk* is a piece of output that arrived at one moment: one read of a handle in the bare
-loop, one event with text over HTTP. A chunk may hold several tokens, and the wire does not say
+A *chunk* is output that arrived at one moment: one read of a handle in the bare
+loop, one event with text over HTTP. A chunk may hold several tokens, and HTTP does not show
 how many; it only gives the sum at the end. So a stream counts each of its chunks as the same
 number of tokens, its mean, and the gap for each token is the gap between two chunks divided by
 that mean. Where every chunk is one token this is exact; where chunks are merged it flatters
@@ -115,7 +115,7 @@ def medians(summaries: Sequence[Summary]) -> Summary:
 
 
 def num_same_texts(one: Run, other: Run) -> int:
-    """How many streams said the same on both sides."""
+    """Return the number of streams with equal text on both sides."""
     pairs = zip(one.streams, other.streams, strict=True)
     return sum(a.text.strip() == b.text.strip() for a, b in pairs)
 

@@ -30,7 +30,7 @@ _ASK_EVERY_S = 0.25
 
 
 class PlatformFailed(Exception):
-    """The platform did not start, or did not serve a model. Says why."""
+    """The platform did not start, or did not serve a model. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def own_platform() -> Iterator[OwnPlatform]:
         try:
             yield OwnPlatform(home, _started(process, home), process.pid)
         except Exception as error:
-            error.add_note(f"The platform said:\n{_tail(log)}")
+            error.add_note(f"Output of the platform:\n{_tail(log)}")
             raise
         finally:
             _end(process)

@@ -1,10 +1,10 @@
-"""What goes to standard error while a benchmark runs. A module, since child processes tell, too."""
+"""Progress on standard error. A module of its own, because child processes use it as well."""
 
 from __future__ import annotations
 
 import sys
 
 
-def tell(line: str) -> None:
+def show(line: str) -> None:
     """Show one line at once."""
     print(line, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """The models of the benchmark that are not shipped: the measures of real ones, random weights.
 
-Speed does not depend on what the weights say, so nothing is downloaded. The answers are words
+Speed does not depend on the values of the weights, so nothing is downloaded. The answers are words
 without sense, and they never end by themselves.
 """
 

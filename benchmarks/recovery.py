@@ -26,7 +26,7 @@ import psutil
 from benchmarks.compare import Spread
 from benchmarks.load import Endpoint
 from benchmarks.platform_under_test import OwnPlatform, PlatformFailed, wait_until_it_answers
-from benchmarks.progress import tell
+from benchmarks.progress import show
 from benchmarks.settings import TINY_CHAT
 
 _POLL_INTERVAL_S: Final = 0.005
@@ -48,7 +48,7 @@ class Departure:
 
     way: str
     num_streams: int
-    free_ms: Spread  # until its place in the engine was free; the median of all trials
+    free_ms: Spread  # until its slot in the engine was free; the median of all trials
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ def _open_stream(endpoint: Endpoint) -> socket.socket:
     stream.sendall(endpoint.post("/v1/completions", _LONG_ANSWER))
     received = b""
     while b"\ndata: " not in received:
-        piece = stream.recv(1 << 16)
-        received += piece
-        if not piece or not received.startswith(b"HTTP/1.1 200"[: len(received)]):
+        data = stream.recv(1 << 16)
+        received += data
+        if not data or not received.startswith(b"HTTP/1.1 200"[: len(received)]):
             raise PlatformFailed(f"no answer to leave: {received[:2000].decode()}")
     return stream
 
@@ -134,7 +134,7 @@ def _stream_until_killed(endpoint: Endpoint, pipe: Connection) -> None:
 
 def _departure(endpoint: Endpoint, way: str, num_streams: int, num_trials: int) -> Departure:
     free_ms = [_free_after_s(endpoint, way, num_streams) * 1e3 for _ in range(num_trials)]
-    tell(f"  {way}, one of {num_streams} streams: {', '.join(f'{ms:.0f}' for ms in free_ms)} ms")
+    show(f"  {way}, one of {num_streams} streams: {', '.join(f'{ms:.0f}' for ms in free_ms)} ms")
     return Departure(way, num_streams, Spread.of(free_ms))
 
 
@@ -163,7 +163,7 @@ def _wait(condition: Callable[[], bool]) -> float:
     began_s = time.perf_counter()
     while not condition():
         if time.perf_counter() - began_s > _GIVE_UP_S:
-            raise PlatformFailed("the engine's places do not become free or taken")
+            raise PlatformFailed("the engine's slots do not become free or taken")
         time.sleep(_POLL_INTERVAL_S)
     return time.perf_counter() - began_s
 
@@ -183,7 +183,7 @@ def _restart(platform: OwnPlatform) -> Restart:
     if replacement is None or replacement.pid == engine.pid:
         raise PlatformFailed("the killed engine has no replacement")
     restart = Restart(answered_s, _age_s(replacement))
-    tell(f"  killed engine: {restart.answered_s:.2f} s, of these {restart.loading_s:.2f} s loading")
+    show(f"  killed engine: {restart.answered_s:.2f} s, of these {restart.loading_s:.2f} s loading")
     return restart
 
 

@@ -81,7 +81,7 @@ FIRST_TOKEN_AIMS = (("tiny-chat", 3.0), ("0.5b", 3.0))
 
 # (model, streams, most time of a step with an unused logits hook by one without a hook)
 HOOK_AIMS = (("32k", 1, 1.02), ("152k", 1, 1.02))
-# Most seconds, in the worst trial: until the place of a client that left is free, and what a
+# Most seconds, in the worst trial: until the slot of a client that left is free, and what a
 # killed engine costs beside loading the model.
 FREE_AIM_S = 1.0
 RESTART_AIM_S = 2.0
@@ -216,7 +216,7 @@ def _recovery_block(result: RecoveryResult) -> str:
     restarts = ", ".join(f"{r.answered_s:.2f} ({r.loading_s:.2f})" for r in result.restarts)
     return "\n".join(
         [
-            "clients that leave in mid-answer: when their place in the engine is free",
+            "clients that leave in mid-answer: when their slot in the engine is free",
             *_aligned(_DEPARTURE_COLUMNS, *departures),
             f"killed engine: seconds to the next answer (of these loading): {restarts}",
         ]
@@ -318,7 +318,7 @@ def _hook_aim(hooks: tuple[HookResult, ...], model: str, num_streams: int, most:
 def _recovery_aims(result: RecoveryResult | None) -> Iterator[Aim]:
     free_s = [each.free_ms.highest / 1e3 for each in result.departures] if result else []
     restart_s = [each.answered_s - each.loading_s for each in result.restarts] if result else []
-    yield _worst_aim("seconds until the place of a client that left is free", free_s, FREE_AIM_S)
+    yield _worst_aim("seconds until the slot of a client that left is free", free_s, FREE_AIM_S)
     yield _worst_aim("seconds of a killed engine, beside loading", restart_s, RESTART_AIM_S)
 
 

@@ -55,8 +55,8 @@ def main() -> None:
 def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:
     try:
         received = peer.recv(1 << 18)
-        said = [_reply(frame) for frame in frames.feed(received)]
-        peer.sendall(b"".join(said))
+        replies = [_reply(frame) for frame in frames.feed(received)]
+        peer.sendall(b"".join(replies))
     except OSError:
         received = b""
     if not received:

@@ -1,4 +1,4 @@
-"""The command line of the benchmark, and what it says once it has been read."""
+"""The command line of the benchmark, and its settings after parsing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = {
     SERVER: "this server beside the bare engine: same model, prompts, lengths, scheduler settings",
     HOOK: "the engine's decode steps with the logits hook, off and on, beside those without it",
     SPECULATION: "greedy text with tokens proposed ahead and without: is it equal, is it quicker",
-    RECOVERY: "how soon a place is free when a client leaves, and a killed engine is back",
+    RECOVERY: "how soon a slot is free when a client leaves, and a killed engine is back",
 }
 
 _DESCRIPTION = (

@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from benchmarks.databases import on_each_database, set_up_django
-from benchmarks.progress import tell
+from benchmarks.progress import show
 
 _ALLOWED_MS = {"postgresql": 200.0, "sqlite": 500.0}
 _UNTIL = datetime(2026, 11, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ def _measure(arguments: argparse.Namespace) -> int:
 
     from benchmarks.generated_usage import write_usage
 
-    tell(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of 30 days")
+    show(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of 30 days")
     write_usage(int(arguments.requests), _UNTIL, with_rows=not arguments.no_rows)
     allowed_ms = _ALLOWED_MS[connection.vendor]
     print(f"\n{connection.vendor}, {arguments.requests:,.0f} requests, 30 days\n")

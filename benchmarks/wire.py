@@ -23,7 +23,7 @@ _DONE = b"[DONE]"
 
 
 class BadResponse(Exception):
-    """The server answered with something that cannot be measured. Says what."""
+    """The answer cannot be measured. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Arrivals:
     """All reads of one response: what came, and when."""
 
     times_s: tuple[float, ...]
-    pieces: tuple[bytes, ...]
+    reads: tuple[bytes, ...]
 
     def time_of(self, offset: int) -> float:
         """When the byte before this offset was there."""
@@ -68,7 +68,7 @@ class Arrivals:
 
     @cached_property
     def _ends(self) -> list[int]:
-        return list(accumulate(map(len, self.pieces)))
+        return list(accumulate(map(len, self.reads)))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Event:
 
 def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
     """The answer in a response. Raises BadResponse for an error or a stream without usage."""
-    received = b"".join(arrivals.pieces)
+    received = b"".join(arrivals.reads)
     head = Head.of(received)
     if head is None or head.status != 200 or not head.is_chunked:
         raise BadResponse(received[:2000].decode("utf-8", "replace"))
@@ -109,12 +109,12 @@ def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
 
 
 def _text(body: dict[str, Any]) -> str:
-    """What a chunk of a chat or of a completion says, thoughts included."""
-    said: list[str] = []
+    """Return the text of a chunk of a chat or a completion, with its reasoning."""
+    texts: list[str] = []
     for choice in body.get("choices", ()):
         delta = choice.get("delta") or choice
-        said += [delta.get(name) or "" for name in ("reasoning_content", "content", "text")]
-    return "".join(said)
+        texts += [delta.get(name) or "" for name in ("reasoning_content", "content", "text")]
+    return "".join(texts)
 
 
 def _events(received: bytes, start: int) -> Iterator[Event]:

@@ -105,7 +105,7 @@ class ResourceAdmin(AuditedAdmin[RowT], VisibleAdmin):
         return {str(field.source): field for field in self.resource.serializer().fields.values()}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return the fields that nobody sets, and of a stored row those that are fixed."""
+        """Return the dates, and of a stored row the fixed fields."""
         dates = [*self.readonly_fields]
         return (
             dates if obj is None else [*getattr(self.resource.serializer.Meta, "fixed", ()), *dates]

@@ -131,7 +131,7 @@ class ApiKeyAdmin(ResourceAdmin[ApiKey]):
         return {**proposed, **super().get_changeform_initial_data(request)}
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        """Only superusers delete: a deleted key cannot be told from one that never existed."""
+        """Only superusers delete: a deleted key looks like one that never existed."""
         return bool(request.user.is_superuser)
 
     def save_model(

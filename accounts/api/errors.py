@@ -61,7 +61,7 @@ def _response(error: Exception, view: Any) -> Response | None:
         case exceptions.ValidationError():
             return _invalid(error.detail)
         case _ if isinstance(error, DATABASE_UNAVAILABLE):
-            log.warning("the database is away: %s", str(error).partition("\n")[0])
+            log.warning("the database is unavailable: %s", str(error).partition("\n")[0])
             return _answer(503, "The database does not answer. Try again in a moment.")
         case exceptions.NotAuthenticated():
             text = "Sign in, or send 'Authorization: Bearer <key>' with a key that has the scope "

@@ -15,7 +15,17 @@ from rest_framework.routers import SimpleRouter
 from accounts.api.usage import Usage, UsageExport
 from accounts.api.views import ResourceViewSet, viewset_of
 from accounts.models import User
-from accounts.resources import alerts, audit, captures, keys, limits, organizations, refusals, users
+from accounts.resources import (
+    alerts,
+    audit,
+    captures,
+    keys,
+    limits,
+    organizations,
+    quotas,
+    refusals,
+    users,
+)
 from accounts.services import audit as audit_log
 
 
@@ -58,7 +68,7 @@ for _name, _view in (
     ("keys", viewset_of(keys.KEYS)),
     ("limits", viewset_of(limits.LIMITS)),
     ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
-    ("quotas", viewset_of(limits.QUOTAS)),
+    ("quotas", viewset_of(quotas.QUOTAS)),
     ("alerts", viewset_of(alerts.ALERTS)),
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),

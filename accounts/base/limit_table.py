@@ -47,7 +47,7 @@ class Metric(StrEnum):
     def __new__(
         cls, name: str, label: str = "", unit: str = "", initial: str = "", header: str = ""
     ) -> Self:
-        """Make a line of the table below."""
+        """Add a member to the table below."""
         metric = str.__new__(cls, name)
         metric._value_ = name
         metric.label, metric.unit = label, unit
@@ -95,7 +95,7 @@ class Window(StrEnum):
         initial: str = "",
         period_ms: int = 0,
     ) -> Self:
-        """Make a line of the table below."""
+        """Add a member to the table below."""
         window = str.__new__(cls, name)
         window._value_ = name
         window.kind, window.label, window.per = kind, label, per

@@ -32,7 +32,7 @@ def decrypt(row: Capture) -> Texts:
     from cryptography.fernet import InvalidToken
 
     try:
-        opened = cipher(_PURPOSE).decrypt(bytes(row.sealed))
+        opened = cipher(_PURPOSE).decrypt(bytes(row.encrypted_texts))
     except InvalidToken:
         raise CaptureUnreadable(
             "The texts cannot be read: the server's secret key has changed."

@@ -101,7 +101,7 @@ def _row(taken: CapturedRequest, policy: Policy) -> Capture:
         is_body_cut=is_body_cut,
         is_answer_cut=is_answer_cut,
         is_redacted=is_redacted,
-        sealed=encrypt(Texts(taken.request_id, body, answer)),
+        encrypted_texts=encrypt(Texts(taken.request_id, body, answer)),
     )
 
 

@@ -1,7 +1,6 @@
-"""The console: what people see of their use, their keys and their limits, under `/console/`.
+"""The console under `/console/`: the usage, the keys and the limits of the user.
 
-One file for each page; `period.py` says which time is looked at, `charts.py` draws. What
-somebody sees and may do is decided in `accounts.services.access`, every figure comes from
-`accounts.usage.reports`, and every change goes through `accounts.keys.lifecycle`, so that it
-is audited.
+Each page has a file. `period.py` reads the period of a page, `charts.py` draws. Permissions come
+from `accounts.services.access`, figures from `accounts.usage.reports`, and every change goes
+through `accounts.resources`.
 """

@@ -1,7 +1,7 @@
 """Charts as SVG, drawn on the server: stacked bars and lines over time.
 
-Plain text out of plain numbers, without scripts and without inline styles, so that the strictest
-content security policy allows them. Colours are classes, which the style sheet knows for light
+Charts have no scripts and no inline styles, so that the strictest content security policy allows
+them. Colours are classes, which the style sheet knows for light
 and dark. A tooltip is the `<title>` of a column that is as high as the chart.
 """
 
@@ -37,7 +37,7 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one value of a series stands for: from `since` to before `until`."""
+    """The period of one value of a series: from `since` to before `until`."""
 
     since: datetime
     until: datetime
@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of a chart; a value for each span, None where nothing was measured."""
+    """The values of one colour, one for each span; None where nothing was measured."""
 
     name: str
     values: Sequence[float | None]
@@ -53,29 +53,38 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn. `what` is read aloud, with the largest value, in place of the picture."""
+    """A chart. Screen readers read `what` and the largest value instead of the picture."""
 
     name: str
     what: str
     spans: Sequence[Span]
     series: Sequence[Series]
     zone: tzinfo
-    told: Format
-    is_whole: bool = True  # there is nothing between one and two of it
+    format: Format
+    is_whole: bool = True  # fractions do not occur
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart with its legend."""
+
+    name: str
+    legend: tuple[str, ...]
+    picture: SafeString
 
 
 def short(number: float) -> str:
-    """A number in at most five characters: 950, 1.2k, 34M."""
+    """Return a number in at most five characters: 950, 1.2k, 34M."""
     size = abs(number)
     for least, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        # What would be rounded up to the next unit is told in that one.
+        # A number that rounds up to the next unit is shown in that unit.
         if size >= least * 0.9995:
             return f"{number / least:.3g}{unit}"
     return f"{number:.3g}" if number % 1 else f"{number:.0f}"
 
 
 def duration(ms: float) -> str:
-    """Milliseconds as people say them: 0 ms, 12 ms, 1.25 s, 3 min."""
+    """Return milliseconds as a short text: 0 ms, 12 ms, 1.25 s, 3 min."""
     if ms < 999.5:
         return f"{ms:.3g} ms"
     if ms < 120_000:
@@ -84,7 +93,7 @@ def duration(ms: float) -> str:
 
 
 def bars(chart: Chart) -> SafeString:
-    """The series one on top of the other, a column for each span."""
+    """Return stacked bars, a column for each span."""
     sums = [sum(values) for values in _columns(chart)]
     frame = _Frame(chart, max(sums, default=0))
     shapes = format_html_join(
@@ -96,7 +105,7 @@ def bars(chart: Chart) -> SafeString:
 
 
 def lines(chart: Chart) -> SafeString:
-    """A line for each series, which is broken where nothing was measured."""
+    """Return a line for each series, with gaps where nothing was measured."""
     known = [value for each in chart.series for value in each.values if value is not None]
     largest = max(known, default=0)
     frame = _Frame(chart, largest)
@@ -113,7 +122,7 @@ def _colour(number: int) -> str:
 
 
 class _Frame:
-    """Where things stand: times from left to right, values from 0 upwards."""
+    """The scales: times from left to right, values from 0 upwards."""
 
     def __init__(self, chart: Chart, largest: float) -> None:
         self.spans = chart.spans
@@ -135,7 +144,7 @@ class _Frame:
 
 
 def nice_step(least: float, *, is_whole: bool) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
     if least <= 0:
         return 1
     power: float = 10.0 ** math.floor(math.log10(least))
@@ -144,7 +153,7 @@ def nice_step(least: float, *, is_whole: bool) -> float:
 
 
 def _columns(chart: Chart) -> list[tuple[float, ...]]:
-    """Of each span, the values of all series."""
+    """Return the values of all series for each span."""
     rows = [[value or 0 for value in each.values] for each in chart.series]
     return list(zip(*rows, strict=True))
 
@@ -164,16 +173,16 @@ def _stacked(chart: Chart, frame: _Frame) -> Iterator[tuple[str, float, float, f
 def _line(
     frame: _Frame, spans: Sequence[Span], series: Series, colour: str
 ) -> Iterator[SafeString]:
-    points = list(zip(spans, series.values, strict=True))
-    for is_known, run in groupby(points, key=lambda point: point[1] is not None):
+    values = list(zip(spans, series.values, strict=True))
+    for is_known, run in groupby(values, key=lambda point: point[1] is not None):
         if not is_known:
             continue
-        places = [f"{frame.middle(span)},{frame.y(value or 0)}" for span, value in run]
-        if len(places) == 1:
-            x, y = places[0].split(",")
+        points_text = [f"{frame.middle(span)},{frame.y(value or 0)}" for span, value in run]
+        if len(points_text) == 1:
+            x, y = points_text[0].split(",")
             yield format_html('<circle class="{}" cx="{}" cy="{}" r="2.5"/>', colour, x, y)
         else:
-            yield format_html('<polyline class="{}" points="{}"/>', colour, " ".join(places))
+            yield format_html('<polyline class="{}" points="{}"/>', colour, " ".join(points_text))
 
 
 def _picture(chart: Chart, frame: _Frame, shapes: SafeString, largest: float) -> SafeString:
@@ -182,7 +191,7 @@ def _picture(chart: Chart, frame: _Frame, shapes: SafeString, largest: float) ->
         '<desc>{}</desc><g class="axis">{}{}</g><g class="shapes">{}</g><g>{}</g></svg>',
         _WIDTH,
         _HEIGHT,
-        f"{chart.name}: {chart.what} At most {chart.told(largest)}.",
+        f"{chart.name}: {chart.what} At most {chart.format(largest)}.",
         chart.what,
         _y_axis(chart, frame),
         _x_axis(chart, frame),
@@ -197,7 +206,7 @@ def _y_axis(chart: Chart, frame: _Frame) -> SafeString:
         "",
         '<line x1="{}" x2="{}" y1="{}" y2="{}"/><text class="y" x="{}" y="{}">{}</text>',
         (
-            (_LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 6, y + 3.5, chart.told(mark))
+            (_LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 6, y + 3.5, chart.format(mark))
             for mark, y in ((mark, frame.y(mark)) for mark in marks)
         ),
     )
@@ -212,13 +221,13 @@ def _x_axis(chart: Chart, frame: _Frame) -> SafeString:
         '<text class="x" x="{}" y="{}">{}</text>',
         (
             (frame.middle(span), _HEIGHT - 8, _clock(span.since, form, chart.zone))
-            for span in _told_spans(chart, num_labels)
+            for span in _labelled_spans(chart, num_labels)
         ),
     )
 
 
-def _told_spans(chart: Chart, num_labels: int) -> list[Span]:
-    """Those that get a label: at full hours, quarters and so on, where that leaves any."""
+def _labelled_spans(chart: Chart, num_labels: int) -> list[Span]:
+    """Return the spans with a label: at full hours, quarters and so on, if there are any."""
     length_s = (chart.spans[-1].until - chart.spans[0].since).total_seconds()
     step_s = next((step for step in _TIME_STEPS_S if length_s / step <= num_labels), None)
     round_ones = [
@@ -231,7 +240,7 @@ def _told_spans(chart: Chart, num_labels: int) -> list[Span]:
 
 
 def _clock_s(at: datetime, zone: tzinfo) -> int:
-    """Seconds since 1970 by the clocks of the zone."""
+    """Return local seconds since 1970."""
     offset = at.astimezone(zone).utcoffset() or timedelta()
     return int(at.timestamp() + offset.total_seconds())
 
@@ -255,15 +264,15 @@ def _tooltips(chart: Chart, frame: _Frame) -> SafeString:
 
 def _words(chart: Chart, number: int) -> str:
     at = _clock(chart.spans[number].since, "%d %b %Y, %H:%M", chart.zone)
-    told = (
-        f"{each.name}: {'not measured' if value is None else chart.told(value)}"
+    texts = (
+        f"{each.name}: {'not measured' if value is None else chart.format(value)}"
         for each, value in ((each, each.values[number]) for each in chart.series)
     )
-    return "\n".join((at, *told))
+    return "\n".join((at, *texts))
 
 
 def _time_form(spans: Sequence[Span]) -> tuple[str, int]:
-    """How times are written, and how many of them have room."""
+    """Return the format of times, and how many labels fit."""
     if spans[-1].until - spans[0].since <= timedelta(hours=36):
         return "%H:%M", 5
     if spans[-1].until - spans[-1].since >= timedelta(hours=23):

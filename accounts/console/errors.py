@@ -1,5 +1,4 @@
-"""What people get under `/console/` where there is no page for them: one in its look, with its
-headers, that says what to do."""
+"""Error pages of the console, with its layout and headers. Each advises what to do."""
 
 from __future__ import annotations
 
@@ -12,24 +11,24 @@ from accounts.console.page import guarded
 
 ROOT: Final = "/console/"
 
-_TOLD: Final = {
+_PAGES: Final = {
     400: ("This cannot be understood", "Go back, and try it another way."),
     403: (
         "You may not do this",
-        "Your role does not allow it. Ask whoever leads your organisation.",
+        "Your role does not allow it. Ask an owner or admin of your organisation.",
     ),
     404: (
         "There is no such page",
-        "It may be gone, or you may not see it. What there is, is under the names above.",
+        "It was removed, or you may not see it. The links above lead to all pages.",
     ),
     500: (
         "Something broke here",
-        "It is not your fault. Try again in a minute; if it stays so, tell an administrator when "
-        "it happened: the log says more.",
+        "It is not your fault. Try again in a minute. If the error stays, report the time to an "
+        "administrator: the log has the details.",
     ),
     503: (
         "The database does not answer",
-        "Models are served all the same. Try again in a minute; if it stays so, tell an "
+        "Models are served all the same. Try again in a minute. If the error stays, ask an "
         "administrator.",
     ),
 }
@@ -41,18 +40,18 @@ _OLD_FORM: Final = (
 
 
 def is_console(request: HttpRequest) -> bool:
-    """Whether somebody is looking at the console."""
+    """Return whether the request is for the console."""
     return request.path.startswith(ROOT)
 
 
 def error_page(request: HttpRequest, status: int) -> HttpResponse:
-    """For 400, 403, 404, 500 and 503."""
-    # Where something broke, who looks can perhaps not be read.
-    return _page(None if status >= 500 else request, status, *_TOLD[status])
+    """Return the page of a status: 400, 403, 404, 500 or 503."""
+    # After a server error the user can perhaps not be read.
+    return _page(None if status >= 500 else request, status, *_PAGES[status])
 
 
 def old_form_page(request: HttpRequest) -> HttpResponse:
-    """For a form without a token that is still good."""
+    """Return the page for a form whose CSRF token is invalid."""
     return _page(request, 403, *_OLD_FORM)
 
 

@@ -51,11 +51,9 @@ class NewLimitForm(ResourceForm):
         select = self.fields["of"].widget
         assert isinstance(select, forms.Select)
         select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
-        self.fields[
-            "window"
-        ].help_text = (
-            "At any time is for requests at the same time, and for budgets of weighted tokens."
-        )
+        metric, window = self.fields["metric"], self.fields["window"]
+        metric.label = "What"
+        window.help_text = "At any time is for concurrency, and for budgets of weighted tokens."
 
     def clean_of(self) -> tuple[str, int]:
         """Return a scope and an id. Raises ValidationError for anything else."""

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.alerts.quotas import read_quotas
 from accounts.console.limit_forms import changeable, may_set_limits
 from accounts.console.page import Page
-from accounts.console.words import away, reset, runs_out
+from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Rule, in_words
 from accounts.limits.service import Level, current_levels, current_state, rule_of
 from accounts.models import Limit
@@ -23,23 +23,23 @@ from accounts.services.access import Access
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One limit. `used` and `left` None: not known just now."""
+    """One limit. `used` and `left` are None while they are unknown."""
 
     id: int
     owner: str
     what: str
     amount: int
-    whole: int | None  # of which the amount is the share of one of several processes
+    whole: int | None  # the whole limit, where `amount` is the share of one process
     used: int | None
     left: int | None
     reset: str
-    runs_out: str  # empty where it does not, and for what one may not know
+    runs_out: str  # empty: it lasts, or the user may not see it
     is_shadow: bool
     may_change: bool
 
     @property
     def high(self) -> int:
-        """From where on it is nearly used up."""
+        """The level from which it is nearly used up."""
         return self.amount * 4 // 5
 
 
@@ -50,31 +50,31 @@ class Limits(Page):
     template_name = "console/limits.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """All that bind somebody whom one may see."""
+        """Add the limits of all visible owners."""
         rows, is_known = limit_rows(self.access)
         return super().get_context_data(**kwargs) | {
             "rows": rows,
             "is_known": is_known,
-            # After the levels: whoever asks for them notices first.
-            "away": away(current_state(), time.time()),
+            # Read after the levels: reading those notices an outage.
+            "outage": store_outage(current_state(), time.time()),
             "may_set": may_set_limits(self.access),
         }
 
 
 def limit_rows(access: Access) -> tuple[list[Row], bool]:
-    """The limits, and whether it is known how full they are."""
+    """Return the limits, and whether their levels are known."""
     limits = list(access.rows(Limit))
     may_change = changeable(access, limits)
     rules = list(_rules(limits))
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
     ends = _ends(access) if rules else {}
-    told: dict[int, Level] = {level.rule.id: level for level in levels or ()}
+    by_rule: dict[int, Level] = {level.rule.id: level for level in levels or ()}
     rows = [
         _row(
             rule,
             owners[rule.scope],
-            told.get(rule.id),
+            by_rule.get(rule.id),
             runs_out=ends.get(rule.id, ""),
             may_change=rule.id in may_change,
         )
@@ -85,14 +85,14 @@ def limit_rows(access: Access) -> tuple[list[Row], bool]:
 
 def _rules(limits: Iterable[Limit]) -> Iterator[Rule]:
     for limit in limits:
-        # A row that was written past every form is not followed, either.
+        # Limiters ignore an invalid row, too.
         with suppress(ValueError, KeyError):
             yield rule_of(limit)
 
 
 def _ends(access: Access) -> dict[int, str]:
-    """When quotas run out at the pace of late, by the limit's id. Of those that are used up
-    there is nothing to foretell."""
+    """Return when quotas run out at the current rate, by the id of the limit. Used-up quotas are
+    left out."""
     now = timezone.now()
     return {
         quota.limit.pk: runs_out((quota.runs_out_at - now).total_seconds())

@@ -1,4 +1,4 @@
-"""The first page: traffic, tokens, errors and latencies over time, and which quotas end soon."""
+"""The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.utils import timezone
-from django.utils.safestring import SafeString
 
 from accounts.console import charts, words
-from accounts.console.charts import Chart, Series
+from accounts.console.charts import Chart, Drawing, Series
 from accounts.console.page import UsagePage, spans_of
 from accounts.console.quotas import quota_rows
 from accounts.usage import reports
@@ -20,21 +19,12 @@ from accounts.usage.reports import Figures, Point
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One large number. `id` is for tests and style."""
+    """One large number. Tests and the style sheet use `id`."""
 
     id: str
     name: str
     number: str
     more: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A chart with its legend."""
-
-    name: str
-    legend: tuple[str, ...]
-    picture: SafeString
 
 
 class Overview(UsagePage):
@@ -44,7 +34,7 @@ class Overview(UsagePage):
     template_name = "console/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Totals, and the same over time."""
+        """Add the totals, and charts over time."""
         question = self.question
         figures = reports.totals(question).figures
         return super().get_context_data(**kwargs) | {
@@ -69,7 +59,7 @@ class Overview(UsagePage):
                 spans=spans_of(points),
                 series=series,
                 zone=self.period.zone,
-                told=charts.duration if is_of_time else charts.short,
+                format=charts.duration if is_of_time else charts.short,
                 is_whole=not is_of_time,
             )
             draw = charts.lines if is_of_time else charts.bars
@@ -78,7 +68,7 @@ class Overview(UsagePage):
         return [
             drawing(
                 "Requests",
-                "How many requests were answered and how many failed, over time.",
+                "Requests that were answered or failed, over time.",
                 {
                     "answered": lambda each: each.num_requests - each.num_errors,
                     "failed": lambda each: each.num_errors,
@@ -86,7 +76,7 @@ class Overview(UsagePage):
             ),
             drawing(
                 "Tokens",
-                "How many tokens went in, from the cache or not, and how many came out, over time.",
+                "Input tokens, cached or not, and output tokens over time.",
                 {
                     "input": lambda each: each.num_prompt_tokens - each.num_cached_tokens,
                     "cached input": lambda each: each.num_cached_tokens,
@@ -95,19 +85,19 @@ class Overview(UsagePage):
             ),
             drawing(
                 "Time to the first token",
-                "Percentiles of the time until the first token of an answer.",
+                "Percentiles of the time until the first token of a response.",
                 _percentiles(lambda each: each.first_token_ms),
             ),
             drawing(
                 "Time to the last token",
-                "Percentiles of the time until an answer was complete.",
+                "Percentiles of the time until a response was complete.",
                 _percentiles(lambda each: each.total_ms),
             ),
         ]
 
 
 def tiles(figures: Figures) -> list[Tile]:
-    """The totals of a period."""
+    """Return the totals of a period."""
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
     cached = f"{figures.num_cached_tokens:,} of them from the cache"
@@ -118,13 +108,13 @@ def tiles(figures: Figures) -> list[Tile]:
         Tile("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
         Tile("output", "Output tokens", f"{figures.num_output_tokens:,}"),
         _latency("first-token", "First token", figures.first_token_ms),
-        _latency("total", "Whole answer", figures.total_ms),
+        _latency("total", "Whole response", figures.total_ms),
         *energy,
     ]
 
 
 def _energy(figures: Figures) -> Tile:
-    """What the machine's counters say, without what it uses while it does nothing."""
+    """Return the energy of requests, without that of an idle machine."""
     per_request = f"{words.energy(figures.energy_mj / figures.num_requests)} a request"
     if figures.num_tokens:
         each = words.energy(1000 * figures.energy_mj / figures.num_tokens)
@@ -134,13 +124,12 @@ def _energy(figures: Figures) -> Tile:
 
 def _latency(id_: str, name: str, found: Percentiles | None) -> Tile:
     if found is None:
-        return Tile(id_, f"{name}, half within", "none", "nothing measured")
-    told = charts.duration
+        return Tile(id_, f"{name}, p50", "none", "nothing measured")
     return Tile(
         id_,
-        f"{name}, half within",
-        told(found.p50),
-        f"95 % within {told(found.p95)}, 99 % within {told(found.p99)}",
+        f"{name}, p50",
+        charts.duration(found.p50),
+        f"p95 {charts.duration(found.p95)}, p99 {charts.duration(found.p99)}",
     )
 
 

@@ -1,5 +1,5 @@
-"""What all pages of the console have in common: who looks, at which time and part of the books,
-and headers that let no foreign script in."""
+"""What all pages of the console share: the user, the period, the filters, and headers that forbid
+foreign scripts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TABLES: Final[Mapping[Dimension, Any]] = {
 
 
 def guarded(response: ResponseT) -> ResponseT:
-    """With the headers of every page of the console."""
+    """Return the response with the headers of every page of the console."""
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["Cache-Control"] = "no-store, private"
     response.headers["Referrer-Policy"] = "same-origin"
@@ -45,71 +45,71 @@ def guarded(response: ResponseT) -> ResponseT:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One filter that holds: what it says, and the address without it."""
+    """One active filter: its text, and the address without it."""
 
     words: str
     address_without: str
 
 
 class Page(LoginRequiredMixin, TemplateView):
-    """One page, for whoever has signed in."""
+    """One page, for a signed-in user."""
 
     name: ClassVar[str]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Any method, with the headers."""
+        """Respond with the headers of the console."""
         return guarded(super().dispatch(request, *args, **kwargs))
 
     @property
     def user(self) -> User:
-        """Who looks."""
+        """The signed-in user."""
         user = self.request.user
         assert isinstance(user, User)
         return user
 
     @cached_property
     def access(self) -> Access:
-        """What they may see and do."""
+        """The access of the user."""
         return Access.of(self.request.user)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """What every page shows."""
+        """Add what every page shows."""
         context = super().get_context_data(**kwargs)
         return context | {"page": self.name, "whose": self._whose()}
 
     def _whose(self) -> str:
         if self.access.is_superuser:
             return "Everything on this platform"
-        places = [place.name for place in self.access.organizations_seen()[:4]]
+        names = [each.name for each in self.access.organizations_seen()[:4]]
         if not self.access.organizations and not self.access.projects:
             return "Your own"
-        return f"What you may see in {', '.join(places)}"
+        return f"What you may see in {', '.join(names)}"
 
 
 class UsagePage(Page):
-    """A page about usage in a period, of which a part may be left out."""
+    """A page about usage in a period, with filters."""
 
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
 
     def follows(self, name: str, value: str) -> bool:
-        """Whether a parameter of this page alone means something."""
+        """Return whether a parameter that only this page has is valid."""
         return False
 
     @cached_property
     def form(self) -> PeriodForm:
-        """The period, as asked for."""
+        """The form of the period."""
         return PeriodForm.of(self.request.GET)
 
     @cached_property
     def period(self) -> Period:
-        """The period, found."""
+        """The period of the page."""
         return self.form.found
 
     @cached_property
     def filters(self) -> Filters:
-        """By the query's `user=7`, `model=tiny-chat` and so on. What means nothing is left out."""
+        """The filters `user=7`, `model=tiny-chat` and so on. Invalid ones are ignored."""
         wanted = {
-            dimension.plural: frozenset(_meant(dimension, self.request.GET.getlist(dimension)))
+            dimension.plural: frozenset(_values(dimension, self.request.GET.getlist(dimension)))
             for dimension in self.dimensions
             if dimension.value in self.request.GET
         }
@@ -117,7 +117,7 @@ class UsagePage(Page):
 
     @property
     def question(self) -> Question:
-        """For reports."""
+        """The question for reports."""
         period = self.period
         return Question(
             since=period.since,
@@ -129,19 +129,21 @@ class UsagePage(Page):
         )
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The period and the filters, too."""
+        """Add the period and the filters."""
         return super().get_context_data(**kwargs) | {
             "form": self.form,
             "period": self.period,
             "chips": self._chips(),
             "left_out": [
-                f"{name}={value}" for name, value in self._asked() if not self._means(name, value)
+                f"{name}={value}"
+                for name, value in self._asked()
+                if not self._is_valid(name, value)
             ],
             "kept": self._kept(),
         }
 
     def address(self, **changes: str | None) -> str:
-        """This page with other parameters; None takes one out."""
+        """Return the address of this page with other parameters; None removes one."""
         query = self.request.GET.copy()
         for name, value in changes.items():
             if value is None:
@@ -153,12 +155,12 @@ class UsagePage(Page):
     def _asked(self) -> list[tuple[str, str]]:
         return [(name, value) for name, values in self.request.GET.lists() for value in values]
 
-    def _means(self, name: str, value: str) -> bool:
-        """Of the period's own, its form tells what is wrong."""
+    def _is_valid(self, name: str, value: str) -> bool:
+        """Return whether a parameter is valid. The form of the period reports its own errors."""
         if name in PeriodForm.base_fields:
             return True
         if name in list(self.dimensions):
-            return bool(_meant(Dimension(name), [value]))
+            return bool(_values(Dimension(name), [value]))
         return self.follows(name, value)
 
     def _chips(self) -> list[Chip]:
@@ -173,29 +175,29 @@ class UsagePage(Page):
         if table is None:
             return sorted(map(value_of, values))
         known = names_of(self.access, table, values - {None})
-        return [known.get(value, f"number {value}") if value else "nobody" for value in values]
+        return [known.get(value, f"number {value}") if value else "none" for value in values]
 
     def _kept(self) -> list[tuple[str, str]]:
-        """Parameters that the form of the period carries along."""
+        """Return the parameters that the form of the period keeps."""
         return [
             (name, value)
             for name, value in self._asked()
-            if name not in PeriodForm.base_fields and self._means(name, value)
+            if name not in PeriodForm.base_fields and self._is_valid(name, value)
         ]
 
 
 def value_of(key: int | str | None) -> str:
-    """A group's value as a filter's parameter."""
+    """Return the value of a group as the parameter of a filter."""
     return _NO_ID if key is None else str(key)
 
 
 def spans_of(points: tuple[Point, ...]) -> list[Span]:
-    """For charts."""
+    """Return the spans of a chart."""
     return [Span(point.since, point.until) for point in points]
 
 
-def _meant(dimension: Dimension, texts: list[str]) -> list[Any]:
-    """The values among texts."""
+def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
+    """Return the valid values among texts."""
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]

@@ -1,4 +1,4 @@
-"""Which time a page looks at, as its address says: the last day, unless asked otherwise."""
+"""The period of a page, from its address; by default the last day."""
 
 from __future__ import annotations
 
@@ -29,13 +29,9 @@ _POINTS: Final = {
 }
 
 
-def _article(granularity: Granularity) -> str:
-    return f"an {granularity}" if granularity is Granularity.HOUR else f"a {granularity}"
-
-
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since` to before `until`; `granularity` None is chosen by the length."""
+    """From `since` to before `until`. `granularity` None is derived from the length."""
 
     since: datetime
     until: datetime
@@ -44,8 +40,8 @@ class Period:
 
 
 class PeriodForm(forms.Form):
-    """The form above every chart. What cannot be used is told at its field, and the last day is
-    shown."""
+    """The form above every chart. An invalid period is reported at its field, and the page shows
+    the last day."""
 
     period = forms.ChoiceField(
         choices=[*((name, words) for name, (words, _) in _LENGTHS.items()), (OWN, "From … to …")],
@@ -64,8 +60,8 @@ class PeriodForm(forms.Form):
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     granularity = forms.ChoiceField(
-        label="One column for",
-        choices=[("", "as fits"), *((each.value, _article(each)) for each in Granularity)],
+        label="Interval",
+        choices=[("", "automatic"), *((each.value, each.value) for each in Granularity)],
         required=False,
     )
     zone = forms.CharField(
@@ -74,13 +70,13 @@ class PeriodForm(forms.Form):
 
     @classmethod
     def of(cls, query: Any) -> PeriodForm:
-        """As asked for by a query string. What it leaves out is filled in."""
+        """Return the form of a query string, with defaults for absent values."""
         asked = {name: query.get(name, "") for name in cls.base_fields}
         usual = OWN if asked["since"] or asked["until"] else _USUAL
         return cls(asked | {"period": asked["period"] or usual, "zone": asked["zone"] or "UTC"})
 
     def clean(self) -> dict[str, Any]:
-        """Raises ValidationError for a period that cannot be drawn."""
+        """Raise ValidationError for a period that cannot be drawn."""
         super().clean()
         values = self.cleaned_data
         values["found"] = found = self._found(values)
@@ -89,14 +85,14 @@ class PeriodForm(forms.Form):
         length = found.until - found.since
         if found.granularity and length / _POINTS[found.granularity] > MAX_POINTS:
             raise forms.ValidationError(
-                f"A column for {_article(found.granularity)} makes more than {MAX_POINTS}. Choose "
-                "a longer one, or a shorter period."
+                f"The interval {found.granularity} makes more than {MAX_POINTS} columns. Choose a "
+                "longer interval, or a shorter period."
             )
         return values
 
     @property
     def found(self) -> Period:
-        """What is asked for, or the last day."""
+        """The period of a valid form, else the last day."""
         if self.is_valid():
             period: Period = self.cleaned_data["found"]
             return period
@@ -117,5 +113,5 @@ class PeriodForm(forms.Form):
 
 
 def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:
-    """What was typed is a clock of the zone; Django takes it for one of UTC."""
+    """Return the time in the zone of the form; Django reads it as UTC."""
     return moment and moment.replace(tzinfo=zone)

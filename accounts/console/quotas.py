@@ -1,4 +1,4 @@
-"""The quotas that are closest to their end."""
+"""The quotas that are nearly used up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from accounts.resources.owners import owners_of
 from accounts.services.access import Access
 
 _MAX_ROWS: Final = 5
-# Of these, those that run out first; the others are the fullest that last.
+# At most so many of those that run out; the others are the fullest of the rest.
 _MAX_ENDING: Final = 3
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """One quota with its words."""
+    """One quota with its texts."""
 
     owner: str
     what: str
@@ -28,12 +28,12 @@ class QuotaRow:
 
     @property
     def high(self) -> int:
-        """From where on it is nearly used up."""
+        """The level from which it is nearly used up."""
         return self.quota.limit.amount * 4 // 5
 
 
 def quota_rows(access: Access, now: datetime) -> list[QuotaRow]:
-    """Those that run out first, and then the fullest. What nothing was used of is left out."""
+    """Return the quotas that run out first, then the fullest. Unused quotas are left out."""
     quotas = closest(read_quotas(access.quotas_seen(), now))
     scopes = [rule_of(quota.limit).scope for quota in quotas]
     owners = owners_of(access, scopes)
@@ -44,7 +44,7 @@ def quota_rows(access: Access, now: datetime) -> list[QuotaRow]:
 
 
 def closest(quotas: list[Quota]) -> list[Quota]:
-    """A few of them."""
+    """Return the few quotas that the page shows."""
     used = sorted(
         (quota for quota in quotas if quota.num_used),
         key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),

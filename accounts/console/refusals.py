@@ -1,4 +1,4 @@
-"""Refusals: which requests a limit refused or cut short, and why, in a sentence."""
+"""The page of refusals, each with a sentence that gives the reason."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from typing import Any, Final
 
 from accounts.console.page import UsagePage
 from accounts.console.words import reason
-from accounts.models import RefusedRequest
 from accounts.resources.owners import owners_of
-from accounts.usage.effects import with_effect
+from accounts.resources.refusals import REFUSALS
 from accounts.usage.filters import Dimension, among
 
 _ROWS: Final = 50
 
 
 class Refusals(UsagePage):
-    """`/console/refusals/`. The latest first; `before=17` goes on before that row."""
+    """`/console/refusals/`. The newest first; `before=17` continues before that row."""
 
     name = "refusals"
     template_name = "console/refusals.html"
     dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
 
     def follows(self, name: str, value: str) -> bool:
-        """The row that a page of them goes on before."""
+        """Accept the row that the page begins before."""
         return name == "before" and (not value or _is_id(value))
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """One page of them."""
+        """Add one page of refusals."""
         found = list(self._rows()[: _ROWS + 1])
         shown = found[:_ROWS]
         owners = owners_of(self.access, [row.scope for row in shown])
@@ -37,7 +36,7 @@ class Refusals(UsagePage):
 
     def _rows(self) -> Any:
         period = self.period
-        rows = with_effect(self.access.rows(RefusedRequest)).filter(
+        rows = REFUSALS.rows(self.access).filter(
             created_at__gte=period.since, created_at__lt=period.until
         )
         for dimension, values in self.filters.by_dimension().items():

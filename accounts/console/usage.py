@@ -1,4 +1,4 @@
-"""Usage by user, project, key, model and so on: the largest over time, and a table of them."""
+"""Usage by user, project, key, model and so on: a chart of the largest groups, and a table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from accounts.console import charts, words
-from accounts.console.charts import Chart, Series
-from accounts.console.overview import Drawing
+from accounts.console.charts import Chart, Drawing, Series
 from accounts.console.page import UsagePage, spans_of, value_of
 from accounts.models import ApiKey
 from accounts.resources.owners import names_of
@@ -27,14 +26,14 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
-_NOBODY: Final = "(nobody)"
+_WITHOUT: Final = "(none)"
 _UNANSWERED: Final = "(no answer)"
-_NONE: Final = "(none)"  # of what was refused before its model was known
+_NONE: Final = "(none)"  # refused before the model was known
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One of the table. `address` shows it alone."""
+    """One group of the table. `address` shows it alone."""
 
     name: str
     address: str
@@ -44,8 +43,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Tab:
-    """One way to look at it."""
+class Choice:
+    """One dimension or one measure, as a link."""
 
     words: str
     address: str
@@ -59,24 +58,24 @@ class Usage(UsagePage):
     template_name = "console/usage.html"
 
     def follows(self, name: str, value: str) -> bool:
-        """What is grouped by, and what is counted."""
+        """Accept the dimension of groups, and the measure."""
         known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
         return name in known and value in ("", *known[name])
 
     @property
     def by(self) -> Dimension:
-        """What is grouped by: models, unless asked otherwise."""
+        """The dimension of the groups; default: the model."""
         asked = self.request.GET.get("by", "")
         return Dimension(asked) if asked in list(Dimension) else Dimension.MODEL
 
     @property
     def measure(self) -> str:
-        """What the largest have most of."""
+        """The measure that groups are sorted by."""
         asked = self.request.GET.get("most", "")
         return asked if asked in _MEASURES else "num_requests"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The largest groups, and all together."""
+        """Add the largest groups, and the totals."""
         question = self.question
         found = reports.groups(
             question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True
@@ -85,8 +84,10 @@ class Usage(UsagePage):
         names = self._names_of(found.groups)
         return super().get_context_data(**kwargs) | {
             "by": self.by,
-            "tabs": self._tabs("by", self.by, {each.value: each.value for each in Dimension}),
-            "measures": self._tabs(
+            "dimensions": self._choices(
+                "by", self.by, {each.value: each.value for each in Dimension}
+            ),
+            "measures": self._choices(
                 "most", self.measure, {name: unit for name, (unit, _) in _MEASURES.items()}
             ),
             "drawing": self._drawing(found.groups, names, reports.series(question)),
@@ -95,20 +96,20 @@ class Usage(UsagePage):
             ],
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
-            "totals_first_token": _median(totals),
+            "totals_first_token": _p50(totals),
             "totals_energy": _energy(totals),
             "export": self._export(),
             "is_empty": not totals.num_requests,
         }
 
-    def _tabs(self, name: str, chosen: str, choices: dict[str, str]) -> list[Tab]:
+    def _choices(self, name: str, chosen: str, choices: dict[str, str]) -> list[Choice]:
         return [
-            Tab(words, self.address(**{name: value}), value == chosen)
+            Choice(words, self.address(**{name: value}), value == chosen)
             for value, words in choices.items()
         ]
 
     def _names_of(self, groups: Sequence[Group]) -> list[str]:
-        """Keys are told apart by more than their names."""
+        """Return the names of the groups. Keys may share a name, so theirs have details."""
         if self.by is not Dimension.KEY:
             return [_name(self.by, group) for group in groups]
         ids = {key for group in groups for key in group.values if isinstance(key, int)}
@@ -119,12 +120,12 @@ class Usage(UsagePage):
         (key,) = group.values
         address = self.address(**{self.by.value: value_of(key)})
         figures = group.figures
-        return Row(name, address, figures, _median(figures), _energy(figures))
+        return Row(name, address, figures, _p50(figures), _energy(figures))
 
     def _drawing(
         self, groups: Sequence[Group], names: Sequence[str], all_points: tuple[Point, ...]
     ) -> Drawing:
-        """The largest in colours, and what is left of the whole as others."""
+        """Return a chart with the largest groups in colours, and the rest as others."""
         unit, value = _MEASURES[self.measure]
         largest = groups[:_MAX_COLOURS]
         series = [
@@ -132,25 +133,25 @@ class Usage(UsagePage):
             for group, name in zip(largest, names, strict=False)
         ]
         if len(groups) > len(largest) or not groups:
-            told = [[each or 0 for each in one.values] for one in series]
+            known = [[each or 0 for each in one.values] for one in series]
             rest = [
-                max(0, value(point.figures) - sum(values[at] for values in told))
+                max(0, value(point.figures) - sum(values[at] for values in known))
                 for at, point in enumerate(all_points)
             ]
             series.append(Series("others" if groups else unit, rest))
         chart = Chart(
             name=f"{unit.capitalize()} by {self.by}",
-            what=f"How many {unit} there were, by {self.by}, over time.",
+            what=f"{unit.capitalize()} by {self.by}, over time.",
             spans=spans_of(all_points),
             series=series,
             zone=self.period.zone,
-            told=charts.short,
+            format=charts.short,
         )
         return Drawing(chart.name, tuple(each.name for each in series), charts.bars(chart))
 
     def _export(self) -> str:
-        """Where the rows behind this page are a file; nowhere for those of nobody, or of no
-        model, for whom the API has no word."""
+        """Return the address of the export; empty for filters without an owner or a model, which
+        the API cannot express."""
         query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
         for dimension, values in self.filters.by_dimension().items():
             if "" in values or (None in values and dimension is not Dimension.STATUS):
@@ -162,7 +163,7 @@ class Usage(UsagePage):
 def _name(by: Dimension, group: Group) -> str:
     (key,), (name,) = group.values, group.names
     if key is None:
-        return _UNANSWERED if by is Dimension.STATUS else _NOBODY
+        return _UNANSWERED if by is Dimension.STATUS else _WITHOUT
     return name or str(key) or _NONE
 
 
@@ -173,7 +174,7 @@ def _name_of_key(group: Group, known: Mapping[int, str]) -> str:
     return known.get(key) or f"{name} (number {key})"
 
 
-def _median(figures: Figures) -> str:
+def _p50(figures: Figures) -> str:
     found = figures.first_token_ms
     return "" if found is None else charts.duration(found.p50)
 

@@ -1,4 +1,4 @@
-"""Limits and times in a few words, and why a request was refused in a sentence. Pure."""
+"""Short texts for limits, times and energy, and a sentence for each refusal. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEANWHILE: Final = {
 
 
 def in_time(seconds: float) -> str:
-    """A time to wait, rounded up to what people care about: 12 s, 5 min, 3 h 20 min, 4 days."""
+    """Return a time to wait, rounded up: 12 s, 5 min, 3 h 20 min, 4 days."""
     whole_s = math.ceil(seconds)
     if whole_s <= 99:
         return f"{whole_s} s"
@@ -38,7 +38,7 @@ def in_time(seconds: float) -> str:
 
 
 def energy(millijoules: float) -> str:
-    """In watt-hours: 0.42 mWh, 3.1 Wh, 12 kWh."""
+    """Return watt-hours: 0.42 mWh, 3.1 Wh, 12 kWh."""
     watt_hours = millijoules / _MJ_OF_WH
     if watt_hours >= 1e6:
         return f"{watt_hours / 1000:,.0f} kWh"
@@ -50,7 +50,7 @@ def energy(millijoules: float) -> str:
 
 
 def reset(rule: Rule, level: Level | None) -> str:
-    """When what is used of a limit is there again."""
+    """Return when a limit resets."""
     match rule.kind:
         case Kind.CONCURRENCY:
             return "As soon as a request ends"
@@ -67,13 +67,13 @@ def reset(rule: Rule, level: Level | None) -> str:
 
 
 def runs_out(seconds: float) -> str:
-    """When a quota is used up, if it is used as it was of late."""
-    return f"Used up in {in_time(max(1.0, seconds))}, at the pace of late"
+    """Return when a quota is used up at its current rate."""
+    return f"Used up in {in_time(max(1.0, seconds))}, at the current rate"
 
 
-def away(state: StoreState | None, now_s: float) -> str:
-    """What holds while the store of the limits is away, at `now_s` in Unix time; empty while it
-    answers, or where there is none."""
+def store_outage(state: StoreState | None, now_s: float) -> str:
+    """Return what happens during an outage of the limit store. `now_s` is Unix time. Empty while
+    the store answers, or where there is none."""
     if state is None or state.unavailable_since_s is None:
         return ""
     since = in_time(max(1.0, now_s - state.unavailable_since_s))
@@ -81,8 +81,8 @@ def away(state: StoreState | None, now_s: float) -> str:
 
 
 def reason(row: Any, owner: str) -> str:
-    """Why a limit refused a request or cut it short, or would have: of a `RefusedRequest` with
-    its effect. `owner` says whose limit it is."""
+    """Return why a limit refused a request, cut it short or would have refused it. `row` is a
+    `RefusedRequest` with its effect, `owner` a phrase for the owner of the limit."""
     limited = in_words(row.metric, row.window)
     used = f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used"
     needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
@@ -100,7 +100,7 @@ def reason(row: Any, owner: str) -> str:
 def _advice(row: RefusedRequest) -> str:
     if row.wait_s is None:
         if row.needed > row.amount > 0:
-            return "It never fits: a shorter request, or a larger limit, helps."
+            return "It never fits: send a shorter request, or ask for a larger limit."
         return "Waiting does not help: an administrator can raise the limit."
     return f"It would have fitted {in_time(row.wait_s)} later."
 

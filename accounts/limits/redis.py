@@ -101,7 +101,7 @@ class RedisLimiter:
             "acquire",
             id=request.lease_id,
             lease=lease_key(self._prefix, request.lease_id),
-            tabs=self._counters(request.rules, costs),
+            counters=self._counters(request.rules, costs),
         )
         if answer[0] == _EXISTS:
             raise LeaseExists(request.lease_id)
@@ -122,7 +122,7 @@ class RedisLimiter:
             "extend",
             lease=lease_key(self._prefix, lease.id),
             asked=num_output_tokens,
-            tabs=self._counters(rules, costs),
+            counters=self._counters(rules, costs),
         )
         if answer[0] < 0:
             return LOST
@@ -135,7 +135,7 @@ class RedisLimiter:
             "settle",
             id=lease.id,
             lease=lease_key(self._prefix, lease.id),
-            tabs=self._counters(lease.request.rules, usage.costs(lease.request.weights)),
+            counters=self._counters(lease.request.rules, usage.costs(lease.request.weights)),
         )
 
     async def renew(self, leases: Sequence[Lease]) -> None:
@@ -147,14 +147,16 @@ class RedisLimiter:
             await self._run("renew", leases=described)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        now_ms, used = await self._run("levels", tabs=self._counters(rules, _NO_COSTS))
+        now_ms, used = await self._run("levels", counters=self._counters(rules, _NO_COSTS))
         return Reading(tuple(rules), used, now_ms).levels
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
         now_ms = self._caller_ms()
         await self._run(
             "restore",
-            tabs=[self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines],
+            counters=[
+                self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines
+            ],
             since_ms=[each.since_ms for each in baselines],
         )
 

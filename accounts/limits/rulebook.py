@@ -194,7 +194,7 @@ def rule_of(limit: Limit) -> Rule:
 
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return by key that was replaced, which of these keys took its place, at once or later: the
+    """Return by key that was replaced, which of these keys replaced it, at once or later: the
     next one first. One query for each rotation in a chain. Raises `django.db.Error`."""
     replaced = _replaced(key_ids)
     successors: dict[int, tuple[int, ...]] = {}

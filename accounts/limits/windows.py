@@ -2,7 +2,7 @@
 
 Times are Unix times in milliseconds, amounts of use are in fixed-point units.
 
-A bucket refills in a line, as OpenAI's headers and refusals imply. A limiter stores how much of
+A bucket refills linearly, as OpenAI's headers and refusals imply. A limiter stores how much of
 it is used, and at which time. A bucket has a capacity of `amount` and refills `amount` in its
 period: `amount` fixed-point units in each tick. Ticks are at the same times for all buckets of a
 window, so that a bucket that is read often refills as much as one that is read seldom. A bucket

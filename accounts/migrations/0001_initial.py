@@ -355,7 +355,7 @@ class Migration(migrations.Migration):
                         help_text="Parts are blacked out.", verbose_name="redacted"
                     ),
                 ),
-                ("sealed", models.BinaryField()),
+                ("encrypted_texts", models.BinaryField(db_column="sealed")),
             ],
             options={
                 "ordering": ["-created_at", "-id"],
@@ -1062,8 +1062,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "grain",
-                    models.CharField(help_text="See `accounts.usage.dimensions`.", max_length=16),
+                    "dimensions",
+                    models.CharField(
+                        db_column="grain",
+                        help_text="See `accounts.usage.dimensions`.",
+                        max_length=16,
+                    ),
                 ),
                 (
                     "digest",
@@ -1104,9 +1108,9 @@ class Migration(migrations.Migration):
             ],
             options={
                 "indexes": [
-                    models.Index(fields=["grain", "key_id"], name="slice_by_key"),
-                    models.Index(fields=["grain", "user_id"], name="slice_by_user"),
-                    models.Index(fields=["grain", "project_id"], name="slice_by_project"),
+                    models.Index(fields=["dimensions", "key_id"], name="slice_by_key"),
+                    models.Index(fields=["dimensions", "user_id"], name="slice_by_user"),
+                    models.Index(fields=["dimensions", "project_id"], name="slice_by_project"),
                 ],
             },
         ),

@@ -62,7 +62,7 @@ class Capture(models.Model):
     )
     is_answer_cut = models.BooleanField("answer is cut", help_text="Only a part is kept.")
     is_redacted = models.BooleanField("redacted", help_text="Parts are blacked out.")
-    sealed = models.BinaryField(editable=False)
+    encrypted_texts = models.BinaryField(db_column="sealed", editable=False)
 
     objects = KeptManager()
     stored = CaptureQuerySet.as_manager()

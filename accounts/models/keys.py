@@ -13,7 +13,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 from django.utils import timezone
 
-from accounts.base.names import check_name
+from accounts.base.names import check_characters, check_name
 from accounts.base.networks import read_networks
 from accounts.base.querysets import Stamped, StampedQuerySet
 
@@ -157,6 +157,7 @@ class ApiKey(Stamped):
         "accounts.Project", on_delete=models.PROTECT, related_name="api_keys"
     )
     name = models.CharField(max_length=100, validators=[check_name])
+    note = models.CharField(max_length=500, blank=True, default="", validators=[check_characters])
     scopes = models.JSONField(default=usual_scopes, validators=[check_scopes])
     allowed_models = models.JSONField(default=list, blank=True, validators=[check_names])
     allowed_endpoints = models.JSONField(default=list, blank=True, validators=[check_names])

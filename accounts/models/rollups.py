@@ -13,12 +13,14 @@ from accounts.base.outcomes import Outcome
 class UsageSlice(models.Model):
     """One combination of the dimensions by which usage is grouped and filtered.
 
-    A coarser slice leaves columns empty; `grain` names its dimensions. Slices are never changed
-    and never deleted. A key or user that is renamed gets a new slice, so the newest slice of an
-    id has its latest name.
+    A coarser slice leaves columns empty; `dimensions` names the columns that it has. Slices
+    are never changed and never deleted. A key or user that is renamed gets a new
+    slice, so the newest slice of an id has its latest name.
     """
 
-    grain = models.CharField(max_length=16, help_text="See `accounts.usage.dimensions`.")
+    dimensions = models.CharField(
+        max_length=16, db_column="grain", help_text="See `accounts.usage.dimensions`."
+    )
     digest = models.CharField(max_length=32, unique=True, help_text="A hash of the columns below.")
     key_id = models.BigIntegerField(null=True)
     key_name = models.CharField(max_length=100)
@@ -39,9 +41,9 @@ class UsageSlice(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["grain", "key_id"], name="slice_by_key"),
-            models.Index(fields=["grain", "user_id"], name="slice_by_user"),
-            models.Index(fields=["grain", "project_id"], name="slice_by_project"),
+            models.Index(fields=["dimensions", "key_id"], name="slice_by_key"),
+            models.Index(fields=["dimensions", "user_id"], name="slice_by_user"),
+            models.Index(fields=["dimensions", "project_id"], name="slice_by_project"),
         ]
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ EVERYTHING: Final = Access(None, is_superuser=True)
 
 
 class Conflict(Exception):
-    """The row is in a state in which the action is impossible. The message says why."""
+    """The row is in a state in which the action is impossible. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +146,23 @@ def require(access: Access, action: Action, row: Model) -> None:
                 "use the session."
             )
     raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+
+
+def activation(permission: Action) -> tuple[RowAction, RowAction]:
+    """Return the actions that activate and deactivate a row with its keys."""
+    return (
+        RowAction(
+            "activate",
+            permission,
+            lambda row: changes.set_active(row, True),
+            "Activate it, and with it its keys.",
+            "active",
+        ),
+        RowAction(
+            "deactivate",
+            permission,
+            lambda row: changes.set_active(row, False),
+            "Deactivate it. Its keys are refused within a second.",
+            "deactivated",
+        ),
+    )

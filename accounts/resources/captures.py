@@ -88,7 +88,7 @@ class Captures(Resource[Capture]):
 
     def rows(self, access: Access) -> QuerySet[Capture]:
         """Return the captures without the encrypted texts, which are loaded when they are read."""
-        return super().rows(access).defer("sealed")
+        return super().rows(access).defer("encrypted_texts")
 
 
 CAPTURES: Final = Captures()

@@ -71,13 +71,23 @@ class KeySerializer(StrictModelSerializer):
         source="replaced_by_id",
         read_only=True,
         allow_null=True,
-        help_text="The key that a rotation created in its place.",
+        help_text="The key that replaced this one in a rotation.",
     )
 
     class Meta:
         model = ApiKey
         fields: ClassVar[list[str]] = [
-            *("id", "name", "hint", "state", "owner", "owner_name", "project", "project_name"),
+            *(
+                "id",
+                "name",
+                "note",
+                "hint",
+                "state",
+                "owner",
+                "owner_name",
+                "project",
+                "project_name",
+            ),
             *("organization", "scopes", "models", "endpoints", "networks", "created_at"),
             *("rotate_every_days", "rotation_grace_days", "rotation_due_at"),
             *("is_rotation_overdue", "expires_at", "paused_at", "revoked_at", "replaced_by"),
@@ -90,6 +100,7 @@ class KeySerializer(StrictModelSerializer):
         fixed = ("owner", "project")
         extra_kwargs: ClassVar[dict[str, dict[str, str]]] = {
             "name": {"help_text": "Where the key is used, such as laptop or nightly-report."},
+            "note": {"help_text": "Free text, such as a contact or a ticket."},
             "expires_at": {"label": "Expires", "help_text": "Empty: never."},
             "rotate_every_days": {
                 "label": "Rotation interval (days)",

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from accounts.models import Organization, Project
-from accounts.resources.base import Resource, RowAction, require
+from accounts.resources.base import Resource, activation, require
 from accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
@@ -18,30 +18,9 @@ from accounts.resources.fields import (
     switch_filter,
     text_filter,
 )
-from accounts.services import changes
 from accounts.services.access import Access, Action
 
 _CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
-
-
-def activation(permission: Action) -> tuple[RowAction, RowAction]:
-    """Return the actions that activate and deactivate a row with its keys."""
-    return (
-        RowAction(
-            "activate",
-            permission,
-            lambda row: changes.set_active(row, True),
-            "Activate it, and with it its keys.",
-            "active",
-        ),
-        RowAction(
-            "deactivate",
-            permission,
-            lambda row: changes.set_active(row, False),
-            "Deactivate it. Its keys are refused within a second.",
-            "deactivated",
-        ),
-    )
 
 
 class OrganizationSerializer(StrictModelSerializer):

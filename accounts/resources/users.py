@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 
 from accounts.models import Membership, Organization, Project, Role, User
-from accounts.resources.base import Resource, require
+from accounts.resources.base import Resource, activation, require
 from accounts.resources.fields import (
     Filters,
     StrictModelSerializer,
@@ -21,7 +21,6 @@ from accounts.resources.fields import (
     switch_filter,
     text_filter,
 )
-from accounts.resources.organizations import activation
 from accounts.services import changes
 from accounts.services.access import Access, Action
 
@@ -122,7 +121,7 @@ class Users(Resource[User]):
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
         self._check_new(access, columns, scope)
-        return changes.add_user(**columns, place=scope)
+        return changes.add_user(**columns, scope=scope)
 
     def _check_new(
         self, access: Access, columns: Mapping[str, Any], scope: Organization | Project | None

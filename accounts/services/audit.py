@@ -43,7 +43,7 @@ BEGINNING: Final = "0" * 64  # the previous hash of the first entry
 _LOCK_ID: Final = 0x76696E796C6F67  # arbitrary; no other advisory lock uses it
 # Secrets, and fields that change without an action of a user.
 _EXCLUDED: Final = frozenset(
-    {"password", "digest", "pepper_id", "secret", "previous_secret", "sealed"}
+    {"password", "digest", "pepper_id", "secret", "previous_secret", "encrypted_texts"}
     | {"updated_at", "created_at"}
     | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
 )

@@ -63,7 +63,7 @@ _COLUMNS = {
 class Slice(NamedTuple):
     """The values of a `UsageSlice`. The digest depends on the order of the fields: keep it."""
 
-    grain: str
+    dimensions: str
     key_id: int | None
     key_name: str
     user_id: int | None
@@ -94,7 +94,7 @@ class Slice(NamedTuple):
         has_key, has_project = "key_id" in kept, "project_id" in kept
         has_organization = "organization_id" in kept
         return Slice(
-            grain=str(dimensions),
+            dimensions=str(dimensions),
             key_id=self.key_id if has_key else None,
             key_name=self.key_name if has_key else "",
             user_id=self.user_id if has_key else None,
@@ -126,7 +126,7 @@ def slice_of(row: UsageRecord) -> Slice:
     """
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     return Slice(
-        grain=str(RollupDimensions.ALL),
+        dimensions=str(RollupDimensions.ALL),
         key_id=row.key_id,
         key_name=row.key_name,
         user_id=row.user_id,

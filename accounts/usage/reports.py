@@ -226,7 +226,7 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
         return {value: "" if value is None else str(value) for value in values}
     column = dimension.column
     slices = UsageSlice.objects.filter(
-        grain=RollupDimensions.KEY, **{f"{column}__in": values - {None}}
+        dimensions=RollupDimensions.KEY, **{f"{column}__in": values - {None}}
     )
     latest = slices.values(column).annotate(latest=Max("id")).values("latest")
     pairs = UsageSlice.objects.filter(id__in=latest).values_list(column, dimension.name_column)
@@ -334,7 +334,7 @@ class _Reader:
                 dimensions = coarsest(
                     ROLLUP_DIMENSIONS[reading.unit_s], self._columns.union(columns)
                 )
-                slices = UsageSlice.objects.filter(self._restriction, only, grain=dimensions)
+                slices = UsageSlice.objects.filter(self._restriction, only, dimensions=dimensions)
                 for row in _rows(reading, slices, columns, with_latencies):
                     *values, bin_, joined = row[: len(by) + 2]
                     for point, sign in reading.targets(bin_):

@@ -171,7 +171,7 @@ def _rows(segment: _Segment) -> QuerySet[Any]:
 
 def _rollups(segment: _Segment, column: str | None, owners: Collection[object]) -> QuerySet[Any]:
     dimensions = coarsest(ROLLUP_DIMENSIONS[segment.unit_s], {column} if column else set())
-    slices = UsageSlice.objects.filter(grain=dimensions)
+    slices = UsageSlice.objects.filter(dimensions=dimensions)
     if column:
         slices = slices.filter(**{f"{column}__in": owners})
     rows = LEVELS[segment.unit_s]._default_manager.filter(

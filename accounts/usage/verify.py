@@ -110,7 +110,7 @@ def _num_requests(tallies: Tallies) -> int:
         sum(
             tally.sums[0]
             for (_, each), tally in tallies.items()
-            if each.grain == RollupDimensions.ALL
+            if each.dimensions == RollupDimensions.ALL
         )
     )
 
@@ -134,7 +134,7 @@ def _stored(
     rows = model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s)
     return {
         (row.start_s, row.slice.digest): (
-            _describe(row.slice.grain, row.slice),
+            _describe(row.slice.dimensions, row.slice),
             Tally(
                 [getattr(row, column) for column in SUMS], histogram.decode(bytes(row.histograms))
             ),
@@ -147,7 +147,7 @@ def _differences(
     unit_s: int, stored: dict[tuple[int, str], tuple[str, Tally]], tallies: Tallies
 ) -> Iterator[Difference]:
     expected = {
-        (start_s, each.digest): (_describe(each.grain, each), tally)
+        (start_s, each.digest): (_describe(each.dimensions, each), tally)
         for (start_s, each), tally in tallies.items()
     }
     nothing = Tally()

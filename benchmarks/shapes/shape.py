@@ -1,4 +1,4 @@
-"""The measures of a decoder: what a `config.json` says about a Llama or a Qwen2 model.
+"""The measures of a decoder: the values that `config.json` has for a Llama or a Qwen2 model.
 
 Pure numbers. `graph` turns them into nodes, `folder` into files.
 """
@@ -22,7 +22,7 @@ class DecoderShape:
     """A decoder-only transformer with grouped queries, RoPE, RMSNorm and a gated MLP.
 
     `initial_std` is the standard deviation of every random weight. It decides how much the
-    layers say against the embedding of the last token: at 0.02, the usual choice before
+    layers weigh against the embedding of the last token: at 0.02, the usual choice before
     training, a tied model repeats its last token for ever.
     """
 

@@ -1,10 +1,7 @@
-"""Grammars of arguments that are written one by one, in another notation than JSON.
+"""The arguments of tool calls: as JSON, as a list of parameters, or in another notation.
 
-    city="Paris", days=3                      Python
-    city:<|"|>Paris<|"|>,days:3               Gemma
-
-The rules of a value are those of JSON. Every literal of the grammar that is itself a JSON value
-(a constant of the schema, `true`) is replaced by the value in the other notation.
+city="Paris", days=3                      Python
+city:<|"|>Paris<|"|>,days:3               Gemma
 """
 
 from __future__ import annotations
@@ -15,34 +12,122 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.json_schema.grammar import json_grammar
-from serving.constraints.parameters import (
-    FREE,
-    Parameter,
-    Parameters,
-    is_enforced,
-    parameters_of,
-)
-from serving.constraints.rules import in_json, plain
+from serving.constraints.grammar.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
+from serving.constraints.grammar.rules import in_json, plain
+from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import text_tag
-from serving.core.request import Tool, ToolChoice
+from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT
+
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+_ANY_OBJECT: Final = {"type": "object"}
+
+
+def _is_enforced(tool: Tool, choice: ToolChoice) -> bool:
+    """Whether a call must fit the tool's schema."""
+    return choice.mode is not ToolMode.AUTO or bool(tool.strict)
+
+
+def arguments_tag(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """Return a tag of the tool's arguments as JSON. A custom tool has one argument, its input.
+
+    A call that need not fit the tool's schema may have any object. Raises `InvalidGrammar` or
+    `UnsupportedParameter`, as `json_tag` does.
+    """
+    if tool.input_grammar is not None:
+        return text_tag(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
+    schema: Any = _ANY_OBJECT
+    if _is_enforced(tool, choice):
+        schema = _NO_PARAMETERS if tool.parameters is None else dict(tool.parameters)
+    where = f"tools.{tool.name}.parameters"
+    return json_tag(schema, param=where, is_strict=bool(tool.strict))
+
+
+# -- Parameters -----------------------------------------------------------------------------
+
+DEFINITIONS: Final = ("$defs", "definitions")
+# Keywords of an object's schema that a list of parameters expresses, or that have no effect.
+_KNOWN_KEYWORDS: Final = frozenset(
+    (
+        *("$comment", "$id", "$schema", "title", "description", "default", "examples"),
+        *("type", "properties", "required", "additionalProperties", *DEFINITIONS),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """A notation of arguments.
+class Parameter:
+    """One parameter. Its schema is a whole document, with the definitions of the tool's."""
 
-    `assign` follows a name, `comma` separates arguments. `key`: the names that can be written;
-    `key_rule`: the same as a grammar rule. `value` writes a JSON value. `has_escapes`: strings
-    have the escapes of JSON. `rules` replace the JSON rules of these names.
+    name: str
+    schema: Any
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All parameters of a tool, in the schema's order. `are_free`: any arguments fit."""
+
+    listed: tuple[Parameter, ...] = ()
+    are_free: bool = False
+
+
+FREE: Final = Parameters(are_free=True)
+
+
+def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
+    """Return the parameters of a call; None if a list of parameters cannot express the schema.
+
+    If the schema lists properties, a call has no others, as in the grammars of JSON schemas.
+    """
+    if not _is_enforced(tool, choice):
+        return FREE
+    if tool.parameters is None:
+        return Parameters()
+    schema: Mapping[str, Any] = tool.parameters
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    is_list = (
+        schema.keys() <= _KNOWN_KEYWORDS
+        and schema.get("type", "object") == "object"
+        and isinstance(properties, Mapping)
+        and isinstance(required, list)
+        and set(required) <= properties.keys()
+    )
+    if not is_list:
+        return None
+    if not properties:
+        others = schema.get("additionalProperties")
+        if others is False:
+            return Parameters()
+        return FREE if others in (None, True) else None
+    definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
+    return Parameters(
+        tuple(
+            Parameter(
+                name,
+                {**definitions, **each} if isinstance(each, Mapping) else each,
+                name in required,
+            )
+            for name, each in properties.items()
+        )
+    )
+
+
+# -- Other notations ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentNotation:
+    """How a family writes arguments.
+
+    `assign` follows a name, `comma` separates arguments. `key`: names that can be written.
+    `value` writes a JSON value. `has_escapes`: strings have the escapes of JSON. `rules` replace
+    the JSON rules of these names.
     """
 
     assign: str
     comma: str
     key: re.Pattern[str]
-    key_rule: str
     value: Callable[[Any], str]
     quote: str = '"'
     has_escapes: bool = True
@@ -81,69 +166,68 @@ def python_value(value: Any) -> str:
             return repr(value)
 
 
-PYTHON_NOTATION: Final = Spelling(
+PYTHON_NOTATION: Final = ArgumentNotation(
     assign="=",
     comma=", ",
     key=re.compile(r"[^\W\d]\w*"),
-    key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
     value=python_value,
 )
 
 
 def notated_arguments_tag(
-    tool: Tool, choice: ToolChoice, spelling: Spelling
+    tool: Tool, choice: ToolChoice, notation: ArgumentNotation
 ) -> StructuralTag | None:
     """Return a tag of a call's arguments, without the text around them.
 
     None if the notation cannot express the tool's schema or a name. Raises `InvalidGrammar` for
-    the grammar of a custom tool, and `SchemaError` for a parameter's schema.
+    an invalid schema, or an invalid grammar of a custom tool.
     """
     if tool.input_grammar is not None:
-        spell, excluded = (in_json, ()) if spelling.has_escapes else (plain, (spelling.quote,))
-        begin = f"{INPUT}{spelling.assign}{spelling.quote}"
+        spell, excluded = (in_json, ()) if notation.has_escapes else (plain, (notation.quote,))
+        begin = f"{INPUT}{notation.assign}{notation.quote}"
         return text_tag(
-            tool.input_grammar, spell, before=begin, after=spelling.quote, excluded=excluded
+            tool.input_grammar, spell, before=begin, after=notation.quote, excluded=excluded
         )
-    parameters = parameters_of(tool) if is_enforced(tool, choice) else FREE
+    parameters = parameters_of(tool, choice)
     if parameters is None or not all(
-        spelling.key.fullmatch(parameter.name) for parameter in parameters.listed
+        notation.key.fullmatch(parameter.name) for parameter in parameters.listed
     ):
         return None
-    text = _free(spelling) if parameters.are_free else _listed(parameters, spelling)
-    return grammar_tag(f"{text}\n{spelling.of(_JSON_RULES)}")
+    text = _free(notation) if parameters.are_free else _listed(parameters, notation)
+    return grammar_tag(f"{text}\n{notation.of(_JSON_RULES)}")
 
 
-def _free(spelling: Spelling) -> str:
-    member = f"key {quoted(spelling.assign)} value"
-    more = f"({quoted(spelling.comma)} {member})*"
-    return f"root ::= ({member} {more})?\nkey ::= {spelling.key_rule}"
+def _free(notation: ArgumentNotation) -> str:
+    member = f"key {quoted(notation.assign)} value"
+    more = f"({quoted(notation.comma)} {member})*"
+    return f"root ::= ({member} {more})?\nkey ::= [A-Za-z_] [A-Za-z0-9_]{{0,63}}"
 
 
-def _listed(parameters: Parameters, spelling: Spelling) -> str:
+def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
     """Build rules from the last parameter to the first. Each writes the rest of the arguments,
     as the first argument or after another one."""
     rules: list[str] = []
     after = first = '""'
     for index, parameter in reversed(list(enumerate(parameters.listed))):
-        member = f"{quoted(parameter.name + spelling.assign)} v{index}root {after}"
+        member = f"{quoted(parameter.name + notation.assign)} v{index}root {after}"
         without_first, without = (
             ("", "") if parameter.is_required else (f" | {first}", f" | {after}")
         )
         rules += [
-            _value_rules(parameter, spelling, prefix=f"v{index}"),
+            _value_rules(parameter, notation, prefix=f"v{index}"),
             f"first{index} ::= {member}{without_first}",
-            f"after{index} ::= {quoted(spelling.comma)} {member}{without}",
+            f"after{index} ::= {quoted(notation.comma)} {member}{without}",
         ]
         first, after = f"first{index}", f"after{index}"
     return "\n".join([f"root ::= {first}", *rules])
 
 
-def _value_rules(parameter: Parameter, spelling: Spelling, prefix: str) -> str:
+def _value_rules(parameter: Parameter, notation: ArgumentNotation, prefix: str) -> str:
     """The rules of one value. `prefix` keeps their names apart from those of other values."""
     common = _JSON_RULES.splitlines()
-    lines = json_grammar(parameter.schema).splitlines()
-    return spelling.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
+    lines = json_tag(parameter.schema)["grammar"].splitlines()
+    return notation.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
 
 
 # The rules of JSON: the grammar of any value, without its root.
-_JSON_RULES: Final = json_grammar(True).partition("\n")[2].strip()
+_JSON_RULES: Final = json_tag(True)["grammar"].partition("\n")[2].strip()

@@ -1,11 +1,11 @@
-"""What the grammars of a model family are: they enforce calls or an answer in its output."""
+"""The grammars of a model family: they force calls, or an answer in a given grammar."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from serving.constraints.ebnf import StructuralTag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 
 

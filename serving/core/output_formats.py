@@ -21,6 +21,7 @@ CALL_FORMATS: Final = (
     "llama4_pythonic",
     "deepseek_v3",
     "deepseek_v31",
+    "kimi_k2",
     "phi4",
     "granite",
     "devstral",

@@ -86,7 +86,7 @@ def main(folder: Path, vocab_size: int, answers_fd: int) -> None:
 def _reason(text: str) -> str:
     """Return the grammar library's message without the source locations around it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
-    # OpenVINO's exceptions begin with the place of the throw and end with the message.
+    # OpenVINO's exceptions begin with a source location and end with the message.
     line = lines[-1] if lines[0].startswith("Exception from") else lines[0]
     _, mark, rest = line.partition(".cc:")
     return rest.partition(": ")[2].strip() or line if mark else line

@@ -47,7 +47,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         float, Meta(description="tokens generated within this time are sent together")
     ] = 0.0
     max_context: Annotated[
-        int, Meta(description="tokens of prompt and output; 0: what the model's config.json says")
+        int,
+        Meta(description="tokens of prompt and output; 0: the number in the model's config.json"),
     ] = 0
     max_tokens_limit: Annotated[
         int,
@@ -101,16 +102,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in ("max_running", "max_num_batched_tokens", "step_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
-        for name in (
-            "max_waiting",
-            "cache_size_gb",
-            "num_threads",
-            "flush_interval_ms",
-            "max_context",
-            "max_tokens_limit",
-            "best_of_limit",
-        ):
-            if getattr(self, name) < 0:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value < 0:
                 raise ValueError(f"{name} must not be negative")
 
 

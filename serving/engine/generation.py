@@ -158,7 +158,7 @@ class Generation:
     def output(self) -> TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
-        logprobs = tuple(self.logprobs[self.num_sent :])
+        logprobs = tuple(self.logprobs[self.num_sent :]) if self.logprobs else ()
         self.num_sent = len(self.tokens)
         queue_s = prefill_s = num_cached_tokens = prompt_logprobs = None
         if not self.has_sent_output and self.first_step_at is not None:
@@ -183,10 +183,13 @@ class Generation:
             None if self.energy is None else self.energy.take_unreported_j(),
         )
 
-    def reject(self, code: str, message: str) -> None:
-        """Send the gateway an error. The generation must have ended."""
+    def reject(self, code: str | None, message: str) -> None:
+        """Send the gateway an error with the code of a `core.errors` class.
+
+        The generation must have ended.
+        """
         if self.connection is not None:
-            self.connection.send(Rejected(self.submit.id, code, message))
+            self.connection.send(Rejected(self.submit.id, code or "", message))
 
 
 class GeneratedTokens(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ class GrammarChecks:
         return (self._past_bytes + self._grown_bytes) / _MAX_COMPILED_BYTES
 
     def tick(self) -> None:
-        """Kill a checker that takes too long. Called in every turn of the loop."""
+        """Kill a checker that takes too long. Called in every iteration of the loop."""
         if self._sent_at is None:
             return
         if self._is_too_late(time.monotonic() - self._sent_at):

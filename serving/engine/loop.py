@@ -146,7 +146,7 @@ class EngineLoop:
         on_listening()
         try:
             while not self._is_stopping:
-                self._turn(server)
+                self._iterate(server)
             if not self._has_lost_parent:
                 self._reject_all()
         finally:
@@ -172,7 +172,7 @@ class EngineLoop:
 
         self._server.watch(fd, on_readable)
 
-    def _turn(self, server: SocketServer) -> None:
+    def _iterate(self, server: SocketServer) -> None:
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
         if self._energy is not None and not has_work:
             self._energy.end()
@@ -214,16 +214,16 @@ class EngineLoop:
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
-            Generation(connection, submit, np.zeros(0, np.int64)).reject(
-                InvalidRequest.code or "", str(error)
-            )
+            refused = Generation(connection, submit, np.zeros(0, np.int64))
+            refused.reject(InvalidRequest.code, str(error))
             return
         # The wait queue has `max_waiting` slots, beside those that the next step will admit.
         options = self._config.options
         num_slots = options.max_waiting + max(0, options.max_running - len(self._batch))
         if len(self._waiting) + len(self._checking) >= num_slots:
-            message = "The engine's wait queue is full; try again shortly."
-            generation.reject(Overloaded.code or "", message)
+            generation.reject(
+                Overloaded.code, "The engine's wait queue is full; try again shortly."
+            )
             return
         self._alive[_key(generation)] = generation
         if submit.grammar is None:
@@ -281,8 +281,7 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            message = f"The grammar cannot be compiled: {refusal}"
-            generation.reject(InvalidGrammar.code or "", message)
+            generation.reject(InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}")
 
     def _accept(self, generation: Generation) -> None:
         self._waiting.add(generation)
@@ -348,9 +347,9 @@ class EngineLoop:
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
         for generation in [each for each in self._alive.values() if each.deadline < now]:
             self._drop(generation)
+            deadline_s = generation.submit.deadline_s
             generation.reject(
-                DeadlineExceeded.code or "",
-                f"The request ran longer than {generation.submit.deadline_s:g} s.",
+                DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
             )
 
     def _drop(self, generation: Generation) -> None:
@@ -379,7 +378,7 @@ class EngineLoop:
     def _reject_all(self) -> None:
         self._sender.send(num_streams=0, at_once=True)
         for generation in list(self._alive.values()):
-            generation.reject(ModelNotReady.code or "", "The model is being unloaded.")
+            generation.reject(ModelNotReady.code, "The model is being unloaded.")
 
     # Output
 

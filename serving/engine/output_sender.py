@@ -55,7 +55,10 @@ class OutputSender:
 
     def send(self, *, num_streams: int, at_once: bool = False) -> None:
         """Send what is due. `num_streams` generations are running."""
-        self._send_accepted()
+        for generation in self._accepted:
+            if generation.connection is not None:
+                generation.connection.send(Accepted(generation.submit.id))
+        self._accepted.clear()
         now = time.monotonic()
         if at_once or now >= self._next_flush_at:
             interval_ms = max(self._interval_ms, num_streams * _FLUSH_MS_PER_STREAM)
@@ -68,12 +71,6 @@ class OutputSender:
             for generation in self._urgent:
                 self._delayed.pop(generation, None)
             self._urgent.clear()
-
-    def _send_accepted(self) -> None:
-        for generation in self._accepted:
-            if generation.connection is not None:
-                generation.connection.send(Accepted(generation.submit.id))
-        self._accepted.clear()
 
 
 def _send_outputs(generations: Iterable[Generation]) -> None:

@@ -117,7 +117,7 @@ class Pipeline:
         folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
         self._next_id = 0
         self._next_salt = 1
-        self._has_cache = config.options.enable_prefix_caching
+        self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         self._default_assist = _default_assist(config.options)
         draft = _draft_folder(config, self._graph) if config.options.draft_model else None
         if draft == Path(config.options.draft_model):
@@ -151,19 +151,14 @@ class Pipeline:
         return self._pipeline.get_tokenizer()
 
     @property
-    def has_cache(self) -> bool:
-        """Whether prefix caching is on."""
-        return self._has_cache
-
-    @property
     def can_score_prompts(self) -> bool:
         """Whether the hook can see every token of a prompt, none of them cached."""
-        return self.has_logits_hook and (not self._has_cache or self._graph.num_salts > 0)
+        return self.has_logits_hook and (not self.has_cache or self._graph.num_salts > 0)
 
     @property
     def num_salts(self) -> int:
         """How many salts a token id may have; 0: no prefix cache, or no support in the graph."""
-        return self._graph.num_salts if self.has_logits_hook and self._has_cache else 0
+        return self._graph.num_salts if self.has_logits_hook and self.has_cache else 0
 
     def disable_salts(self) -> None:
         """Do not use salts: they do not work with this model on this device."""
@@ -172,7 +167,7 @@ class Pipeline:
     @property
     def supports_cache_salt(self) -> bool:
         """Whether prompts of different cache keys share no cached block."""
-        return not self._has_cache or self.num_salts > 1
+        return not self.has_cache or self.num_salts > 1
 
     def leaves_penalty(self, submit: Submit, cache_key: bytes | None) -> bool:
         """Whether the caller must apply the request's repetition penalty.
@@ -182,7 +177,7 @@ class Pipeline:
         if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
             return False
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
-        return is_scored or (cache_key is not None and self._has_cache)
+        return is_scored or (cache_key is not None and self.has_cache)
 
     def add(
         self,
@@ -205,9 +200,9 @@ class Pipeline:
         config.echo = echo
         if self.leaves_penalty(submit, cache_key):
             config.repetition_penalty = 1.0
-        if echo and self._has_cache:
+        if echo and self.has_cache:
             prompt_ids = self._with_new_salt(prompt_ids)
-        elif cache_key is not None and self._has_cache:
+        elif cache_key is not None and self.has_cache:
             graph = self._graph
             prompt_ids = salt_prompt(prompt_ids, cache_key, graph.salt_modulus, graph.num_salts)
         tensor = ov.Tensor(prompt_ids.reshape(1, -1))

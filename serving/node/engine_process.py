@@ -92,8 +92,8 @@ class EngineProcess:
         if not line:
             status = await self._process.wait()
             raise EngineDied(
-                f"The engine process ended with status {status} while it loaded. The server's "
-                "log may say why."
+                f"The engine process ended with status {status} while it loaded. See the "
+                "server's log."
             )
         report = json.loads(line)
         if report["event"] != "ready":
@@ -111,7 +111,7 @@ class EngineProcess:
             await self._client.wait_connected(timeout_s)
             await self._client.ping(timeout_s)
         except EngineDisconnected:
-            return  # the process is ending; its exit status says more
+            return  # the process is ending; its exit status has the reason
         except TimeoutError:
             assert self._process is not None
             log.error("engine hung model=%s pid=%s", self._config.name, self.pid)

@@ -112,6 +112,20 @@ def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> Non
         assert key.hint in text_of(client.get(page))
 
 
+def test_a_note_of_a_key_is_shown_and_changed(
+    client: Client, root: User, new_key: Callable[..., NewKey]
+) -> None:
+    client.force_login(root)
+    key = new_key(note="ask Ann").key
+    url = reverse("admin:accounts_apikey_change", args=[key.pk])
+
+    text = client.get(url).content.decode()
+    client.post(url, {"name": key.name, "scopes": key.scopes, "note": "ask Bob"})
+
+    assert "ask Ann" in text
+    assert ApiKey.objects.get().note == "ask Bob"
+
+
 def test_a_new_key_is_ones_own_unless_said_otherwise(client: Client, root: User) -> None:
     response = client.get(reverse(ADD_KEY))
 

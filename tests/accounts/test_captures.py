@@ -90,7 +90,7 @@ def test_a_cut_capture_is_marked(project: Project) -> None:
 def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None:
     store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
-    first.sealed = second.sealed
+    first.encrypted_texts = second.encrypted_texts
     first.save()
     with pytest.raises(CaptureUnreadable, match="another request"):
         texts_of("req_1")
@@ -181,7 +181,7 @@ def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Pr
     assert (entry.target, entry.before, entry.after) == ("req_1", None, None)
     assert entry.organization_id == project.organization_id
     changes.remove(Capture.objects.get())
-    assert "sealed" not in (AuditEntry.objects.get(action="capture.delete").before or {})
+    assert "encrypted_texts" not in (AuditEntry.objects.get(action="capture.delete").before or {})
     assert audit.verify().broken is None
 
 

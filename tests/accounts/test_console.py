@@ -230,7 +230,7 @@ def test_the_overview_tells_which_quotas_are_closest_to_their_end(alice: User, r
     assert quota_cells(hers, "Used") == ["75 %"]
     assert quota_cells(hers, "Resets") == ["never"]
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d, at the pace of late", quota_cells(hers, "Runs out")[0]
+        r"\d{4}-\d\d-\d\d \d\d:\d\d, at the current rate", quota_cells(hers, "Runs out")[0]
     )
     assert "The user alice" in hers
     assert '<a href="/console/limits/">All limits</a>' in hers
@@ -280,10 +280,13 @@ def test_what_was_refused_before_its_model_was_known_has_a_name(alice: User) -> 
     assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
 
 
-def test_periods_are_told_in_english(alice: User) -> None:
+def test_intervals_are_chosen_by_name(alice: User) -> None:
     text = page(signed_in(alice), "/console/usage/")
+    select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
 
-    assert re.findall(r"<option[^>]*>(an? \w+)</option>", text) == ["a minute", "an hour", "a day"]
+    assert select is not None
+    names = re.findall(r"<option[^>]*>(\w+)</option>", select[0])
+    assert names == ["automatic", "minute", "hour", "day"]
 
 
 def test_usage_is_grouped_and_led_to(alice: User) -> None:
@@ -400,7 +403,7 @@ def test_what_a_page_does_not_follow_is_left_out_and_told(
 ) -> None:
     text = page(signed_in(alice), f"/console/{path}?{query}")
 
-    told = re.findall(r"Left out, as it means nothing here: (.*?)\.<", text)
+    told = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
     assert told == ([left_out] if left_out else [])
     for parameter in left_out.split(", ") if left_out else ():
         name, _, value = parameter.partition("=")
@@ -461,7 +464,7 @@ def test_limits_tell_when_they_run_out_at_the_pace_of_late(
 
     def foretold(user: User) -> int:
         text = page(signed_in(user), "/console/limits/")
-        return len(re.findall(r">Used up in [^<]+, at the pace of late<", text))
+        return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
 
     assert foretold(root) == 2
     assert foretold(alice) == 1  # how much everybody uses is not hers to know
@@ -474,8 +477,8 @@ def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> 
 
     text = page(signed_in(alice), "/console/limits/")
 
-    assert "cannot be read just now" in text
-    assert 'data-name="Left">not known<' in text
+    assert "current use cannot be read" in text
+    assert 'data-name="Left">unknown<' in text
 
 
 @pytest.fixture
@@ -483,7 +486,7 @@ def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
     """Says where this process counts."""
 
     def count(store: MemoryLimiter, when_away: UnavailablePolicy) -> None:
-        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))
+        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))  # type: ignore[arg-type]
 
     yield count
     show_in_pages(None)

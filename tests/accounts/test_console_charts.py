@@ -25,7 +25,7 @@ def chart(*values: list[float | None], names: str = "abcdef", **changes: object)
         "spans": [Span(*pair) for pair in pairwise(borders)],
         "series": [Series(name, each) for name, each in zip(names, values, strict=False)],
         "zone": UTC,
-        "told": charts.short,
+        "format": charts.short,
     }
     return Chart(**(usual | changes))  # type: ignore[arg-type]
 

@@ -136,6 +136,15 @@ def test_whoever_has_no_project_is_told_whom_to_ask_and_shown_no_form(alice: Use
     assert "Make the key" not in text
 
 
+def test_a_key_is_listed_with_its_note(member: User) -> None:
+    client = signed_in(member)
+
+    make(client, once=once(client), note="ask Ann")
+
+    assert ApiKey.objects.get().note == "ask Ann"
+    assert '<div class="quiet">ask Ann</div>' in page(client)
+
+
 def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
     client = signed_in(member)
     make(client)
@@ -367,7 +376,7 @@ def test_no_keys_and_none_that_are_like_that_are_told_apart(member: User) -> Non
     add_many(member, 1)
     text = page(client, "?search=nothing")
 
-    assert "No key is like that" in text
+    assert "No key matches" in text
     assert link(text, "see all keys") == KEYS
 
 

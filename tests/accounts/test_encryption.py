@@ -14,10 +14,10 @@ OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, 
 
 def test_what_is_sealed_is_opened_again(settings: Any) -> None:
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
-    sealed = cipher(b"one").encrypt(b"secret")
+    encrypted = cipher(b"one").encrypt(b"secret")
 
-    assert b"secret" not in sealed
-    assert cipher(b"one").decrypt(sealed) == b"secret"
+    assert b"secret" not in encrypted
+    assert cipher(b"one").decrypt(encrypted) == b"secret"
 
 
 def test_another_purpose_opens_nothing() -> None:
@@ -27,11 +27,11 @@ def test_another_purpose_opens_nothing() -> None:
 
 def test_a_new_key_opens_what_an_old_one_sealed_as_long_as_that_is_named(settings: Any) -> None:
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
-    sealed = cipher(b"one").encrypt(b"secret")
+    encrypted = cipher(b"one").encrypt(b"secret")
 
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = NEW, [OLD]
-    assert cipher(b"one").decrypt(sealed) == b"secret"
+    assert cipher(b"one").decrypt(encrypted) == b"secret"
 
     settings.SECRET_KEY_FALLBACKS = []
     with pytest.raises(InvalidToken):
-        cipher(b"one").decrypt(sealed)
+        cipher(b"one").decrypt(encrypted)

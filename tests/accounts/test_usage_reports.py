@@ -228,7 +228,7 @@ def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
     UsageRecord.objects.all().delete()
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
-    DayRollup.objects.exclude(slice__grain=RollupDimensions.OUTCOME).delete()
+    DayRollup.objects.exclude(slice__dimensions=RollupDimensions.OUTCOME).delete()
     month = day(
         since=NOON - timedelta(days=20, hours=12), filters=Filters(statuses=frozenset({"4xx"}))
     )

@@ -29,7 +29,7 @@ def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
     return list(
-        table._default_manager.filter(slice__grain=RollupDimensions.ALL).order_by("start_s")
+        table._default_manager.filter(slice__dimensions=RollupDimensions.ALL).order_by("start_s")
     )
 
 
@@ -89,20 +89,22 @@ def test_every_set_of_dimensions_counts_every_request() -> None:
 
     for dimensions in RollupDimensions:
         for table in (HourRollup, DayRollup):
-            of_dimensions = table.objects.filter(slice__grain=dimensions)
+            of_dimensions = table.objects.filter(slice__dimensions=dimensions)
             assert sum(row.num_requests for row in of_dimensions) == 3
             assert sum(row.num_errors for row in of_dimensions) == 1
-    models = UsageSlice.objects.filter(grain=RollupDimensions.MODEL).values_list("model", flat=True)
+    models = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL).values_list(
+        "model", flat=True
+    )
     assert sorted(models) == ["other", "reference-chat"]
 
 
 def test_a_slice_is_empty_in_the_columns_that_it_lacks() -> None:
     store_settlements([request("r1", key_id=3, project_id=5)])
 
-    key = UsageSlice.objects.get(grain=RollupDimensions.KEY)
+    key = UsageSlice.objects.get(dimensions=RollupDimensions.KEY)
     assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
     assert (key.model, key.endpoint, key.outcome, key.status_class) == ("", "", "", None)
-    model = UsageSlice.objects.get(grain=RollupDimensions.MODEL)
+    model = UsageSlice.objects.get(dimensions=RollupDimensions.MODEL)
     assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
 
 
@@ -147,6 +149,6 @@ def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
 
     # It is in databases: another one would part the past from the future.
     assert (
-        UsageSlice.objects.get(grain=RollupDimensions.ALL).digest
+        UsageSlice.objects.get(dimensions=RollupDimensions.ALL).digest
         == "40e0c715d4052fce4d1d88820b46f5a2"
     )

@@ -108,7 +108,7 @@ def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> Non
 @pytest.mark.django_db
 def test_a_wrong_sum_is_found_and_repaired() -> None:
     store("r1", "r2")
-    HourRollup.objects.filter(slice__grain="all").update(num_output_tokens=61)
+    HourRollup.objects.filter(slice__dimensions="all").update(num_output_tokens=61)
 
     [difference] = differences()
 

@@ -35,6 +35,6 @@ def test_it_takes_one_run_after_the_other() -> None:
     assert len(set(texts)) == 1
 
 
-def test_it_says_when_the_folder_holds_no_model(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EOFError), BareEngine(tmp_path, OPTIONS):
         pass

@@ -45,7 +45,7 @@ class FakeSide:
 
 def comparison(bare: FakeSide, server: FakeSide) -> Comparison:
     prompts = PromptSource(TINY_CHAT, counting)
-    return Comparison(bare, server, prompts, tell=lambda line: None, rest=lambda: None)
+    return Comparison(bare, server, prompts, show=lambda line: None, rest=lambda: None)
 
 
 def test_the_sides_take_turns_and_the_first_changes() -> None:

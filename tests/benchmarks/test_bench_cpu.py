@@ -20,7 +20,7 @@ def test_it_counts_the_work_of_the_process_that_listens() -> None:
     assert after_s - before_s >= worked_s > 0
 
 
-def test_it_has_no_number_when_nobody_listens() -> None:
+def test_it_has_no_number_without_listeners() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Places become free and engines come back. How soon is for the benchmark to say."""
+"""Slots become free and engines come back. The benchmark measures how soon."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from benchmarks.recovery import measure_recovery
 pytestmark = pytest.mark.system
 
 
-def test_every_way_to_leave_frees_the_place_and_a_killed_engine_is_replaced() -> None:
+def test_every_way_to_leave_frees_the_slot_and_a_killed_engine_is_replaced() -> None:
     with own_platform() as platform:
         result = measure_recovery(platform, streams=(1, 3), num_trials=1)
 

@@ -1,4 +1,4 @@
-"""The report says first what was promised and what became of it."""
+"""The report begins with the aims and their results."""
 
 import json
 from datetime import UTC, datetime
@@ -137,7 +137,7 @@ def test_the_slowest_recovery_decides() -> None:
     )
 
     aims = {aim.what: (aim.measured, aim.is_met) for aim in recovered.aims}
-    assert aims["seconds until the place of a client that left is free"] == (1.001, False)
+    assert aims["seconds until the slot of a client that left is free"] == (1.001, False)
     assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
     assert "3.00 (2.50), 4.50 (2.50)" in table(recovered)
 
@@ -147,7 +147,7 @@ def test_a_busy_machine_is_named() -> None:
     assert "measure again" not in table(report(ratio=1.0))
 
 
-def test_the_machine_tells_what_figures_depend_on() -> None:
+def test_the_report_describes_the_machine() -> None:
     facts = machine()
 
     assert facts["num_cores"] > 0

@@ -1,4 +1,4 @@
-"""However a response is cut into reads, it says the same, and each event has its time."""
+"""A response has the same text however it is cut into reads, and each event has its time."""
 
 import json
 from itertools import accumulate, pairwise
@@ -22,8 +22,8 @@ def event(content: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(content)}\n\n".encode()
 
 
-def chunked(*pieces: bytes) -> bytes:
-    chunks = [f"{len(piece):X}\r\n".encode() + piece + b"\r\n" for piece in pieces]
+def chunked(*reads: bytes) -> bytes:
+    chunks = [f"{len(read):X}\r\n".encode() + read + b"\r\n" for read in reads]
     return HEAD + b"".join(chunks) + b"0\r\n\r\n"
 
 
@@ -43,10 +43,10 @@ RESPONSE = chunked(
 @given(st.lists(st.integers(1, len(RESPONSE) - 1), unique=True))
 def test_it_reads_the_same_however_the_response_is_cut(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(RESPONSE)]
-    pieces = tuple(RESPONSE[a:b] for a, b in pairwise(edges))
-    times_s = tuple(float(number) for number in range(1, len(pieces) + 1))
+    reads = tuple(RESPONSE[a:b] for a, b in pairwise(edges))
+    times_s = tuple(float(number) for number in range(1, len(reads) + 1))
 
-    stream = read_stream(0.5, Arrivals(times_s, pieces))
+    stream = read_stream(0.5, Arrivals(times_s, reads))
 
     assert stream.text == "So.É 🙂!"
     assert (stream.num_prompt_tokens, stream.num_tokens) == (3, 4)
@@ -59,12 +59,12 @@ def test_an_event_arrives_with_its_last_byte() -> None:
     whole = chunked(first, second + event(USAGE))
     end_of_first = whole.index(second) - len(b"XX\r\n") - len(b"\r\n")
     cuts = [0, end_of_first - 1, end_of_first, len(whole)]
-    pieces = tuple(whole[a:b] for a, b in pairwise(cuts))
+    reads = tuple(whole[a:b] for a, b in pairwise(cuts))
 
-    stream = read_stream(0.0, Arrivals((1.0, 2.0, 3.0), pieces))
+    stream = read_stream(0.0, Arrivals((1.0, 2.0, 3.0), reads))
 
-    assert [len(piece) for piece in pieces] == [b - a for a, b in pairwise(cuts)]
-    assert list(accumulate(map(len, pieces)))[1] == end_of_first
+    assert [len(read) for read in reads] == [b - a for a, b in pairwise(cuts)]
+    assert list(accumulate(map(len, reads)))[1] == end_of_first
     assert stream.chunks_s == (2.0, 3.0)
 
 
@@ -77,9 +77,9 @@ def test_an_event_may_span_two_chunks() -> None:
 
 
 def test_it_reads_completions_as_well() -> None:
-    text = event({"choices": [{"index": 0, "text": "said"}]})
+    text = event({"choices": [{"index": 0, "text": "Hello"}]})
 
-    assert read_stream(0.0, at_once(chunked(text, event(USAGE)))).text == "said"
+    assert read_stream(0.0, at_once(chunked(text, event(USAGE)))).text == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_head_is_not_there_before_its_empty_line() -> None:
     assert Head.of(b"HTTP/1.1 200 OK\r\na: b\r\n") is None
 
 
-def test_a_head_tells_how_long_the_body_is() -> None:
+def test_a_head_contains_the_length_of_the_body() -> None:
     head = Head.of(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n")
 
     assert head == Head(status=200, size=39, content_length=12, is_chunked=False)

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.arguments import PYTHON_NOTATION, notated_arguments_tag
+from serving.constraints.arguments import (
+    FREE,
+    PYTHON_NOTATION,
+    Parameter,
+    Parameters,
+    notated_arguments_tag,
+    parameters_of,
+)
 from serving.constraints.families.registry import by_name, detect
-from serving.constraints.parameters import FREE, Parameter, Parameters, parameters_of
-from serving.core.errors import UnsupportedParameter
+from serving.core.errors import InvalidGrammar, UnsupportedParameter
 from serving.core.request import Tool, ToolChoice, ToolMode
 
 AUTO = ToolChoice()
@@ -80,7 +86,7 @@ def test_the_family_is_detected_from_the_template(template: str, name: str) -> N
     ],
 )
 def test_a_schema_is_a_list_of_parameters_or_more(schema: Any, parameters: Any) -> None:
-    assert parameters_of(Tool("f", None, schema)) == parameters
+    assert parameters_of(Tool("f", None, schema), REQUIRED) == parameters
 
 
 @pytest.mark.parametrize("name", TAGGED)
@@ -155,6 +161,12 @@ def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
     tool = a_tool(**{key: {"type": "boolean"}})
 
     assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
+
+
+@pytest.mark.parametrize("name", ["lfm2", "gemma4"])
+def test_an_invalid_schema_of_an_argument_is_refused(name: str) -> None:
+    with pytest.raises(InvalidGrammar, match="must be one of object"):
+        calls_tag_of(name, a_tool(a={"type": "text"}))
 
 
 def test_values_are_spelled_as_in_python() -> None:

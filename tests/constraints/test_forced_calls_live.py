@@ -7,20 +7,17 @@ them out, which tests the grammar and the parser all the same.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import openvino_genai
 import pytest
 
 from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.engine.canary import Canary
-from serving.transport.messages import GrammarSpec
-from tests.output.builders import MODEL
-from tests.output.tiny_chat import Model, asked, calls_of, straight
+from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
+
+from .conftest import Refusal
 
 pytestmark = pytest.mark.live
 
@@ -66,7 +63,7 @@ def named(name: str) -> ToolChoice:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model()
+    return reference_model()
 
 
 def is_pick(arguments: Any) -> bool:
@@ -129,7 +126,7 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
 
-    result, is_ended = model.stretch(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
+    result, is_ended = model.answer_part(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
 
     calls = result.tool_calls if is_ended else result.tool_calls[:-1]
     assert result.tool_calls
@@ -163,20 +160,12 @@ def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) ->
     assert result.tool_calls == ()
 
 
-@pytest.fixture(scope="module")
-def canary(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    tokenizer = openvino_genai.Tokenizer(str(MODEL))
-    return Canary(
-        tokenizer, model.assets.tokenizer.vocab_size, Path(tmp_path_factory.mktemp("canary"))
-    )
-
-
 @every_family
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("choice", [ToolChoice(), REQUIRED, named("strict")])
 def test_every_tool_grammar_compiles(
-    canary: Canary, name: str, opens: bool, parallel: bool, choice: ToolChoice
+    refusal: Refusal, name: str, opens: bool, parallel: bool, choice: ToolChoice
 ) -> None:
     strict = Tool("strict", None, PICK.parameters, strict=True)
     dated = Tool(
@@ -194,4 +183,4 @@ def test_every_tool_grammar_compiles(
     )
 
     assert grammar is not None
-    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+    assert refusal(grammar) is None

@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving.constraints.json_schema.grammar import (
-    SchemaError,
-    Unenforceable,
-    grammar_of_source,
-    json_grammar,
-)
+from serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from serving.constraints.json_schema.translator import json_grammar, json_tag
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
 
@@ -248,7 +244,7 @@ def test_a_deep_schema_is_accepted() -> None:
     assert json_grammar(schema)
 
 
-def test_a_translated_source_is_cached() -> None:
-    source = json.dumps({"title": "only here", "type": "null"})
+def test_the_grammar_of_a_schema_is_cached() -> None:
+    schema = {"title": "only here", "type": "null"}
 
-    assert grammar_of_source(source, is_strict=True) is grammar_of_source(source, is_strict=True)
+    assert json_tag(schema)["grammar"] is json_tag(dict(schema))["grammar"]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
-from serving.constraints.languages import NotRegular
-from serving.constraints.lark import InvalidLark, lark_expression
-from serving.constraints.rules import RuleSet, plain
+from serving.constraints.grammar.languages import NotRegular
+from serving.constraints.grammar.lark import InvalidLark, lark_expression
+from serving.constraints.grammar.rules import RuleSet, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 
@@ -132,7 +132,7 @@ def test_a_patch_fits_its_grammar() -> None:
         ('start: "a"~3', "aa", False),
         ("start: common\ncommon: INT\n%import common.INT", "12", True),
         ("start: N\n%import common.INT -> N", "12", True),
-        # What is ignored stands between terminals, never inside of them.
+        # Ignored text is allowed between terminals, never inside them.
         ('start: AB "c"\nAB: "a" "b"\n%ignore " "', " ab  c ", True),
         ('start: AB "c"\nAB: "a" "b"\n%ignore " "', "a bc", False),
     ],

@@ -75,7 +75,7 @@ def test_two_keys_differ_in_all_their_salts() -> None:
 @pytest.mark.parametrize(("modulus", "supports"), [(0, False), (MAX_ID // 2, False), (9, True)])
 def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
     pipeline = Pipeline.__new__(Pipeline)
-    pipeline._has_cache = pipeline.has_logits_hook = True
+    pipeline.has_cache = pipeline.has_logits_hook = True
     pipeline._graph = GraphFeatures(has_logits_hook=True, salt_modulus=modulus)
 
     assert pipeline.num_salts == (MAX_ID // modulus - 1 if modulus else 0)

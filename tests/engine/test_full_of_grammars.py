@@ -47,7 +47,7 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def turn(loop: EngineLoop, server: SocketServer, fullness: float) -> None:
     loop._grammars = Full(fullness)  # type: ignore[assignment]
-    loop._turn(server)
+    loop._iterate(server)
 
 
 def test_it_restarts_when_no_request_is_there(loop: EngineLoop, server: SocketServer) -> None:

@@ -220,7 +220,7 @@ def test_a_prompt_that_ends_with_a_block_keeps_it_when_another_joins_after_its_f
 
 @pytest.mark.live
 def test_prompts_without_an_earlier_prefix_are_prefilled_in_one_step(batch: Batch) -> None:
-    several = [generation(f"Say {word} to them", 2) for word in ("red", "blue", "green")]
+    several = [generation(f"Write {word} to them", 2) for word in ("red", "blue", "green")]
     for each in several:
         assert batch.may_join(each)
         batch.add(each)

@@ -1,4 +1,4 @@
-"""Chat templates in the manner of each family: short, but with all that gives it away."""
+"""Chat templates in the manner of each family: short, but with all its marks."""
 
 QWEN25 = """
 {%- if tools %}
@@ -139,6 +139,18 @@ DEEPSEEK_V31 = """
 {%- if thinking %}{{- '<think>' }}{%- else %}{{- '</think>' }}{%- endif %}
 """
 
+KIMI_K2 = """
+{%- macro render_toolcalls(message) -%}
+  <|tool_calls_section_begin|>
+  {%- for tool_call in message['tool_calls'] -%}
+    <|tool_call_begin|>{{ tool_call['id'] }}<|tool_call_argument_begin|>
+    {{- tool_call['function']['arguments'] | tojson }}<|tool_call_end|>
+  {%- endfor -%}
+  <|tool_calls_section_end|>
+{%- endmacro -%}
+<|im_assistant|>assistant<|im_middle|>
+"""
+
 # Each with the name of its format.
 TEMPLATES: dict[str, tuple[str, str]] = {
     "Qwen 2.5": (QWEN25, "hermes"),
@@ -158,6 +170,7 @@ TEMPLATES: dict[str, tuple[str, str]] = {
     "Mistral Small 3.2": (MISTRAL_SMALL_32, "devstral"),
     "Devstral": (DEVSTRAL, "devstral"),
     "Magistral": (MAGISTRAL, "mistral_think+devstral"),
+    "Kimi K2": (KIMI_K2, "kimi_k2"),
     "DeepSeek V3": (DEEPSEEK_V3, "deepseek_v3"),
     "DeepSeek R1": (DEEPSEEK_R1, "think+deepseek_v3"),
     "DeepSeek V3.1": (DEEPSEEK_V31, "think+deepseek_v31"),

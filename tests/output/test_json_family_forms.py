@@ -168,3 +168,22 @@ def test_a_missing_brace_does_not_swallow_the_next_call():
     text = deepseek_v31([WEATHER, ("ping", "{}")]).replace('Paris"}', 'Paris"')
 
     assert read("deepseek_v31", text) == [("get_weather", PARIS[:-1]), ("ping", "{}")]
+
+
+@pytest.mark.parametrize("head", ["functions.get_weather:12", "get_weather:0", " get_weather "])
+def test_a_head_of_kimi_may_have_a_prefix_and_a_number(head):
+    call = f"<|tool_call_begin|>{head}<|tool_call_argument_begin|> {PARIS}<|tool_call_end|>"
+
+    assert read("kimi_k2", call) == [WEATHER]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|tool_calls_section_begin|> no call <|tool_calls_section_end|>",
+        "<|tool_call_begin|>functions.get_weather:0{}",
+        "<|tool_call_begin|>functions.get_wea",
+    ],
+)
+def test_what_is_no_call_of_kimi_is_given_back(text):
+    assert read("kimi_k2", text) == [("text", text)]

@@ -9,7 +9,7 @@ if parts_of(call.lease) then return cmsgpack.pack({EXISTS}) end
 
 local used, windows, refusing = {}, {}, {}
 local is_denied = false
-for i, counter in ipairs(call.tabs) do
+for i, counter in ipairs(call.counters) do
     used[i], windows[i] = read(counter)
     if cost_of(counter) > 0 and used[i] + cost_of(counter) > capacity_of(counter) then
         refusing[i] = true
@@ -20,7 +20,7 @@ end
 local indexes, held = {}, {}
 for i in pairs(refusing) do
     indexes[#indexes + 1] = i - 1
-    local holders = holders_of(call.tabs[i])
+    local holders = holders_of(call.counters[i])
     if is_denied and holders ~= '' and num_in(holders) > 0 then held[#held + 1] = i - 1 end
 end
 table.sort(indexes)
@@ -28,7 +28,7 @@ if is_denied then return cmsgpack.pack({DENIED, now, used, indexes, held}) end
 
 local expires = now + call.ttl_ms
 local parts = {}
-for i, counter in ipairs(call.tabs) do
+for i, counter in ipairs(call.counters) do
     local cost, number = refusing[i] and 0 or cost_of(counter), 0
     if cost > 0 then
         if kind_of(counter) == CONCURRENCY then
@@ -42,7 +42,7 @@ for i, counter in ipairs(call.tabs) do
     used[i] = used[i] + cost
     parts[i] = {windows[i], cost, cost, refusing[i] or false, number}
 end
-redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.tabs))
+redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.counters))
 redis.call('PEXPIRE', call.lease, call.ttl_ms + REMEMBERED_MS)
 keep(call.lease, parts)
 return cmsgpack.pack({GRANTED, now, used, indexes, held})

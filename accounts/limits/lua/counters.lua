@@ -4,7 +4,7 @@
 -- Never convert them to text by `..` or `tostring`, which round to 14 digits; numbers in a
 -- redis.call keep 17.
 --
--- The call's `tabs` are its counters, one for each rule: {key, kind, amount, is_shadow, cost, b1,
+-- The call has `counters`, one for each rule: {key, kind, amount, is_shadow, cost, b1,
 -- b2, b3, b4, column, holders, tick}. b1 to b4 are the boundaries of a calendar: the starts of the
 -- last, this and the next window by the caller's clock, and the end of the next. The server's clock
 -- decides which of them it is. `column` is the index of the rule's cost among a request's costs.

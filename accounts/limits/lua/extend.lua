@@ -16,7 +16,7 @@ end
 
 local granted = call.asked
 local used, windows, fitting = {}, {}, {}
-for i, counter in ipairs(call.tabs) do
+for i, counter in ipairs(call.counters) do
     local cost = cost_of(counter)
     used[i], fitting[i] = 0, false
     if cost > 0 and not parts[i][4] then
@@ -26,7 +26,7 @@ for i, counter in ipairs(call.tabs) do
     end
 end
 
-for i, counter in ipairs(call.tabs) do
+for i, counter in ipairs(call.counters) do
     local cost = cost_of(counter) * granted
     if fitting[i] and cost > 0 then
         local part = parts[i]

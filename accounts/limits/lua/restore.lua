@@ -1,7 +1,7 @@
 -- Raise what is used to at least a counter's cost: of a quota, if it is in the same window; of a
 -- bucket of which nothing is used, to what has not refilled since.
 
-for i, counter in ipairs(call.tabs) do
+for i, counter in ipairs(call.counters) do
     local used, window = read(counter)
     local since, cost = call.since_ms[i], cost_of(counter)
     if kind_of(counter) == BUCKET then

@@ -7,6 +7,6 @@ if not stored then return 0 end
 
 local parts = cmsgpack.unpack(stored)
 
-for i, counter in ipairs(call.tabs) do settle(counter, call.id, parts[i], cost_of(counter)) end
+for i, counter in ipairs(call.counters) do settle(counter, call.id, parts[i], cost_of(counter)) end
 redis.call('DEL', call.lease)
 return 1

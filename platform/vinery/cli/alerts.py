@@ -18,7 +18,7 @@ from vinery.cli import resource
 from vinery.cli.find import ids_of, organization_named, webhook_of
 from vinery.cli.key import period
 from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, add_json, add_num, say
+from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line
 
 _WEBHOOK: Final = ("id", "ID", "from `alerts webhooks`")
 _FIELDS: Final = {
@@ -117,7 +117,7 @@ def send_test(arguments: argparse.Namespace) -> int:
     test = WEBHOOKS.action("test")
     errors: list[Any] = [test.run(webhook)["error"] for webhook in receivers]
     for webhook, error in zip(receivers, errors, strict=True):
-        say(f"{webhook}: {error or 'delivered.'}")
+        print_line(f"{webhook}: {error or 'delivered.'}")
     if num_failed := sum(map(bool, errors)):
         raise Failure(f"The test was not delivered to {num_failed} of {len(receivers)} webhooks.")
     return 0
@@ -131,7 +131,7 @@ def _test_mail(address: str) -> int:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
         raise Failure(f"The mail server refused the test: {error}.") from error
-    say(f"Sent to {address}.")
+    print_line(f"Sent to {address}.")
     return 0
 
 
@@ -141,7 +141,7 @@ def add_webhook(arguments: argparse.Namespace) -> int:
     organization = organization_named(name) if name else None
     values = {"name": arguments.name, "url": arguments.url, "organization": organization}
     new = resource.create(WEBHOOKS, values)
-    say(f"Webhook {new.row.pk}: {new.row}. Keep its secret, it is not shown again:")
+    print_line(f"Webhook {new.row.pk}: {new.row}. Keep its secret, it is not shown again:")
     print(new.secret)
     return 0
 
@@ -150,7 +150,7 @@ def change_webhook(arguments: argparse.Namespace) -> int:
     """Change a webhook. Raises `Failure`."""
     values = resource.values_of(arguments)
     webhook = resource.change(WEBHOOKS, webhook_of(arguments.id), values)
-    say(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
+    print_line(f"Webhook {webhook.pk}: {webhook}, {webhook.url}.")
     return 0
 
 

@@ -16,7 +16,7 @@ from accounts.services.changes import home_project
 from vinery.cli import resource
 from vinery.cli.find import key_named, project_named, user_named
 from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, say
+from vinery.cli.shape import Commands, Failure, print_line
 
 _PERIOD: Final = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
 _UNITS: Final = {
@@ -151,7 +151,7 @@ def change_key(arguments: argparse.Namespace) -> int:
     """Change a key. Raises `Failure`."""
     values = resource.values_of(arguments)
     key = resource.change(KEYS, key_named(arguments.key), values)
-    say(f"{key} is changed." if values else f"{key} is unchanged.")
+    print_line(f"{key} is changed." if values else f"{key} is unchanged.")
     return 0
 
 

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Final
 from accounts.alerts.quotas import Quota
 from accounts.limits.rules import Metric, Window
 from accounts.models import Limit, LimitScope, Project
-from accounts.resources.limits import LIMITS, Quotas
+from accounts.resources.limits import LIMITS
 from accounts.resources.owners import OWNERS
+from accounts.resources.quotas import Quotas
 from accounts.services import audit
 from vinery.cli import resource
 from vinery.cli.find import FINDERS
 from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, say
+from vinery.cli.shape import Commands, Failure, print_line
 
 METRICS: Final = tuple(metric.value for metric in Metric)
 SCOPES: Final = tuple(LimitScope.values)
@@ -139,7 +140,7 @@ def set_limit(arguments: argparse.Namespace) -> int:
             limit = resource.create(LIMITS, {**kind, **values})
         else:
             limit = resource.change(LIMITS, known, values)
-    say(f"Limit {limit.pk}: {_text(limit)}.")
+    print_line(f"Limit {limit.pk}: {_text(limit)}.")
     return 0
 
 

@@ -13,7 +13,7 @@ from accounts.resources.base import RowAction
 from accounts.resources.organizations import ORGANIZATIONS
 from vinery.cli import resource
 from vinery.cli.find import organization_named
-from vinery.cli.shape import Commands, say
+from vinery.cli.shape import Commands, print_line
 
 
 def add_to(commands: Commands) -> None:
@@ -40,7 +40,7 @@ def add_to(commands: Commands) -> None:
 def create(arguments: argparse.Namespace) -> int:
     """Create an organisation. Raises `Failure`."""
     resource.create(ORGANIZATIONS, {"name": arguments.name})
-    say(f"{arguments.name} is created. Create a project in it: vinery project create")
+    print_line(f"{arguments.name} is created. Create a project in it: vinery project create")
     return 0
 
 

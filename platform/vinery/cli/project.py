@@ -15,7 +15,7 @@ from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, say
+from vinery.cli.shape import Commands, Failure, print_line
 
 _CAPTURE: Final = {
     "capture_hours": Option(
@@ -75,7 +75,7 @@ def create(arguments: argparse.Namespace) -> int:
     name = arguments.organization
     organization = organization_named(name) if name else first_project().organization
     project = resource.create(PROJECTS, {"organization": organization, "name": arguments.name})
-    say(f"{project} is created.")
+    print_line(f"{project} is created.")
     return 0
 
 
@@ -87,7 +87,7 @@ def change_project(arguments: argparse.Namespace) -> int:
     project = resource.change(PROJECTS, project_named(arguments.name), values)
     hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
     captured = f"captures texts for {hours} hours" if hours else "captures no texts"
-    say(f"{project} {captured}; redacted: {rules or 'nothing'}.")
+    print_line(f"{project} {captured}; redacted: {rules or 'nothing'}.")
     return 0
 
 

@@ -16,7 +16,7 @@ from django.db.models import Model
 from rest_framework import serializers
 
 from accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction
-from vinery.cli.shape import Commands, Failure, add_json, add_num, print_rows, say
+from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line, print_rows
 
 Find = Callable[[str], Any]
 Run = Callable[[argparse.Namespace], int]
@@ -251,7 +251,7 @@ def _act(
     def run(arguments: argparse.Namespace) -> int:
         with failures():
             row = resource.act(EVERYTHING, action, find(getattr(arguments, argument)))
-        say(done(row, action) if done else f"{row} is {action.done}.")
+        print_line(done(row, action) if done else f"{row} is {action.done}.")
         return 0
 
     return run
@@ -263,7 +263,7 @@ def add_rename(actions: Commands, resource: Resource[Any], find: Find) -> None:
     def run(arguments: argparse.Namespace) -> int:
         with failures():
             row = resource.change(EVERYTHING, find(arguments.name), {"name": arguments.new_name})
-        say(f"The name is now {row}.")
+        print_line(f"The name is now {row}.")
         return 0
 
     parser = add_command(actions, "rename", run, f"Rename {resource.one}.")
@@ -288,7 +288,7 @@ def add_remove(
         text = done(row)
         with failures():
             resource.remove(EVERYTHING, row)
-        say(text)
+        print_line(text)
         return 0
 
     parser = add_command(actions, name, run, text)

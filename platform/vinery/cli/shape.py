@@ -86,7 +86,7 @@ def json_of(value: object) -> str:
     )
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line. Control characters, which names may have, are escaped."""
     print(escaped(text))
 

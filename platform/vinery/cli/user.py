@@ -17,7 +17,7 @@ from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named, user_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, say
+from vinery.cli.shape import Commands, Failure, print_line
 
 _ROLES: Final = tuple(reversed(Role.values))
 _ADMINISTRATOR: Final[dict[str, Any]] = {"is_superuser": True, "is_staff": True}
@@ -177,7 +177,7 @@ def change_user(arguments: argparse.Namespace) -> int:
     if arguments.administrator and user.is_service:
         raise Failure(f"{user} is a service account. Administrators are people.")
     resource.change(USERS, user, values)
-    say(f"{user} is changed." if values else f"{user} is unchanged.")
+    print_line(f"{user} is changed." if values else f"{user} is unchanged.")
     return 0
 
 
@@ -197,7 +197,7 @@ def second_factor_off(arguments: argparse.Namespace) -> int:
     user = user_named(arguments.name)
     if not reset_second_factor(user):
         raise Failure(f"{user} has no second factor.")
-    say(f"{user} signs in by password alone, until they set up a new second factor.")
+    print_line(f"{user} signs in by password alone, until they set up a new second factor.")
     return 0
 
 
@@ -207,7 +207,7 @@ def set_role(arguments: argparse.Namespace) -> int:
     assert scope is not None
     with resource.failures():
         if arguments.role != "none":
-            say(f"{changes.set_role(user, scope, arguments.role)}.")
+            print_line(f"{changes.set_role(user, scope, arguments.role)}.")
             return 0
         role = changes.membership_of(user, scope, Role.MEMBER)
         known = Membership.objects.filter(
@@ -216,7 +216,7 @@ def set_role(arguments: argparse.Namespace) -> int:
         if known is None:
             raise Failure(f"{user} has no role in {scope}.")
         MEMBERSHIPS.remove(EVERYTHING, known)
-    say(f"{user} no longer has a role in {scope}.")
+    print_line(f"{user} no longer has a role in {scope}.")
     return 0
 
 

@@ -6,10 +6,9 @@ import json
 import re
 from typing import Any, Final
 
-from serving.constraints.arguments import Spelling, notated_arguments_tag
-from serving.constraints.ebnf import StructuralTag
+from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
 from serving.constraints.families.base import AfterReasoning, Calls, tag
-from serving.constraints.tags import arguments_tag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
@@ -27,11 +26,10 @@ def _value(value: Any) -> str:
             return json.dumps(value)
 
 
-_SPELLING: Final = Spelling(
+_NOTATION: Final = ArgumentNotation(
     assign=":",
     comma=",",
     key=re.compile(r"\w+"),
-    key_rule="[A-Za-z_] [A-Za-z0-9_]{0,63}",
     value=_value,
     quote=QUOTE,
     has_escapes=False,
@@ -46,7 +44,7 @@ _SPELLING: Final = Spelling(
 def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A call. Where a grammar in Gemma's notation cannot enforce the schema, the arguments are
     JSON, which the parser reads as well."""
-    arguments = notated_arguments_tag(tool, choice, _SPELLING)
+    arguments = notated_arguments_tag(tool, choice, _NOTATION)
     begin, end = ("{", "}") if arguments else ("", "")
     content = arguments or arguments_tag(tool, choice)
     return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")

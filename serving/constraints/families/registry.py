@@ -23,6 +23,7 @@ from serving.constraints.families.json_calls import (
     MISTRAL_CALLS,
     PHI4_CALLS,
 )
+from serving.constraints.families.kimi_k2 import KIMI_K2_CALLS
 from serving.constraints.families.pythonic import (
     LFM2_CALLS,
     LLAMA3_PYTHONIC_CALLS,
@@ -43,6 +44,7 @@ from serving.output.parsers.glm4 import GLM4
 from serving.output.parsers.gptoss import GPTOSS
 from serving.output.parsers.granite import GRANITE
 from serving.output.parsers.hermes import HERMES
+from serving.output.parsers.kimi_k2 import KIMI_K2
 from serving.output.parsers.llama3 import LLAMA3
 from serving.output.parsers.minicpm5 import MINICPM5
 from serving.output.parsers.mistral import MISTRAL
@@ -110,6 +112,7 @@ _FAMILIES: Final = (
     ),
     Family("deepseek_v3", (("<｜tool▁calls▁begin｜>", "```json"),), DEEPSEEK, DEEPSEEK_V3_CALLS),
     Family("deepseek_v31", (("<｜tool▁calls▁begin｜>",),), DEEPSEEK, DEEPSEEK_V31_CALLS),
+    Family("kimi_k2", (("<|tool_calls_section_begin|>",),), KIMI_K2, KIMI_K2_CALLS),
     Family("phi4", (("functools[",), ("<|tool|>", "<|/tool|>")), PHI4, PHI4_CALLS),
     Family("granite", (("<|start_of_role|>", "<|tool_call|>"),), GRANITE, GRANITE_CALLS),
     Family("devstral", (("[TOOL_CALLS]", "[ARGS]"),), MISTRAL, DEVSTRAL_CALLS),

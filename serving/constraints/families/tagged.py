@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
-from serving.constraints.families.base import Calls, Messages, tag
-from serving.constraints.parameters import (
+from serving.constraints.arguments import (
     DEFINITIONS,
     FREE,
     Parameter,
     Parameters,
-    is_enforced,
     parameters_of,
 )
-from serving.constraints.rules import plain
-from serving.constraints.tags import json_tag
+from serving.constraints.families.base import Calls, Messages, tag
+from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.grammar.rules import plain
+from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
@@ -61,19 +60,15 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
 
 
 def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
-    if not is_enforced(tool, choice):
-        return FREE
-    parameters = parameters_of(tool)
-    if parameters is not None:
-        return parameters
-    if tool.strict:
+    parameters = parameters_of(tool, choice)
+    if parameters is None and tool.strict:
         raise UnsupportedParameter(
             f"This model writes arguments one by one, so the schema of the strict tool "
             f"{tool.name!r} can only be an object with `properties`, `required`, "
             f"`additionalProperties` and `$defs`.",
             param="tools",
         )
-    return FREE
+    return FREE if parameters is None else parameters
 
 
 def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:

@@ -7,19 +7,20 @@
 
 An opening is followed by one object or several with commas, semicolons or white space between
 them, with or without an array around them. Models forget the closing bracket and the closing
-tag, so both may be missing. The last form is a `HeadedCall`.
+tag, so both may be missing. The last form is a `HeadedCall`; a `Section` holds several of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final, Self
 
 from serving.output.json_text import JsonObject, JsonValue, UnquotedValue
 from serving.output.lexer import Tag
 from serving.output.parser import EventSink
-from serving.output.parsers.base import CallReader, CallState
+from serving.output.parsers.base import CallReader, CallsFamily, CallState
 
 _SEPARATORS: Final = " \t\r\n,;"
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
@@ -294,3 +295,91 @@ class HeadedCall(CallReader):
         self.state = CallState.BROKEN
         self.pending = self._opening
         self.rest = self._head
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The tags around all calls and around each call, where a call is a head and a JSON object.
+
+    `head`: see `HeadedCall`. `fence`: what may follow the object. The tags around all calls may
+    be missing in the output.
+    """
+
+    begin: Tag
+    end: Tag
+    call_begin: Tag
+    call_end: Tag
+    head: re.Pattern[str]
+    fence: Tag | None = None
+
+    def family(self, *special_texts: str) -> CallsFamily:
+        """Return the family of this section."""
+        tags = self.begin, self.end, self.call_begin, self.call_end
+        return CallsFamily(
+            Tag(self.begin.text, self.call_begin.text),
+            lambda sink, opening, _: SectionCalls(sink, opening, self),
+            special_texts=frozenset((*(tag.text for tag in tags), *special_texts)),
+        )
+
+
+class SectionCalls(CallReader):
+    """Reads what follows the first opening tag of a section, up to and with its last tag."""
+
+    def __init__(self, sink: EventSink, opening: str, section: Section) -> None:
+        super().__init__(sink, opening)
+        self._section = section
+        self._syntax = opening  # since the last call
+        self._has_calls = False
+        self._call: HeadedCall | None = None
+        self._step = self._between
+        if opening == section.call_begin.text:
+            self._begin_call()
+
+    def feed(self, text: str) -> None:
+        self._lexer.feed(text)
+        self._run()
+        self._update_pending()
+
+    def finish(self) -> None:
+        self._syntax += self._lexer.take_all()
+        self._update_pending()
+
+    def _update_pending(self) -> None:
+        if self._call is not None:
+            self.pending = self._call.pending
+        else:
+            self.pending = "" if self._has_calls else self._syntax
+
+    def _between(self) -> None:
+        text = self._lexer.text
+        is_begun = self._lexer.take_space_and(self._section.call_begin)
+        if is_begun:
+            self._syntax += text[: len(text) - len(self._lexer.text)]
+            self._begin_call()
+        elif is_begun is False and not self._has_calls:
+            self._end(CallState.BROKEN)
+        elif is_begun is False and self._lexer.take_space_and(self._section.end) is not None:
+            self._end()
+
+    def _begin_call(self) -> None:
+        self._call = HeadedCall(self._sink, self._syntax, self._section.head)
+        self._step = self._in_call
+
+    def _in_call(self) -> None:
+        assert self._call is not None
+        self._call.feed(self._lexer.take_all())
+        self._lexer.feed(self._call.rest)
+        if self._call.state is CallState.BROKEN:
+            self._end(CallState.BROKEN)
+        elif self._call.state is CallState.ENDED:
+            self._call, self._syntax, self._has_calls = None, "", True
+            self._step = self._at_fence
+
+    def _at_fence(self) -> None:
+        fence = self._section.fence
+        if fence is None or self._lexer.take_space_and(fence) is not None:
+            self._step = self._at_call_end
+
+    def _at_call_end(self) -> None:
+        if self._lexer.take_space_and(self._section.call_end) is not None:
+            self._step = self._between

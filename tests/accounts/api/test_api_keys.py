@@ -84,6 +84,16 @@ def test_days_that_cannot_be_meant_are_refused_by_name(
     assert admin.refusal("PATCH", f"keys/{key_in(ours.one).key.pk}/", values)[2] == param
 
 
+def test_a_key_has_a_note(admin: Api, ours: Place) -> None:
+    new = admin.post("keys/", {"name": "laptop", "project": ours.one.pk, "note": "ask Ann"})
+    path = f"keys/{new['id']}/"
+
+    assert new["note"] == "ask Ann"
+    assert admin.patch(path, {"note": "ask Bob"})["note"] == "ask Bob"
+    assert admin.post(f"{path}rotate/")["note"] == "ask Bob"
+    assert admin.refusal("PATCH", path, {"note": "x" * 501}) == (400, "invalid_value", "note")
+
+
 def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> None:
     old = key_in(ours.one)
     path = f"keys/{old.key.pk}/"

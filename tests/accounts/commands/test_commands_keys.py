@@ -147,3 +147,13 @@ def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Projec
     assert "is unchanged" in vinery_("key", "change", str(key.pk)).out
     assert AuditEntry.objects.count() == num_entries
     assert "10.0.0.0/8" in vinery_("key", "change", str(key.pk), "--network", "office").err
+
+
+def test_a_key_is_created_and_changed_with_a_note(vinery_: Vinery, search: Project) -> None:
+    vinery_("key", "create", "--name", "ci", "--user", "alice", "--note", "ask Ann")
+    (row,) = vinery_("key", "list", "--json").rows
+    assert row["note"] == "ask Ann"
+
+    vinery_("key", "change", str(row["id"]), "--note", "ask Bob")
+
+    assert ApiKey.objects.get().note == "ask Bob"

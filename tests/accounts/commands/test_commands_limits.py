@@ -101,7 +101,10 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--metric", "tokens", "--amount", "9"), "Choose a minute, a day, a week or a month."),
+        (
+            ("--metric", "tokens", "--amount", "9"),
+            "Choose one of these windows: minute, day, week, month.",
+        ),
         (("--metric", "concurrency", "--window", "day", "--amount", "9"), "has no window"),
         (
             ("--metric", "tokens", "--window", "day", "--amount", "1", "--week-start", "sunday"),

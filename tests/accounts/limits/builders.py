@@ -1,4 +1,4 @@
-"""Rules and claims, with only what a test is about."""
+"""Rules and requests with only what a test is about."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def rule(
     return Rule(next(_ids), scope, metric, window, amount, time_zone, is_shadow, week_start)
 
 
-def places(amount: int, **more: object) -> Rule:
+def slots(amount: int, **more: object) -> Rule:
     return rule(Metric.CONCURRENCY, Window.NONE, amount, **more)  # type: ignore[arg-type]
 
 
-def claim(
+def request_for(
     *rules: Rule,
     num_input_tokens: int = 0,
     num_output_tokens: int = 1,

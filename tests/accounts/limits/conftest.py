@@ -1,4 +1,4 @@
-"""Both implementations of the limiter, made by the same call, and a clock to turn by hand."""
+"""Both implementations of the limiter, made by the same call, on a fake clock."""
 
 from __future__ import annotations
 
@@ -13,27 +13,11 @@ from redis.asyncio import Redis
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import Limiter
+from tests.fakes.clock import FakeClock
 from tests.own_redis import OwnRedis
 
-# A Wednesday, not quite at the start of a minute.
-START_S = 1_800_000_001.5
-
-# One store, seen by so many web processes.
+# Makes so many limiters on one store, as web processes have them.
 Fresh = Callable[[int], list[Limiter]]
-
-
-class FakeClock:
-    """Unix time that passes when the test says so."""
-
-    def __init__(self, now_s: float = START_S) -> None:
-        self.now_s = now_s
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def pass_s(self, seconds: float) -> None:
-        """Later."""
-        self.now_s += seconds
 
 
 @pytest.fixture
@@ -94,7 +78,7 @@ def memory_fresh(clock: FakeClock) -> Fresh:
 
 @pytest.fixture(params=["memory", "redis"])
 def fresh(request: pytest.FixtureRequest) -> Fresh:
-    """Makes limiters with a store of their own; of several, each as another process sees it."""
+    """Makes limiters that share a store of their own."""
     made: Fresh = request.getfixturevalue(f"{request.param}_fresh")
     return made
 

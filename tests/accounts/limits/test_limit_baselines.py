@@ -1,5 +1,5 @@
-"""What quotas begin with is what the rows of their window say, whichever table tells it; and
-buckets with what the rows of the last minutes let them have."""
+"""Baselines of quotas are the sums of the usage records of their window, whichever table has them.
+Baselines of buckets follow from the records of the last periods."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def request(number: int, at: datetime, owner: int | None, model: str, **used: An
 
 
 def in_rows(rule: Rule, now: datetime) -> int:
-    """One by one."""
+    """Return the sum over the records, one by one."""
     kind, _, owner = rule.scope.partition(":")
     since = datetime.fromtimestamp(quota_window(rule, now.timestamp())[0] / 1000, UTC)
     rows = [
@@ -98,14 +98,14 @@ requests = st.builds(
 )
 
 
-class FloorsTest(HypothesisTestCase):
-    """Of requests at random."""
+class BaselinesTest(HypothesisTestCase):
+    """The records are of random requests."""
 
     @settings(max_examples=12, deadline=None)
-    @given(found=st.lists(requests, max_size=30))
-    def test_roll_ups_and_rows_tell_the_same(self, found: list[dict[str, Any]]) -> None:
+    @given(requests_=st.lists(requests, max_size=30))
+    def test_roll_ups_and_records_have_the_same_sums(self, requests_: list[dict[str, Any]]) -> None:
         rows = []
-        for number, values in enumerate(found):
+        for number, values in enumerate(requests_):
             # What no engine took has no tokens at all.
             is_taken = values["num_prompt_tokens"] > 0
             more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
@@ -113,12 +113,14 @@ class FloorsTest(HypothesisTestCase):
         store_settlements(rows)
         rules = all_rules(SCOPES, ZONES)
 
-        floors = {floor.rule: floor for floor in read_baselines(rules, NOON.timestamp())}
+        baselines = {
+            baseline.rule: baseline for baseline in read_baselines(rules, NOON.timestamp())
+        }
 
         for rule in rules:
-            num_used = floors[rule].num_used if rule in floors else 0
+            num_used = baselines[rule].num_used if rule in baselines else 0
             assert num_used == in_rows(rule, NOON), rule
-        assert all(floor.num_used for floor in floors.values())
+        assert all(baseline.num_used for baseline in baselines.values())
 
 
 # -- Buckets
@@ -143,24 +145,24 @@ arrivals = st.lists(
 )
 
 
-class BucketFloorsTest(HypothesisTestCase):
-    """Of requests at random, let in by a limiter that then forgets everything."""
+class BucketBaselinesTest(HypothesisTestCase):
+    """A limiter grants random requests, and then loses its memory."""
 
     @settings(max_examples=40, deadline=None)
-    @given(asked=arrivals, rest_ms=st.integers(0, 70_000))
+    @given(arriving=arrivals, rest_ms=st.integers(0, 70_000))
     def test_no_less_than_was_used_is_used_again_and_no_more_after_a_minute_of_rest(
-        self, asked: list[tuple[int, int, int]], rest_ms: int
+        self, arriving: list[tuple[int, int, int]], rest_ms: int
     ) -> None:
         now_ms = round(NOON.timestamp() * 1000)
         limiter = MemoryLimiter(clock=lambda: (now_ms + 0.5) / 1000)
         rows = []
-        for number, (pause_ms, num_input, num_output) in enumerate(asked):
+        for number, (pause_ms, num_input, num_output) in enumerate(arriving):
             now_ms += pause_ms
-            claim = ReservationRequest(
+            asked = ReservationRequest(
                 f"r{number}", BUCKETS, num_input, num_output, weights=WEIGHTS
             )
             spent = ActualUsage(num_input, num_output)
-            if isinstance(lease := asyncio.run(limiter.acquire(claim)), Lease):
+            if isinstance(lease := asyncio.run(limiter.acquire(asked)), Lease):
                 limiter.settle_now(lease, spent)
                 at = datetime.fromtimestamp(now_ms / 1000, UTC)
                 used = {"num_prompt_tokens": num_input, "num_output_tokens": num_output}
@@ -169,7 +171,7 @@ class BucketFloorsTest(HypothesisTestCase):
         now_ms += rest_ms
         store_settlements(rows)
 
-        floors = {
+        baselines = {
             each.rule: each.num_used for each in read_bucket_baselines(BUCKETS, now_ms / 1000)
         }
 
@@ -178,9 +180,9 @@ class BucketFloorsTest(HypothesisTestCase):
         moments_ms = [since_ms, *(each for each in came_ms if each >= since_ms), now_ms]
         has_rested = any(after - before >= 60_000 for before, after in pairwise(moments_ms))
         for level in asyncio.run(limiter.levels(BUCKETS)):
-            told = floors.get(level.rule, 0)
-            assert level.num_used <= told <= level.rule.amount
-            assert told == level.num_used or not has_rested
+            found = baselines.get(level.rule, 0)
+            assert level.num_used <= found <= level.rule.amount
+            assert found == level.num_used or not has_rested
 
 
 def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
@@ -201,10 +203,13 @@ def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
     ]
     quota = Rule(99, "platform", Metric.TOKENS, Window.DAY, 60)
 
-    floors = read_bucket_baselines([*rules, quota], NOON.timestamp() + 2)
+    baselines = read_bucket_baselines([*rules, quota], NOON.timestamp() + 2)
 
-    told = {(floor.rule.scope, floor.rule.metric.value): floor.num_used for floor in floors}
-    assert told == {
+    found = {
+        (baseline.rule.scope, baseline.rule.metric.value): baseline.num_used
+        for baseline in baselines
+    }
+    assert found == {
         ("platform", "tokens"): 22,
         ("platform", "requests"): 1,
         ("key:1", "tokens"): 18,
@@ -212,10 +217,10 @@ def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
         ("organization:2", "tokens"): 1,
         ("model:tiny", "tokens"): 19,
     }
-    assert {floor.since_ms for floor in floors} == {round(NOON.timestamp() * 1000) + 2000}
+    assert {baseline.since_ms for baseline in baselines} == {round(NOON.timestamp() * 1000) + 2000}
 
 
-def test_without_a_bucket_nobody_is_asked(django_assert_num_queries: Any, db: None) -> None:
+def test_without_a_bucket_there_is_no_query(django_assert_num_queries: Any, db: None) -> None:
     with django_assert_num_queries(0):
         assert read_bucket_baselines([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
 
@@ -271,8 +276,8 @@ def test_a_month_is_whole_when_its_minutes_are_deleted(
 
     retention.delete_old({"by_minute": 7}, NOON)
 
-    [floor] = read_baselines([rule], NOON.timestamp())
-    assert floor.num_used == expected > 100
+    [baseline] = read_baselines([rule], NOON.timestamp())
+    assert baseline.num_used == expected > 100
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
@@ -285,8 +290,8 @@ def test_a_month_is_whole_when_its_first_rows_and_minutes_are_deleted(
     retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
 
     assert in_rows(rule, NOON) < expected
-    [floor] = read_baselines([rule], NOON.timestamp())
-    assert floor.num_used == expected
+    [baseline] = read_baselines([rule], NOON.timestamp())
+    assert baseline.num_used == expected
 
 
 def test_what_no_engine_took_is_no_request(db: None) -> None:
@@ -295,9 +300,9 @@ def test_what_no_engine_took_is_no_request(db: None) -> None:
         [request(1, NOON, 1, "tiny"), request(2, NOON, 1, "tiny", num_prompt_tokens=4)]
     )
 
-    [floor] = read_baselines([rule], NOON.timestamp())
+    [baseline] = read_baselines([rule], NOON.timestamp())
 
-    assert floor.num_used == 1
+    assert baseline.num_used == 1
 
 
 def test_rows_are_read_of_a_broken_minute_alone(db: None) -> None:

@@ -1,4 +1,4 @@
-"""What a process that died had reserved in a Redis goes back once the books know what it used."""
+"""Redis returns what a dead process had reserved, when the usage records show what it used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from accounts.usage.journal import Journal
 from accounts.usage.ledger import UsageLedger
 from accounts.usage.recovery import store_then
 from accounts.usage.store import store_settlements
-from tests.accounts.limits.builders import claim, granted, places, rule, used
+from tests.accounts.limits.builders import granted, request_for, rule, slots, used
 from tests.conftest import until
 
 pytestmark = pytest.mark.django_db
@@ -33,13 +33,13 @@ RULES = (
     rule(Metric.OUTPUT_TOKENS, Window.MONTH, 1000, time_zone="Asia/Tokyo"),
     rule(Metric.WEIGHTED_TOKENS, Window.NONE, 1000),
     rule(Metric.REQUESTS, Window.WEEK, 1000),
-    places(5),
+    slots(5),
 )
 AnswerT = TypeVar("AnswerT")
 
 
 class Process:
-    """One that counts in a Redis, and dies after each call."""
+    """A process that counts in Redis, and dies after each call."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -58,7 +58,7 @@ class Process:
     def used(self) -> list[int]:
         return self.run(lambda limiter: used(limiter, *RULES))
 
-    def find_the_books_of(self, request_id: str, *, num_prompt: int, num_output: int) -> None:
+    def store_usage_of(self, request_id: str, *, num_prompt: int, num_output: int) -> None:
         who = admission(request_id)
         counts = {"num_prompt_tokens": num_prompt, "num_output_tokens": num_output}
         weighted = num_prompt + 2.5 * num_output
@@ -74,13 +74,13 @@ def process(redis_url: str) -> Process:
 
 
 def dead_lease(process: Process) -> str:
-    """Of ten tokens and 190 more, of which nobody knows any more."""
-    asked = claim(*RULES, num_input_tokens=10, num_output_tokens=100)
+    """Return the id of an expired lease of 10 input tokens and 190 output tokens."""
+    asked = request_for(*RULES, num_input_tokens=10, num_output_tokens=100)
 
     async def reserve(limiter: RedisLimiter) -> str:
         lease = await granted(limiter, asked)
         await limiter.extend(lease, 90)
-        limiter._lease_ttl_ms = 1  # the last that it hears of this process
+        limiter._lease_ttl_ms = 1  # the process dies
         await limiter.renew([lease])
         return lease.id
 
@@ -92,8 +92,8 @@ def dead_lease(process: Process) -> str:
 def test_only_what_was_used_stays_used(process: Process) -> None:
     lease_id = dead_lease(process)
 
-    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
-    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
+    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
+    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
 
     assert process.used() == [18, 8, 30, 1, 0]
 
@@ -101,13 +101,13 @@ def test_only_what_was_used_stays_used(process: Process) -> None:
 def test_a_request_that_no_engine_took_counts_as_none(process: Process) -> None:
     lease_id = dead_lease(process)
 
-    process.find_the_books_of(lease_id, num_prompt=0, num_output=0)
+    process.store_usage_of(lease_id, num_prompt=0, num_output=0)
 
     assert process.used() == [0, 0, 0, 0, 0]
 
 
-def test_a_place_is_free_at_once(process: Process) -> None:
-    asked = claim(*RULES)
+def test_a_slot_is_free_at_once(process: Process) -> None:
+    asked = request_for(*RULES)
 
     async def reserve(limiter: RedisLimiter) -> str:
         return (await granted(limiter, asked)).id
@@ -115,13 +115,13 @@ def test_a_place_is_free_at_once(process: Process) -> None:
     lease_id = process.run(reserve)
     assert process.used()[-1] == 1
 
-    process.find_the_books_of(lease_id, num_prompt=1, num_output=1)
+    process.store_usage_of(lease_id, num_prompt=1, num_output=1)
 
     assert process.used()[-1] == 0
 
 
 def test_what_was_settled_is_left_alone(process: Process) -> None:
-    asked = claim(*RULES, num_input_tokens=10, num_output_tokens=100)
+    asked = request_for(*RULES, num_input_tokens=10, num_output_tokens=100)
 
     async def reserve_and_settle(limiter: RedisLimiter) -> str:
         lease = await granted(limiter, asked)
@@ -129,14 +129,14 @@ def test_what_was_settled_is_left_alone(process: Process) -> None:
         return lease.id
 
     lease_id = process.run(reserve_and_settle)
-    process.find_the_books_of(lease_id, num_prompt=10, num_output=8)
+    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
 
     assert process.used() == [40, 30, 40, 1, 0]
 
 
 @pytest.fixture
 def served(process: Process, settings: Any) -> Process:
-    """One that counts where this server does."""
+    """A process that counts where this server does."""
     settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
     return process
 
@@ -174,11 +174,11 @@ def test_a_web_process_that_ends_gives_back_what_it_did_not_settle(
 
 
 def some_lease(process: Process) -> tuple[str, Rule]:
-    """Of 110 tokens of a limit that nobody else has."""
+    """Return the id of a lease of 110 tokens, and its limit, which no other test has."""
     lease_id = uuid.uuid4().hex
-    # It is counted by its id, beside those of whoever else uses this Redis.
+    # Its id separates it from the limits of other users of this Redis.
     mine = replace(rule(Metric.TOKENS, Window.DAY, 1000), id=uuid.uuid4().int)
-    asked = claim(mine, num_input_tokens=10, num_output_tokens=100)
+    asked = request_for(mine, num_input_tokens=10, num_output_tokens=100)
     asked = structs.replace(asked, lease_id=lease_id)
 
     async def reserve(limiter: RedisLimiter) -> str:

@@ -1,10 +1,10 @@
-"""The store of the limits goes away, and comes back."""
+"""Redis becomes unavailable, and available again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,516 +16,484 @@ from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
-    Denial,
-    Grant,
-    Lease,
-    Level,
     Limiter,
     LimitsUnavailable,
-    ReservationRequest,
     UsageBaseline,
 )
-from accounts.limits.rules import Metric, Rule, Window
+from accounts.limits.rules import Metric, Window
 from accounts.limits.share import ShareLimiter
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
 from tests.fakes.clock import FakeClock
+from tests.fakes.limiter import FakeLimiter
 from tests.own_redis import OwnRedis
 
-
-class Store:
-    """A limiter that can go away: it then fails at once, or never answers."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-        self.inner = MemoryLimiter(clock=clock)
-        self.is_away = False
-        self.hangs = False
-        self.loses_answers = False
-        self.num_calls = 0
-
-    def forget(self) -> None:
-        """As a server does that is started again."""
-        self.inner = MemoryLimiter(clock=self._clock)
-
-    async def answer(self) -> None:
-        self.num_calls += 1
-        await asyncio.sleep(0)
-        if self.hangs:
-            await asyncio.Event().wait()
-        if self.is_away:
-            raise LimitsUnavailable("gone")
-
-    async def acquire(self, claim: ReservationRequest) -> Lease | Denial:
-        await self.answer()
-        answer = await self.inner.acquire(claim)
-        if self.loses_answers:
-            await asyncio.Event().wait()
-        return answer
-
-    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
-        await self.answer()
-        return await self.inner.extend(lease, num_output_tokens)
-
-    async def settle(self, lease: Lease, spent: ActualUsage) -> None:
-        await self.answer()
-        await self.inner.settle(lease, spent)
-
-    async def renew(self, leases: Sequence[Lease]) -> None:
-        await self.answer()
-        await self.inner.renew(leases)
-
-    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        await self.answer()
-        return await self.inner.levels(rules)
-
-    async def restore(self, floors: Sequence[UsageBaseline]) -> None:
-        await self.answer()
-        await self.inner.restore(floors)
-
-
-Guard = Callable[..., FailoverLimiter]
+MakeFailover = Callable[..., FailoverLimiter]
 
 
 @pytest.fixture
-def store(clock: FakeClock) -> Store:
-    return Store(clock)
+def store(clock: FakeClock) -> FakeLimiter:
+    return FakeLimiter(clock)
 
 
 @pytest.fixture
-async def guard(clock: FakeClock) -> AsyncIterator[Guard]:
-    """Puts a guard before a store, and ends it afterwards."""
+async def failover(clock: FakeClock) -> AsyncIterator[MakeFailover]:
+    """Makes failover limiters, and closes them afterwards."""
     made: list[FailoverLimiter] = []
 
-    def make(store: Limiter, when_away: UnavailablePolicy, **more: float) -> FailoverLimiter:
+    def make(store: Limiter, policy: UnavailablePolicy, **more: float) -> FailoverLimiter:
         local = ShareLimiter(MemoryLimiter(clock=clock), 4)
         waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
-        made.append(FailoverLimiter(store, local, when_away, clock=clock, **waits))  # type: ignore[arg-type]
+        made.append(FailoverLimiter(store, local, policy, clock=clock, **waits))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
-    for guarded in made:
-        await guarded.close()
+    for limiter in made:
+        await limiter.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Fails when it does not come true."""
+    """Wait until the condition holds. Fails after a minute."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
 
 
-async def come_back(store: Store, guarded: FailoverLimiter) -> None:
-    await answer_again(store, guarded)
-    guarded.resume(guarded.num_outages)
-    assert not guarded.state.is_degraded
+async def become_available(store: FakeLimiter, limiter: FailoverLimiter) -> None:
+    await answer_again(store, limiter)
+    limiter.resume(limiter.num_outages)
+    assert not limiter.state.is_degraded
 
 
-async def answer_again(store: Store, guarded: FailoverLimiter) -> None:
-    store.is_away = store.hangs = False
-    await until(lambda: guarded.is_answering and not guarded.state.num_waiting)
+async def answer_again(store: FakeLimiter, limiter: FailoverLimiter) -> None:
+    store.is_unavailable = store.hangs = False
+    await until(lambda: limiter.is_answering and not limiter.state.num_waiting)
 
 
-async def notice(guarded: FailoverLimiter) -> None:
-    """Everybody knows that the store is away."""
+async def notice(limiter: FailoverLimiter) -> None:
+    """Let the limiter notice the outage."""
     with contextlib.suppress(LimitsUnavailable):
-        await guarded.levels([rule()])
-    assert guarded.state.is_degraded
+        await limiter.levels([rule()])
+    assert limiter.state.is_degraded
 
 
-# -- Away -------------------------------------------------------------------------------------
+# -- Unavailable ------------------------------------------------------------------------------
 
 
-async def test_while_it_answers_nothing_is_different(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
+async def test_while_it_answers_nothing_is_different(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE)
     tokens = rule(amount=100)
 
-    lease = await granted(guarded, claim(tokens, num_input_tokens=9))
-    assert (await guarded.extend(lease, 1000)).num_output_tokens == 90
-    await guarded.renew([lease])
-    await denied(guarded, claim(tokens))
-    await guarded.settle(lease, ActualUsage(9, 1))
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
+    assert (await limiter.extend(lease, 1000)).num_output_tokens == 90
+    await limiter.renew([lease])
+    await denied(limiter, request_for(tokens))
+    await limiter.settle(lease, ActualUsage(9, 1))
 
-    assert await used(guarded, tokens) == [10]
-    assert not guarded.state.is_degraded
+    assert await used(limiter, tokens) == [10]
+    assert not limiter.state.is_degraded
     assert not lease.is_local
 
 
-async def test_a_store_that_hangs_is_away_after_the_deadline(
-    store: Store, guard: Guard, clock: FakeClock
+async def test_a_store_that_hangs_is_unavailable_after_the_deadline(
+    store: FakeLimiter, failover: MakeFailover, clock: FakeClock
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
+    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
     store.hangs = True
 
     with pytest.raises(LimitsUnavailable):
-        await guarded.acquire(claim(rule()))
+        await limiter.acquire(request_for(rule()))
 
-    assert guarded.state.is_degraded
-    assert guarded.state.unavailable_since_s == clock()
+    assert limiter.state.is_degraded
+    assert limiter.state.unavailable_since_s == clock()
 
 
-async def test_nobody_waits_for_a_store_that_is_known_to_be_away(
-    store: Store, guard: Guard
+async def test_no_request_waits_for_a_store_that_is_known_to_be_unavailable(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE, probe_interval_s=3600.0)
-    store.is_away = True
+    limiter = failover(store, UnavailablePolicy.REFUSE, probe_interval_s=3600.0)
+    store.is_unavailable = True
     num_calls = 1
 
     for _ in range(10):
         with pytest.raises(LimitsUnavailable):
-            await guarded.acquire(claim(rule()))
+            await limiter.acquire(request_for(rule()))
 
     assert store.num_calls == num_calls
 
 
-async def test_refuse_lets_nothing_run_that_is_not_counted(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    tokens = rule()
-    lease = await granted(guarded, claim(tokens))
-    store.is_away = True
-
-    assert (await guarded.extend(lease, 9)).num_output_tokens == 0
-    with pytest.raises(LimitsUnavailable):
-        await guarded.acquire(claim(tokens))
-    with pytest.raises(LimitsUnavailable):
-        await guarded.levels([tokens])
-    with pytest.raises(LimitsUnavailable):
-        await guarded.restore([UsageBaseline(tokens, 1)])
-
-
-async def test_allow_lets_everything_run_and_says_how_much_was_not_counted(
-    store: Store, guard: Guard
+async def test_refuse_lets_nothing_run_that_is_not_counted(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.ALLOW)
-    tokens = rule(amount=10)
-    before = await granted(guarded, claim(tokens))
-    store.is_away = True
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    tokens = rule()
+    lease = await granted(limiter, request_for(tokens))
+    store.is_unavailable = True
 
-    leases = [await granted(guarded, claim(tokens, num_input_tokens=1000)) for _ in range(5)]
-    grants = [await guarded.extend(lease, 100) for lease in (before, *leases)]
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 0
+    with pytest.raises(LimitsUnavailable):
+        await limiter.acquire(request_for(tokens))
+    with pytest.raises(LimitsUnavailable):
+        await limiter.levels([tokens])
+    with pytest.raises(LimitsUnavailable):
+        await limiter.restore([UsageBaseline(tokens, 1)])
+
+
+async def test_allow_runs_all_requests_and_reports_how_many_were_not_counted(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.ALLOW)
+    tokens = rule(amount=10)
+    before = await granted(limiter, request_for(tokens))
+    store.is_unavailable = True
+
+    leases = [await granted(limiter, request_for(tokens, num_input_tokens=1000)) for _ in range(5)]
+    grants = [await limiter.extend(lease, 100) for lease in (before, *leases)]
     for lease in leases:
-        await guarded.settle(lease, ActualUsage(1000))
+        await limiter.settle(lease, ActualUsage(1000))
 
     assert all(lease.is_uncounted for lease in leases)
     assert [grant.num_output_tokens for grant in grants] == [100] * 6
-    assert guarded.state.num_uncounted == 5
+    assert limiter.state.num_uncounted == 5
     with pytest.raises(LimitsUnavailable):
-        await guarded.levels([tokens])
+        await limiter.levels([tokens])
 
 
-async def test_share_counts_a_share_in_this_process(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.SHARE)
-    tokens, place = rule(amount=100), places(8)
-    store.is_away = True
-
-    lease = await granted(guarded, claim(tokens, place, num_input_tokens=19))
-    assert lease.is_local
-    assert (await guarded.extend(lease, 10)).num_output_tokens == 5
-    await granted(guarded, claim(place))
-    await denied(guarded, claim(place))
-    levels = await guarded.levels([tokens])
-    assert [(level.num_used, level.num_remaining) for level in levels] == [(25, 0)]
-    await guarded.settle(lease, ActualUsage(19, 1))
-
-    assert await used(guarded, tokens) == [20]
-
-
-@pytest.mark.parametrize("is_told_before", [True, False])
-async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
-    store: Store, guard: Guard, is_told_before: bool
+async def test_share_counts_a_share_in_this_process(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.SHARE)
+    limiter = failover(store, UnavailablePolicy.SHARE)
+    tokens, slot = rule(amount=100), slots(8)
+    store.is_unavailable = True
+
+    lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=19))
+    assert lease.is_local
+    assert (await limiter.extend(lease, 10)).num_output_tokens == 5
+    await granted(limiter, request_for(slot))
+    await denied(limiter, request_for(slot))
+    levels = await limiter.levels([tokens])
+    assert [(level.num_used, level.num_remaining) for level in levels] == [(25, 0)]
+    await limiter.settle(lease, ActualUsage(19, 1))
+
+    assert await used(limiter, tokens) == [20]
+
+
+@pytest.mark.parametrize("is_restored_before", [True, False])
+async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
+    store: FakeLimiter, failover: MakeFailover, is_restored_before: bool
+) -> None:
+    limiter = failover(store, UnavailablePolicy.SHARE)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-    if is_told_before:
-        await guarded.restore([UsageBaseline(quota, 80)])
-    store.is_away = True
-    if not is_told_before:
-        await guarded.levels([quota])
+    if is_restored_before:
+        await limiter.restore([UsageBaseline(quota, 80)])
+    store.is_unavailable = True
+    if not is_restored_before:
+        await limiter.levels([quota])
         with pytest.raises(LimitsUnavailable):
-            await guarded.restore([UsageBaseline(quota, 80)])
+            await limiter.restore([UsageBaseline(quota, 80)])
 
     # Of four processes each has 25, and 20 of them were used.
-    await granted(guarded, claim(quota, num_input_tokens=4))
-    await denied(guarded, claim(quota))
+    await granted(limiter, request_for(quota, num_input_tokens=4))
+    await denied(limiter, request_for(quota))
 
 
-async def test_answers_that_are_half_done_go_on_within_the_share(
-    store: Store, guard: Guard
+async def test_running_answers_continue_within_the_share(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.SHARE)
-    tokens, requests, place = rule(amount=100), rule(amount=100), places(1)
-    lease = await granted(guarded, claim(tokens, requests, place, num_input_tokens=49))
-    store.is_away = True
+    limiter = failover(store, UnavailablePolicy.SHARE)
+    tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
+    lease = await granted(limiter, request_for(tokens, requests, slot, num_input_tokens=49))
+    store.is_unavailable = True
 
-    grants = [(await guarded.extend(lease, 10)).num_output_tokens for _ in range(4)]
+    grants = [(await limiter.extend(lease, 10)).num_output_tokens for _ in range(4)]
     assert grants == [10, 10, 5, 0]
-    await guarded.settle(lease, ActualUsage(49, 26))
+    await limiter.settle(lease, ActualUsage(49, 26))
 
-    await come_back(store, guarded)
-    # The store knew of 50, and learns that it were 75.
-    assert await used(guarded, tokens, place) == [75, 0]
+    await become_available(store, limiter)
+    # The store had counted 50, and the settlement has 75.
+    assert await used(limiter, tokens, slot) == [75, 0]
 
 
-async def test_the_share_is_one_of_the_amount_as_it_is_now(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.SHARE)
-    tokens, place = rule(amount=100), places(4)
-    of_store = await granted(guarded, claim(place, tokens))
-    store.is_away = True
-    of_share = await granted(guarded, claim(tokens))
+async def test_the_share_is_one_of_the_amount_as_it_is_now(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.SHARE)
+    tokens, slot = rule(amount=100), slots(4)
+    of_store = await granted(limiter, request_for(slot, tokens))
+    store.is_unavailable = True
+    of_share = await granted(limiter, request_for(tokens))
     raised = replace(tokens, amount=200)
 
-    assert (await guarded.extend(of_store, 20)).num_output_tokens == 20
-    assert (await guarded.extend(of_share, 20)).num_output_tokens == 4
-    assert (await guarded.extend(under(of_share, raised), 15)).num_output_tokens == 15
-    assert (await guarded.extend(under(of_store, place, raised), 15)).num_output_tokens == 10
+    assert (await limiter.extend(of_store, 20)).num_output_tokens == 20
+    assert (await limiter.extend(of_share, 20)).num_output_tokens == 4
+    assert (await limiter.extend(under(of_share, raised), 15)).num_output_tokens == 15
+    assert (await limiter.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
 
 
-# -- And back ---------------------------------------------------------------------------------
+# -- Available again-----------------------------------------------------------------------------
 
 
-async def test_it_is_back_by_itself(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    store.is_away = True
+async def test_an_outage_ends_by_itself(store: FakeLimiter, failover: MakeFailover) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    store.is_unavailable = True
     with pytest.raises(LimitsUnavailable):
-        await guarded.acquire(claim(rule()))
+        await limiter.acquire(request_for(rule()))
 
-    await come_back(store, guarded)
+    await become_available(store, limiter)
 
-    lease = await granted(guarded, claim(rule()))
+    lease = await granted(limiter, request_for(rule()))
     assert not lease.is_local
-    assert guarded.state.unavailable_since_s is None
+    assert limiter.state.unavailable_since_s is None
 
 
-@pytest.mark.parametrize("when_away", UnavailablePolicy)
-async def test_a_store_that_has_lost_its_memory_counts_again_when_it_was_told_what_was_used(
-    store: Store, guard: Guard, when_away: UnavailablePolicy
+@pytest.mark.parametrize("policy", UnavailablePolicy)
+async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
+    store: FakeLimiter, failover: MakeFailover, policy: UnavailablePolicy
 ) -> None:
-    guarded = guard(store, when_away)
+    limiter = failover(store, policy)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-    await guarded.restore([UsageBaseline(quota, 100)])
-    await denied(guarded, claim(quota))
-    store.is_away = True
-    await notice(guarded)
+    await limiter.restore([UsageBaseline(quota, 100)])
+    await denied(limiter, request_for(quota))
+    store.is_unavailable = True
+    await notice(limiter)
 
     store.forget()
-    await answer_again(store, guarded)
+    await answer_again(store, limiter)
 
-    assert guarded.state.is_degraded
-    match when_away:
+    assert limiter.state.is_degraded
+    match policy:
         case UnavailablePolicy.REFUSE:
             with pytest.raises(LimitsUnavailable):
-                await guarded.acquire(claim(quota))
+                await limiter.acquire(request_for(quota))
         case UnavailablePolicy.ALLOW:
-            assert (await granted(guarded, claim(quota))).is_uncounted
+            assert (await granted(limiter, request_for(quota))).is_uncounted
         case UnavailablePolicy.SHARE:
-            await denied(guarded, claim(quota))
-    await guarded.restore([UsageBaseline(quota, 100)])
-    guarded.resume(guarded.num_outages)
-    await denied(guarded, claim(quota))
-    assert not guarded.state.is_degraded
+            await denied(limiter, request_for(quota))
+    await limiter.restore([UsageBaseline(quota, 100)])
+    limiter.resume(limiter.num_outages)
+    await denied(limiter, request_for(quota))
+    assert not limiter.state.is_degraded
 
 
-async def test_answers_get_no_more_of_a_store_that_knows_nothing_yet(
-    store: Store, guard: Guard
+async def test_answers_get_no_more_of_a_store_without_its_baselines(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    lease = await granted(guarded, claim(rule()))
-    store.is_away = True
-    await notice(guarded)
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    lease = await granted(limiter, request_for(rule()))
+    store.is_unavailable = True
+    await notice(limiter)
 
-    await answer_again(store, guarded)
+    await answer_again(store, limiter)
 
-    assert (await guarded.extend(lease, 9)).num_output_tokens == 0
-    guarded.resume(guarded.num_outages)
-    assert (await guarded.extend(lease, 9)).num_output_tokens == 9
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 0
+    limiter.resume(limiter.num_outages)
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
 
 
-async def test_what_was_read_before_another_outage_does_not_bring_it_back(
-    store: Store, guard: Guard
+async def test_baselines_from_before_another_outage_do_not_end_it(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
+    limiter = failover(store, UnavailablePolicy.REFUSE)
     for _ in range(2):
-        num_outages_when_read = guarded.num_outages
-        store.is_away = True
+        num_outages_when_read = limiter.num_outages
+        store.is_unavailable = True
         with contextlib.suppress(LimitsUnavailable):
-            await guarded.restore([])
-        await notice(guarded)
-        await answer_again(store, guarded)
+            await limiter.restore([])
+        await notice(limiter)
+        await answer_again(store, limiter)
 
-        guarded.resume(num_outages_when_read)
-        assert guarded.state.is_degraded
-
-
-async def test_a_store_that_does_not_answer_is_not_brought_back(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    store.is_away = True
-    await notice(guarded)
-
-    guarded.resume(guarded.num_outages)
-
-    assert guarded.state.is_degraded
+        limiter.resume(num_outages_when_read)
+        assert limiter.state.is_degraded
 
 
-async def test_settlements_wait_until_it_is_back(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    tokens, place = rule(amount=100), places(9)
-    leases = [await granted(guarded, claim(tokens, place, num_input_tokens=9)) for _ in range(5)]
-    store.is_away = True
+async def test_a_store_that_does_not_answer_stays_unavailable(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    store.is_unavailable = True
+    await notice(limiter)
+
+    limiter.resume(limiter.num_outages)
+
+    assert limiter.state.is_degraded
+
+
+async def test_settlements_wait_until_the_store_is_available(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    tokens, slot = rule(amount=100), slots(9)
+    leases = [
+        await granted(limiter, request_for(tokens, slot, num_input_tokens=9)) for _ in range(5)
+    ]
+    store.is_unavailable = True
     for lease in leases:
-        await guarded.settle(lease, ActualUsage(9, 0))
-    assert guarded.state.num_waiting == 5
+        await limiter.settle(lease, ActualUsage(9, 0))
+    assert limiter.state.num_waiting == 5
 
-    await come_back(store, guarded)
+    await become_available(store, limiter)
 
-    assert await used(guarded, tokens, place) == [45, 0]
+    assert await used(limiter, tokens, slot) == [45, 0]
 
 
-async def test_no_more_settlements_wait_than_there_is_room_for(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE, max_waiting=3)
-    tokens, place = rule(amount=100), places(9)
-    leases = [await granted(guarded, claim(tokens, place, num_input_tokens=9)) for _ in range(5)]
-    store.is_away = True
+async def test_the_number_of_waiting_settlements_is_limited(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE, max_waiting=3)
+    tokens, slot = rule(amount=100), slots(9)
+    leases = [
+        await granted(limiter, request_for(tokens, slot, num_input_tokens=9)) for _ in range(5)
+    ]
+    store.is_unavailable = True
     for lease in leases:
-        await guarded.settle(lease, NO_USAGE)
+        await limiter.settle(lease, NO_USAGE)
 
-    assert (guarded.state.num_waiting, guarded.state.num_dropped) == (3, 2)
-    await come_back(store, guarded)
+    assert (limiter.state.num_waiting, limiter.state.num_dropped) == (3, 2)
+    await become_available(store, limiter)
 
-    # What two of them had reserved counts as used, and their places end with their leases.
-    assert await used(guarded, tokens, place) == [20, 2]
+    # What two of them had reserved counts as used, and their slots end with their leases.
+    assert await used(limiter, tokens, slot) == [20, 2]
 
 
-async def test_a_reservation_whose_answer_is_lost_is_taken_back(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
-    tokens, place = rule(), places(1)
+async def test_a_reservation_whose_answer_is_lost_is_taken_back(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
+    tokens, slot = rule(), slots(1)
     store.loses_answers = True
 
     with pytest.raises(LimitsUnavailable):
-        await guarded.acquire(claim(tokens, place))
-    assert await used(store.inner, tokens, place) == [1, 1]
-    await come_back(store, guarded)
+        await limiter.acquire(request_for(tokens, slot))
+    assert await used(store.inner, tokens, slot) == [1, 1]
+    await become_available(store, limiter)
 
-    assert await used(store.inner, tokens, place) == [0, 0]
+    assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_a_caller_who_leaves_in_the_middle_leaves_nothing_behind(
-    store: Store, guard: Guard
+async def test_a_caller_that_leaves_during_a_call_leaves_nothing_behind(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    tokens, place = rule(), places(1)
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    tokens, slot = rule(), slots(1)
     store.loses_answers = True
-    caller = asyncio.create_task(guarded.acquire(claim(tokens, place)))
-    while await used(store.inner, place) == [0]:  # noqa: ASYNC110
+    caller = asyncio.create_task(limiter.acquire(request_for(tokens, slot)))
+    while await used(store.inner, slot) == [0]:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    assert not guarded.state.is_degraded
-    await come_back(store, guarded)
+    assert not limiter.state.is_degraded
+    await become_available(store, limiter)
 
-    assert await used(store.inner, tokens, place) == [0, 0]
+    assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_a_settlement_that_is_interrupted_still_arrives(store: Store, guard: Guard) -> None:
-    guarded = guard(store, UnavailablePolicy.REFUSE)
-    tokens, place = rule(), places(1)
-    lease = await granted(guarded, claim(tokens, place))
+async def test_a_settlement_that_is_interrupted_still_arrives(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
+    limiter = failover(store, UnavailablePolicy.REFUSE)
+    tokens, slot = rule(), slots(1)
+    lease = await granted(limiter, request_for(tokens, slot))
     store.hangs = True
-    settling = asyncio.create_task(guarded.settle(lease, NO_USAGE))
+    settling = asyncio.create_task(limiter.settle(lease, NO_USAGE))
     await asyncio.sleep(0.01)
 
     settling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await settling
-    await come_back(store, guarded)
+    await become_available(store, limiter)
 
-    assert await used(store.inner, tokens, place) == [0, 0]
+    assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_a_store_that_has_lost_a_lease_is_as_good_as_away(store: Store, guard: Guard) -> None:
+async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
     tokens = rule(amount=100)
-    for when_away, granted_on in (
+    for policy, granted_on in (
         (UnavailablePolicy.REFUSE, 0),
         (UnavailablePolicy.ALLOW, 9),
         (UnavailablePolicy.SHARE, 9),
     ):
-        guarded = guard(store, when_away)
-        lease = await granted(guarded, claim(tokens))
+        limiter = failover(store, policy)
+        lease = await granted(limiter, request_for(tokens))
         await store.inner.settle(lease, NO_USAGE)
 
-        assert (await guarded.extend(lease, 9)).num_output_tokens == granted_on
+        assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
 
-async def test_a_share_begins_with_the_outage_however_often_the_store_was_told(
-    store: Store, guard: Guard
+async def test_a_share_begins_with_the_outage_also_after_an_update(
+    store: FakeLimiter, failover: MakeFailover
 ) -> None:
-    guarded = guard(store, UnavailablePolicy.SHARE)
+    limiter = failover(store, UnavailablePolicy.SHARE)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
 
-    await guarded.restore([UsageBaseline(quota, 60, is_update=True)])
-    store.is_away = True
+    await limiter.restore([UsageBaseline(quota, 60, is_update=True)])
+    store.is_unavailable = True
 
-    assert await used(guarded, quota) == [15]
+    assert await used(limiter, quota) == [15]
 
 
 # -- A real server -------------------------------------------------------------------------------
 
 
 async def test_a_redis_server_that_is_killed_and_started_again(
-    tmp_path: Path, redis_program: str, guard: Guard
+    tmp_path: Path, redis_program: str, failover: MakeFailover
 ) -> None:
     with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
-        guarded = guard(RedisLimiter(client), UnavailablePolicy.SHARE, deadline_s=1.0)
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.SHARE, deadline_s=1.0)
         tokens = rule(amount=100)
-        lease = await granted(guarded, claim(tokens, num_input_tokens=9))
+        lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
 
         server.stop()
-        meanwhile = await granted(guarded, claim(tokens))
+        meanwhile = await granted(limiter, request_for(tokens))
         assert meanwhile.is_local
-        assert guarded.state.is_degraded
-        assert (await guarded.extend(lease, 9)).num_output_tokens == 9
-        await guarded.settle(lease, ActualUsage(9, 9))
+        assert limiter.state.is_degraded
+        assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+        await limiter.settle(lease, ActualUsage(9, 9))
 
         server.start()
-        await until(lambda: guarded.is_answering)
-        guarded.resume(guarded.num_outages)
-        assert not (await granted(guarded, claim(tokens))).is_local
-        await guarded.settle(meanwhile, ActualUsage(0, 1))
+        await until(lambda: limiter.is_answering)
+        limiter.resume(limiter.num_outages)
+        assert not (await granted(limiter, request_for(tokens))).is_local
+        await limiter.settle(meanwhile, ActualUsage(0, 1))
         await client.aclose()
 
 
-async def test_connections_from_before_its_restart_do_not_make_it_away_again(
-    tmp_path: Path, redis_program: str, guard: Guard
+async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
+    tmp_path: Path, redis_program: str, failover: MakeFailover
 ) -> None:
     tokens = rule(amount=100)
     with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
-        guarded = guard(RedisLimiter(client), UnavailablePolicy.REFUSE, deadline_s=1.0)
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE, deadline_s=1.0)
         # As many connections as there are calls at once, all of which lie idle then.
-        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
         server.stop()
         server.start()
         with pytest.raises(LimitsUnavailable):
-            await guarded.acquire(claim(tokens))
-        await until(lambda: guarded.is_answering)
-        guarded.resume(guarded.num_outages)
+            await limiter.acquire(request_for(tokens))
+        await until(lambda: limiter.is_answering)
+        limiter.resume(limiter.num_outages)
 
-        await asyncio.gather(*(granted(guarded, claim(tokens)) for _ in range(8)))
+        await asyncio.gather(*(granted(limiter, request_for(tokens)) for _ in range(8)))
 
-        assert not guarded.state.is_degraded
+        assert not limiter.state.is_degraded
         await client.aclose()
 
 
 @pytest.mark.parametrize("is_seen_closing", [True, False])
-async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found_out(
-    tmp_path: Path, redis_program: str, guard: Guard, is_seen_closing: bool
+async def test_the_restart_of_an_idle_redis_server_is_noticed(
+    tmp_path: Path, redis_program: str, failover: MakeFailover, is_seen_closing: bool
 ) -> None:
     tokens = rule(amount=100)
     with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
-        guarded = guard(RedisLimiter(client), UnavailablePolicy.REFUSE)
-        await granted(guarded, claim(tokens))
+        limiter = failover(RedisLimiter(client), UnavailablePolicy.REFUSE)
+        await granted(limiter, request_for(tokens))
         [connection] = client.connection_pool._available_connections
         server.stop()
         server.start()
@@ -533,7 +501,7 @@ async def test_a_redis_server_that_was_started_again_while_nobody_asked_is_found
             await until(connection._reader.at_eof)
 
         with pytest.raises(LimitsUnavailable):
-            await guarded.acquire(claim(tokens))
+            await limiter.acquire(request_for(tokens))
 
-        assert guarded.num_outages == 1
+        assert limiter.num_outages == 1
         await client.aclose()

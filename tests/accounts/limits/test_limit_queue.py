@@ -1,4 +1,4 @@
-"""A short wait in line, instead of a refusal."""
+"""A short wait in a queue instead of a refusal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from accounts.limits.memory import MemoryLimiter
 from accounts.limits.queue import QueueingLimiter
 from accounts.limits.reservations import ActualUsage, Denial, Lease, LeaseExists, ReservationRequest
 from accounts.limits.rules import Rule, Window
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 
 Queue = Callable[..., QueueingLimiter]
 
 
 @pytest.fixture
 async def queue() -> AsyncIterator[Queue]:
-    """Makes limiters with lines, on a real clock: who waits for it must not wait for ever."""
+    """Makes limiters with queues, on the real clock: no test may wait for ever."""
     made: list[QueueingLimiter] = []
 
     def make(**more: Any) -> QueueingLimiter:
@@ -35,10 +35,10 @@ async def queue() -> AsyncIterator[Queue]:
         await limiter.close()
 
 
-async def in_line(
+async def queued(
     limiter: QueueingLimiter, asked: ReservationRequest
 ) -> asyncio.Task[Lease | Denial]:
-    """Somebody who waits."""
+    """Start a request that waits."""
     before = limiter.num_waiting
     task = asyncio.create_task(limiter.acquire(asked))
     while limiter.num_waiting == before:  # noqa: ASYNC110
@@ -52,78 +52,78 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
     return answer
 
 
-async def test_who_fits_does_not_wait(queue: Queue) -> None:
+async def test_a_request_that_fits_does_not_wait(queue: Queue) -> None:
     limiter = queue()
-    lease = await granted(limiter, claim(places(1)))
+    lease = await granted(limiter, request_for(slots(1)))
 
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
     await limiter.renew([lease])
     assert limiter.num_waiting == 0
 
 
-async def test_a_place_goes_to_who_waits_for_it(queue: Queue) -> None:
-    limiter, place = queue(), places(1)
-    first = await granted(limiter, claim(place))
-    waiting = await in_line(limiter, claim(place))
+async def test_a_slot_goes_to_the_request_that_waits_for_it(queue: Queue) -> None:
+    limiter, slot = queue(), slots(1)
+    first = await granted(limiter, request_for(slot))
+    waiting = await queued(limiter, request_for(slot))
 
     await limiter.settle(first, ActualUsage())
 
     await lease_of(waiting)
     assert limiter.num_waiting == 0
-    assert await used(limiter, place) == [1]
+    assert await used(limiter, slot) == [1]
 
 
 async def test_a_bucket_is_waited_for(queue: Queue) -> None:
     limiter = queue()
     # A thousand a millisecond.
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
-    await granted(limiter, claim(bucket, num_input_tokens=59_999_999))
+    await granted(limiter, request_for(bucket, num_input_tokens=59_999_999))
 
-    await granted(limiter, claim(bucket, num_input_tokens=5_000))
+    await granted(limiter, request_for(bucket, num_input_tokens=5_000))
 
 
-async def test_a_bucket_does_not_wait_for_a_place_of_somebody_else(
+async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
-    limiter, place = queue(), places(1)
+    limiter, slot = queue(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
-    await granted(limiter, claim(bucket, place, num_input_tokens=59_999_999))
-    await in_line(limiter, claim(place, owner="patient"))
-    for _ in range(10):  # the line is looked at, and left alone for an hour
+    await granted(limiter, request_for(bucket, slot, num_input_tokens=59_999_999))
+    await queued(limiter, request_for(slot, owner="patient"))
+    for _ in range(10):  # the queue makes an attempt, and pauses for an hour
         await asyncio.sleep(0)
 
-    # Whoever looks again only when the place may be free finds the time over.
-    await granted(limiter, claim(bucket, num_input_tokens=5_000, owner="quick"))
+    # A queue that tries again only when the slot may be free is too late.
+    await granted(limiter, request_for(bucket, num_input_tokens=5_000, owner="quick"))
 
 
-async def test_what_does_not_pass_in_a_moment_is_refused_at_once(queue: Queue) -> None:
+async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once(queue: Queue) -> None:
     limiter = queue(max_wait_s=10.0)
     day = rule(amount=10)
     slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
-    await granted(limiter, claim(day, slow, num_input_tokens=9))
+    await granted(limiter, request_for(day, slow, num_input_tokens=9))
 
-    assert (await denied(limiter, claim(day))).is_quota
-    assert (await denied(limiter, claim(small, num_input_tokens=5))).is_too_large
-    assert (await denied(limiter, claim(slow, num_input_tokens=8))).wait_s is not None
+    assert (await denied(limiter, request_for(day))).is_quota
+    assert (await denied(limiter, request_for(small, num_input_tokens=5))).is_too_large
+    assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s is not None
 
 
 async def test_after_its_time_a_wait_is_a_refusal(queue: Queue) -> None:
-    limiter, place = queue(max_wait_s=0.02), places(1)
-    lease = await granted(limiter, claim(place))
+    limiter, slot = queue(max_wait_s=0.02), slots(1)
+    lease = await granted(limiter, request_for(slot))
 
-    denial = await denied(limiter, claim(place))
+    denial = await denied(limiter, request_for(slot))
 
-    assert denial.rule == place
+    assert denial.rule == slot
     assert limiter.num_waiting == 0
     await limiter.settle(lease, ActualUsage())
-    await granted(limiter, claim(place))
+    await granted(limiter, request_for(slot))
 
 
-async def test_nobody_overtakes_in_a_line(queue: Queue) -> None:
-    limiter, place = queue(), places(1)
-    lease = await granted(limiter, claim(place))
-    waiting = [await in_line(limiter, claim(place, owner="one")) for _ in range(5)]
+async def test_no_request_overtakes_in_a_queue(queue: Queue) -> None:
+    limiter, slot = queue(), slots(1)
+    lease = await granted(limiter, request_for(slot))
+    waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
 
     for task in waiting:
         assert not any(other.done() for other in waiting[waiting.index(task) :])
@@ -131,11 +131,11 @@ async def test_nobody_overtakes_in_a_line(queue: Queue) -> None:
         lease = await lease_of(task)
 
 
-async def test_owners_take_turns(queue: Queue) -> None:
-    limiter, place = queue(), places(1)
-    lease = await granted(limiter, claim(place))
-    greedy = [await in_line(limiter, claim(place, owner="greedy")) for _ in range(4)]
-    modest = await in_line(limiter, claim(place, owner="modest"))
+async def test_owners_are_served_in_turn(queue: Queue) -> None:
+    limiter, slot = queue(), slots(1)
+    lease = await granted(limiter, request_for(slot))
+    greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
+    modest = await queued(limiter, request_for(slot, owner="modest"))
 
     served = []
     for _ in range(5):
@@ -150,22 +150,22 @@ async def test_owners_take_turns(queue: Queue) -> None:
     assert served.index(modest) == 1
 
 
-async def test_a_place_that_is_freed_between_two_looks_goes_to_the_line_before(
+async def test_a_slot_that_is_freed_between_two_attempts_goes_to_the_queue_before(
     queue: Queue,
 ) -> None:
     class Store(MemoryLimiter):
         """Frees the slot after it has denied a request and before it answers."""
 
-        async def acquire(self, claim: ReservationRequest) -> Lease | Denial:
-            answer = await super().acquire(claim)
-            if claim.owner == "first" and isinstance(answer, Denial) and limiter.num_waiting == 2:
+        async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+            answer = await super().acquire(request)
+            if request.owner == "first" and isinstance(answer, Denial) and limiter.num_waiting == 2:
                 await limiter.settle(lease, ActualUsage())
             return answer
 
-    limiter, place = QueueingLimiter(Store(), max_wait_s=60.0), places(1)
-    lease = await granted(limiter, claim(place))
-    first = await in_line(limiter, claim(place, owner="first"))
-    second = await in_line(limiter, claim(place, owner="second"))
+    limiter, slot = QueueingLimiter(Store(), max_wait_s=60.0), slots(1)
+    lease = await granted(limiter, request_for(slot))
+    first = await queued(limiter, request_for(slot, owner="first"))
+    second = await queued(limiter, request_for(slot, owner="second"))
 
     won = await lease_of(first)
     assert not second.done()
@@ -175,30 +175,32 @@ async def test_a_place_that_is_freed_between_two_looks_goes_to_the_line_before(
 
 
 @pytest.mark.parametrize("owner", ["one", "two"])
-async def test_newcomers_do_not_take_what_somebody_waits_for(queue: Queue, owner: str) -> None:
-    limiter, place, other = queue(), places(1), places(1)
-    lease = await granted(limiter, claim(place))
-    waiting = await in_line(limiter, claim(place, owner="one"))
+async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(
+    queue: Queue, owner: str
+) -> None:
+    limiter, slot, other = queue(), slots(1), slots(1)
+    lease = await granted(limiter, request_for(slot))
+    waiting = await queued(limiter, request_for(slot, owner="one"))
 
     async def newcomer() -> Lease | Denial:
         await limiter.settle(lease, ActualUsage())
-        return await limiter.acquire(claim(place, owner=owner))
+        return await limiter.acquire(request_for(slot, owner=owner))
 
     late = asyncio.create_task(newcomer())
     won = await lease_of(waiting)
     assert not late.done()
-    # Who wants something else is let in.
-    await granted(limiter, claim(other, owner=owner))
+    # A request for something else is granted.
+    await granted(limiter, request_for(other, owner=owner))
     await limiter.settle(won, ActualUsage())
     await lease_of(late)
 
 
-async def test_one_owner_who_is_stuck_does_not_hold_up_another(queue: Queue) -> None:
-    limiter, mine, yours = queue(), places(1), places(1)
-    await granted(limiter, claim(mine))
-    lease = await granted(limiter, claim(yours))
-    stuck = await in_line(limiter, claim(mine, owner="me"))
-    waiting = await in_line(limiter, claim(yours, owner="you"))
+async def test_an_owner_that_is_stuck_does_not_delay_another(queue: Queue) -> None:
+    limiter, mine, yours = queue(), slots(1), slots(1)
+    await granted(limiter, request_for(mine))
+    lease = await granted(limiter, request_for(yours))
+    stuck = await queued(limiter, request_for(mine, owner="me"))
+    waiting = await queued(limiter, request_for(yours, owner="you"))
 
     await limiter.settle(lease, ActualUsage())
 
@@ -206,55 +208,55 @@ async def test_one_owner_who_is_stuck_does_not_hold_up_another(queue: Queue) -> 
     assert not stuck.done()
 
 
-async def test_lines_are_bounded(queue: Queue) -> None:
-    limiter, place = queue(max_waiting=3, max_waiting_per_owner=2), places(1)
-    await granted(limiter, claim(place))
+async def test_queues_are_bounded(queue: Queue) -> None:
+    limiter, slot = queue(max_waiting=3, max_waiting_per_owner=2), slots(1)
+    await granted(limiter, request_for(slot))
     for owner in ("one", "one", "two"):
-        await in_line(limiter, claim(place, owner=owner))
+        await queued(limiter, request_for(slot, owner=owner))
 
-    await denied(limiter, claim(place, owner="one"))
-    await denied(limiter, claim(place, owner="three"))
+    await denied(limiter, request_for(slot, owner="one"))
+    await denied(limiter, request_for(slot, owner="three"))
 
     assert limiter.num_waiting == 3
 
 
 @pytest.mark.parametrize("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
-async def test_who_stands_behind_somebody_is_told_nothing_of_their_limits(
+async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_earlier_one(
     queue: Queue, bounds: dict[str, float]
 ) -> None:
-    limiter, place = queue(**bounds), places(1)
-    await granted(limiter, claim(place))
+    limiter, slot = queue(**bounds), slots(1)
+    await granted(limiter, request_for(slot))
     theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
-    first = await in_line(limiter, claim(place, theirs, num_input_tokens=100, owner="1"))
+    first = await queued(limiter, request_for(slot, theirs, num_input_tokens=100, owner="1"))
 
-    denial = await denied(limiter, claim(place, rule(scope="key:2"), owner="2"))
+    denial = await denied(limiter, request_for(slot, rule(scope="key:2"), owner="2"))
 
-    assert (denial.rule, denial.num_needed) == (place, 1)
+    assert (denial.rule, denial.num_needed) == (slot, 1)
     assert theirs not in denial.reading.rules
     first.cancel()
 
 
-async def test_a_limit_that_is_larger_now_lets_in_who_waits_for_it(queue: Queue) -> None:
-    place = places(1)
-    now = {"rules": (place,)}
-    limiter = queue(refresh=lambda claim: structs.replace(claim, rules=now["rules"]))
-    await granted(limiter, claim(place))
-    waiting = await in_line(limiter, claim(place))
+async def test_a_limit_that_is_larger_now_grants_a_waiting_request(queue: Queue) -> None:
+    slot = slots(1)
+    now = {"rules": (slot,)}
+    limiter = queue(refresh=lambda request: structs.replace(request, rules=now["rules"]))
+    await granted(limiter, request_for(slot))
+    waiting = await queued(limiter, request_for(slot))
 
-    now["rules"] = (replace(place, amount=2),)
+    now["rules"] = (replace(slot, amount=2),)
 
     await lease_of(waiting)
 
 
-async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:
-    limiter, place, tokens = queue(), places(1), rule()
-    lease = await granted(limiter, claim(place))
-    early = await in_line(limiter, claim(place, tokens))
-    late = await in_line(limiter, claim(place, tokens))
+async def test_a_request_that_leaves_the_queue_leaves_nothing_behind(queue: Queue) -> None:
+    limiter, slot, tokens = queue(), slots(1), rule()
+    lease = await granted(limiter, request_for(slot))
+    early = await queued(limiter, request_for(slot, tokens))
+    late = await queued(limiter, request_for(slot, tokens))
 
     early.cancel()
     await asyncio.wait([early])
-    # It is given its place in the very moment in which it leaves.
+    # It receives its slot at the moment at which it leaves.
     await limiter.settle(lease, ActualUsage())
     while await used(limiter, tokens) == [0]:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -262,7 +264,7 @@ async def test_who_leaves_the_line_leaves_nothing_behind(queue: Queue) -> None:
     await asyncio.wait([late])
 
     assert late.cancelled()
-    assert await used(limiter, place, tokens) == [0, 0]
+    assert await used(limiter, slot, tokens) == [0, 0]
     assert limiter.num_waiting == 0
 
 
@@ -270,37 +272,37 @@ async def test_a_lease_that_comes_when_the_time_is_over_goes_back(queue: Queue) 
     class Slow(MemoryLimiter):
         may_answer = asyncio.Event()
 
-        async def acquire(self, claim: ReservationRequest) -> Lease | Denial:
-            answer = await super().acquire(claim)
+        async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+            answer = await super().acquire(request)
             if isinstance(answer, Lease):
                 await self.may_answer.wait()
             return answer
 
-    slow, place = Slow(lease_ttl_s=3600.0), places(1)
+    slow, slot = Slow(lease_ttl_s=3600.0), slots(1)
     slow.may_answer.set()
     limiter = QueueingLimiter(slow, max_wait_s=0.05)
-    lease = await granted(limiter, claim(place))
-    waiting = await in_line(limiter, claim(place))
+    lease = await granted(limiter, request_for(slot))
+    waiting = await queued(limiter, request_for(slot))
     slow.may_answer.clear()
     await limiter.settle(lease, ActualUsage())
 
     assert isinstance(await waiting, Denial)
-    assert await used(limiter, place) == [1]
+    assert await used(limiter, slot) == [1]
     slow.may_answer.set()
     async with asyncio.timeout(60):
-        while await used(limiter, place) == [1]:  # noqa: ASYNC110
+        while await used(limiter, slot) == [1]:  # noqa: ASYNC110
             await asyncio.sleep(0)
     await limiter.close()
 
 
 async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
-    limiter, place = queue(), places(2)
-    held = claim(place)
+    limiter, slot = queue(), slots(2)
+    held = request_for(slot)
     await granted(limiter, held)
-    lease = await granted(limiter, claim(place))
-    first = await in_line(limiter, claim(place, owner="one"))
-    twice = await in_line(limiter, held)
-    last = await in_line(limiter, claim(place, owner="two"))
+    lease = await granted(limiter, request_for(slot))
+    first = await queued(limiter, request_for(slot, owner="one"))
+    twice = await queued(limiter, held)
+    last = await queued(limiter, request_for(slot, owner="two"))
 
     await limiter.settle(lease, ActualUsage())
 
@@ -312,14 +314,14 @@ async def test_an_error_is_raised_where_it_belongs(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("num_owners", [1, 20])
-async def test_lines_do_not_leak(queue: Queue, num_owners: int) -> None:
+async def test_queues_do_not_leak(queue: Queue, num_owners: int) -> None:
     limiter = queue()
-    place: Rule = places(2)
+    slot: Rule = slots(2)
     num_running = 0
 
     async def request(number: int) -> None:
         nonlocal num_running
-        lease = await limiter.acquire(claim(place, owner=f"o{number % num_owners}"))
+        lease = await limiter.acquire(request_for(slot, owner=f"o{number % num_owners}"))
         assert isinstance(lease, Lease)
         num_running += 1
         assert num_running <= 2
@@ -330,6 +332,6 @@ async def test_lines_do_not_leak(queue: Queue, num_owners: int) -> None:
     await asyncio.gather(*(request(number) for number in range(90)))
 
     assert limiter.num_waiting == 0
-    assert await used(limiter, place) == [0]
+    assert await used(limiter, slot) == [0]
     assert not limiter._queues
     assert not limiter._num_awaiting

@@ -19,7 +19,7 @@ from accounts.limits import windows
 from accounts.limits.redis import RedisLimiter, connect
 from accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
 from accounts.limits.rules import Metric, Window
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 
 ALL_KINDS = (
     rule(Metric.TOKENS, Window.MINUTE, 6_000),
@@ -27,7 +27,7 @@ ALL_KINDS = (
     rule(Metric.TOKENS, Window.WEEK, time_zone="Asia/Tokyo"),
     rule(Metric.TOKENS, Window.MONTH, time_zone="Asia/Tokyo"),
     rule(Metric.WEIGHTED_TOKENS, Window.NONE),
-    places(5),
+    slots(5),
 )
 
 
@@ -64,12 +64,12 @@ async def test_every_call_is_one_round_trip(
         commands.append(words[0])
         return await execute(*words, **options)
 
-    lease = await granted(limiter, claim(*ALL_KINDS))
+    lease = await granted(limiter, request_for(*ALL_KINDS))
     await limiter.extend(lease, 0)
     await limiter.renew([lease])
     await limiter.settle(lease, ActualUsage())
     monkeypatch.setattr(redis_client, "execute_command", counted)
-    lease = await granted(limiter, claim(*ALL_KINDS))
+    lease = await granted(limiter, request_for(*ALL_KINDS))
     await limiter.extend(lease, 1)
     await limiter.renew([lease] * 9)
     await limiter.renew([])
@@ -83,7 +83,7 @@ async def test_a_server_that_has_lost_the_scripts_gets_them_again(
     limiter: RedisLimiter, redis_client: Redis
 ) -> None:
     tokens = rule()
-    lease = await granted(limiter, claim(tokens))
+    lease = await granted(limiter, request_for(tokens))
     await redis_client.script_flush()
 
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
@@ -93,7 +93,7 @@ async def test_a_server_that_has_lost_the_scripts_gets_them_again(
 async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     limiter: RedisLimiter, redis_client: Redis, prefix: str
 ) -> None:
-    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    lease = await granted(limiter, request_for(*ALL_KINDS, num_input_tokens=60))
     await limiter.extend(lease, 1)
 
     ends = {key.decode(): await redis_client.pttl(key) async for key in redis_client.scan_iter()}
@@ -110,7 +110,7 @@ async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
 async def test_nothing_is_left_of_a_request_that_did_not_happen(
     limiter: RedisLimiter, redis_client: Redis, prefix: str
 ) -> None:
-    lease = await granted(limiter, claim(*ALL_KINDS, num_input_tokens=60))
+    lease = await granted(limiter, request_for(*ALL_KINDS, num_input_tokens=60))
     await limiter.settle(lease, NO_USAGE)
 
     assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
@@ -121,15 +121,15 @@ async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
 ) -> None:
     limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
     # A hundred a millisecond.
-    bucket, place = rule(window=Window.MINUTE, amount=6_000_000), places(1)
-    await granted(limiter, claim(bucket, place, num_input_tokens=5_999))
+    bucket, slot = rule(window=Window.MINUTE, amount=6_000_000), slots(1)
+    await granted(limiter, request_for(bucket, slot, num_input_tokens=5_999))
 
     before = time.monotonic()
-    while await used(limiter, bucket, place) != [0, 0]:
+    while await used(limiter, bucket, slot) != [0, 0]:
         assert time.monotonic() - before < 60
         await asyncio.sleep(0.005)
 
-    await granted(limiter, claim(place))
+    await granted(limiter, request_for(slot))
 
 
 @pytest.mark.parametrize("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
@@ -137,13 +137,13 @@ async def test_clocks_of_web_processes_may_differ_by_a_day(
     limiter: RedisLimiter, skewed: Callable[..., RedisLimiter], by_s: float
 ) -> None:
     rules = rule(amount=100), rule(window=Window.MINUTE, amount=1), rule(window=Window.WEEK)
-    await granted(limiter, claim(*rules))
+    await granted(limiter, request_for(*rules))
     wrong = skewed(by_s)
 
-    lease = await granted(wrong, claim(rules[0], rules[2], num_input_tokens=9))
+    lease = await granted(wrong, request_for(rules[0], rules[2], num_input_tokens=9))
     assert await used(limiter, rules[0], rules[2]) == [11, 11]
     assert await used(wrong, rules[0], rules[2]) == [11, 11]
-    await denied(wrong, claim(*rules))
+    await denied(wrong, request_for(*rules))
     await wrong.settle(lease, ActualUsage(9, 0))
 
     assert await used(limiter, rules[0], rules[2]) == [10, 10]
@@ -153,7 +153,7 @@ async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
     limiter: RedisLimiter, redis_client: Redis, prefix: str
 ) -> None:
     bucket = rule(window=Window.MINUTE, amount=1)
-    lease = await granted(limiter, claim(bucket))
+    lease = await granted(limiter, request_for(bucket))
     lease_key = f"{prefix}lease:{lease.id}"
     (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
     await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
@@ -167,7 +167,7 @@ async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
 
 async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
     tokyo, apia = rule(time_zone="Asia/Tokyo"), rule(time_zone="Pacific/Pago_Pago")
-    lease = await granted(limiter, claim(tokyo, apia))
+    lease = await granted(limiter, request_for(tokyo, apia))
 
     resets = [level.reset_s for level in lease.reading.levels]
 
@@ -178,23 +178,23 @@ async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
     ]
 
 
-async def test_a_server_that_is_not_there_is_told_as_such(
+async def test_a_server_that_does_not_answer_is_an_error(
     limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object, **__: object) -> None:
-        raise RedisConnectionError("nobody listens")
+    async def fail(*_: object, **__: object) -> None:
+        raise RedisConnectionError("connection refused")
 
-    monkeypatch.setattr(redis_client, "execute_command", away)
+    monkeypatch.setattr(redis_client, "execute_command", fail)
 
-    with pytest.raises(LimitsUnavailable, match="nobody listens"):
-        await limiter.acquire(claim(rule()))
+    with pytest.raises(LimitsUnavailable, match="connection refused"):
+        await limiter.acquire(request_for(rule()))
 
 
 async def test_what_may_have_been_done_is_not_sent_again(
     limiter: RedisLimiter, redis_url: str, prefix: str
 ) -> None:
     tokens = rule()
-    await granted(limiter, claim(tokens))
+    await granted(limiter, request_for(tokens))
     address = urlsplit(redis_url)
     num_sent = 0
 
@@ -216,7 +216,7 @@ async def test_what_may_have_been_done_is_not_sent_again(
         port = lossy.sockets[0].getsockname()[1]
         client = connect(f"redis://127.0.0.1:{port}{address.path}", deadline_s=60.0)
         with pytest.raises(LimitsUnavailable):
-            await RedisLimiter(client, prefix=prefix).acquire(claim(tokens))
+            await RedisLimiter(client, prefix=prefix).acquire(request_for(tokens))
         await client.aclose()
 
     assert num_sent == 1

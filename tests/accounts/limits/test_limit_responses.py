@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from accounts.limits.reservations import Denial, Reading, denial_of
 from accounts.limits.responses import duration, headers_of, refusal_of, retry_after
 from accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
-from tests.accounts.limits.builders import places, rule
+from tests.accounts.limits.builders import rule, slots
 
 NOON_MS = 1_800_014_400_000  # in UTC
 
 
 def reading(*used: tuple[Rule, int]) -> Reading:
-    """So much is used of each of them at noon."""
+    """Return a reading at noon, with so much used of each rule."""
     rules, amounts = zip(*used, strict=True)
     return Reading(rules, [amount * SCALE for amount in amounts], NOON_MS)
 
@@ -24,8 +24,8 @@ def headers(read: Reading) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in headers_of(read)}
 
 
-def denial(told: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Denial:
-    return denial_of(told, used * SCALE, needed * SCALE, reading((told, used), *others))
+def denial(rule: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Denial:
+    return denial_of(rule, used * SCALE, needed * SCALE, reading((rule, used), *others))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def read_back_ms(words: str) -> int:
     return (total_s + int(whole)) * 1000 + int(fraction.ljust(3, "0"))
 
 
-def test_headers_tell_limit_rest_and_reset() -> None:
+def test_headers_have_limit_remaining_and_reset() -> None:
     requests = (rule(Metric.REQUESTS, Window.MINUTE, 60), 1)
     tokens = (rule(Metric.TOKENS, Window.MINUTE, 150_000), 16)
 
@@ -83,7 +83,7 @@ def test_headers_tell_limit_rest_and_reset() -> None:
     }
 
 
-def test_of_several_rules_the_one_with_the_least_share_left_is_told() -> None:
+def test_of_several_rules_the_headers_have_the_one_with_the_least_share_left() -> None:
     levels = [
         (rule(Metric.TOKENS, Window.MINUTE, 100), 50),
         (rule(Metric.TOKENS, Window.DAY, 1000), 900),
@@ -111,9 +111,9 @@ def test_a_project_has_names_of_its_own() -> None:
     assert found["x-ratelimit-reset-project-tokens"] == "3s"
 
 
-def test_what_a_client_does_not_count_is_not_told() -> None:
+def test_metrics_that_clients_cannot_count_have_no_headers() -> None:
     levels = [
-        (places(4), 1),
+        (slots(4), 1),
         (rule(Metric.WEIGHTED_TOKENS), 1),
         (rule(Metric.TOKENS, is_shadow=True), 1),
     ]
@@ -121,7 +121,7 @@ def test_what_a_client_does_not_count_is_not_told() -> None:
     assert headers(reading(*levels)) == {}
 
 
-def test_nobody_is_told_of_less_than_nothing_nor_of_a_reset_that_never_comes() -> None:
+def test_remaining_is_never_negative_and_a_budget_has_no_reset() -> None:
     owing = (rule(Metric.TOKENS, Window.NONE, 100), 130)
 
     assert headers(reading(owing)) == {
@@ -140,16 +140,16 @@ def test_a_rule_that_lets_nothing_through_has_the_least_share() -> None:
 def test_too_many_tokens_in_a_minute() -> None:
     other = (rule(Metric.REQUESTS, Window.MINUTE, 60), 3)
 
-    told = refusal_of(
+    refusal = refusal_of(
         denial(rule(window=Window.MINUTE, amount=50_000), 47_949, 3_006, other), "tiny-chat"
     )
 
-    assert told.message == (
+    assert refusal.message == (
         "Rate limit reached for tiny-chat on tokens per min (TPM) of this API key: Limit 50000, "
         "Used 47949, Requested 3006. Please try again in 1.146s."
     )
-    assert (told.type, told.code) == ("tokens", "rate_limit_exceeded")
-    assert told.headers == {
+    assert (refusal.type, refusal.code) == ("tokens", "rate_limit_exceeded")
+    assert refusal.headers == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "57",
         "x-ratelimit-reset-requests": "3s",
@@ -164,39 +164,39 @@ def test_too_many_tokens_in_a_minute() -> None:
 def test_too_many_requests_in_a_minute() -> None:
     bucket = rule(Metric.REQUESTS, Window.MINUTE, 60, scope="project:7")
 
-    told = refusal_of(denial(bucket, 60, 1), "tiny-chat")
+    refusal = refusal_of(denial(bucket, 60, 1), "tiny-chat")
 
-    assert told.message == (
+    assert refusal.message == (
         "Rate limit reached for tiny-chat on requests per min (RPM) of its project: Limit 60, "
         "Used 60, Requested 1. Please try again in 1s."
     )
-    assert (told.type, told.code) == ("requests", "rate_limit_exceeded")
+    assert (refusal.type, refusal.code) == ("requests", "rate_limit_exceeded")
 
 
 def test_too_many_at_a_time() -> None:
-    told = refusal_of(denial(places(4, scope="model:m"), 4, 1), "m")
+    refusal = refusal_of(denial(slots(4, scope="model:m"), 4, 1), "m")
 
-    assert told.message == (
+    assert refusal.message == (
         "Rate limit reached for m on concurrent requests of this model: Limit 4, "
         "Used 4, Requested 1. Please try again in 1s."
     )
-    assert told.type == "requests"
-    assert told.headers == {"retry-after": "1", "retry-after-ms": "1000"}
+    assert refusal.type == "requests"
+    assert refusal.headers == {"retry-after": "1", "retry-after-ms": "1000"}
 
 
 def test_a_request_that_can_never_fit() -> None:
-    told = refusal_of(denial(rule(window=Window.MINUTE, amount=100), 0, 101), "tiny-chat")
+    refusal = refusal_of(denial(rule(window=Window.MINUTE, amount=100), 0, 101), "tiny-chat")
 
-    assert told.message == (
+    assert refusal.message == (
         "Request too large for tiny-chat on tokens per min (TPM) of this API key: Limit 100, "
         "Requested 101. Shorten the input or ask for fewer output tokens."
     )
-    assert (told.type, told.code) == ("tokens", "rate_limit_exceeded")
-    assert told.headers["x-should-retry"] == "false"
-    assert "retry-after" not in told.headers
+    assert (refusal.type, refusal.code) == ("tokens", "rate_limit_exceeded")
+    assert refusal.headers["x-should-retry"] == "false"
+    assert "retry-after" not in refusal.headers
 
 
-def test_a_refusal_tells_of_the_limit_that_refused_even_where_another_has_less_left() -> None:
+def test_the_headers_of_a_refusal_are_those_of_the_limit_that_refused() -> None:
     minute = rule(window=Window.MINUTE, amount=1000)
     month = rule(window=Window.MONTH, amount=100_000)
 
@@ -209,49 +209,49 @@ def test_a_refusal_tells_of_the_limit_that_refused_even_where_another_has_less_l
 
 
 def test_a_quota_that_is_used_up_until_midnight() -> None:
-    told = refusal_of(denial(rule(window=Window.DAY, amount=100), 99, 5), "tiny-chat")
+    refusal = refusal_of(denial(rule(window=Window.DAY, amount=100), 99, 5), "tiny-chat")
 
-    assert told.message == (
+    assert refusal.message == (
         "You exceeded your current quota of tokens per day (TPD) of this API key: Limit 100, "
         "Used 99, Requested 5. It starts anew in 12h0m0s."
     )
-    assert (told.type, told.code) == ("insufficient_quota", "insufficient_quota")
-    assert told.headers["x-should-retry"] == "false"
-    assert "retry-after" not in told.headers
-    assert "retry-after-ms" not in told.headers
+    assert (refusal.type, refusal.code) == ("insufficient_quota", "insufficient_quota")
+    assert refusal.headers["x-should-retry"] == "false"
+    assert "retry-after" not in refusal.headers
+    assert "retry-after-ms" not in refusal.headers
 
 
 def test_a_budget_that_is_used_up() -> None:
     budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1")
 
-    told = refusal_of(denial(budget, 99, 5), "tiny-chat")
+    refusal = refusal_of(denial(budget, 99, 5), "tiny-chat")
 
-    assert told.message == (
+    assert refusal.message == (
         "You exceeded your current quota of weighted tokens in total of its organization: "
         "Limit 100, Used 99, Requested 5. Ask an administrator to raise it."
     )
-    assert told.code == "insufficient_quota"
+    assert refusal.code == "insufficient_quota"
 
 
-def test_a_week_that_is_used_up_says_when_the_next_begins() -> None:
+def test_the_refusal_of_a_week_has_the_start_of_the_next() -> None:
     week = rule(window=Window.WEEK, week_start=Weekday.SUNDAY)
 
-    told = refusal_of(denial(week, 99, 5), "m")
+    refusal = refusal_of(denial(week, 99, 5), "m")
 
-    assert told.message == (
+    assert refusal.message == (
         "You exceeded your current quota of tokens per week of this API key: "
         "Limit 100, Used 99, Requested 5. It starts anew in 36h0m0s."
     )
 
 
 @given(st.floats(0.0, 1e6))
-def test_nobody_is_told_to_come_too_early(wait_s: float) -> None:
-    told = retry_after(wait_s)
+def test_no_client_is_sent_back_too_early(wait_s: float) -> None:
+    headers_ = retry_after(wait_s)
 
     # To the microsecond: limiters look at clocks no closer than a millisecond.
-    early_s = wait_s - int(told["retry-after-ms"]) / 1000
+    early_s = wait_s - int(headers_["retry-after-ms"]) / 1000
     assert -0.001_001 < early_s < 0.000_001
-    assert int(told["retry-after"]) == -(-int(told["retry-after-ms"]) // 1000)
+    assert int(headers_["retry-after"]) == -(-int(headers_["retry-after-ms"]) // 1000)
 
 
 every_rule = [
@@ -263,10 +263,10 @@ every_rule = [
 ]
 
 
-@pytest.mark.parametrize("told", every_rule, ids=lambda told: told.key)
-def test_every_rule_has_words_for_its_refusal(told: Rule) -> None:
-    refused = refusal_of(denial(told, MAX_AMOUNT, 1), "tiny-chat")
+@pytest.mark.parametrize("limited", every_rule, ids=lambda limited: limited.key)
+def test_every_rule_has_words_for_its_refusal(limited: Rule) -> None:
+    refused = refusal_of(denial(limited, MAX_AMOUNT, 1), "tiny-chat")
 
-    assert refused.headers.get("x-should-retry") == ("false" if told.is_quota else None)
-    assert ("retry-after" in refused.headers) is not told.is_quota
+    assert refused.headers.get("x-should-retry") == ("false" if limited.is_quota else None)
+    assert ("retry-after" in refused.headers) is not limited.is_quota
     assert "Limit 100000000000, Used 100000000000, Requested 1." in refused.message

@@ -1,4 +1,4 @@
-"""Which limits bind whom, from memory."""
+"""Which limits bind a request, from memory."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_weights_are_in_thousandths() -> None:
     ("stored", "uncached_milli"),
     [(5000.0, 1_000_000), (1e308, 1000), (float("inf"), 1000), (-3.0, 0)],
 )
-def test_a_weight_that_no_form_would_take_keeps_nobody_from_following_the_others(
+def test_a_weight_that_no_form_accepts_does_not_affect_the_others(
     stored: float, uncached_milli: int
 ) -> None:
     ModelWeight.objects.create(model="small")

@@ -8,7 +8,7 @@ from accounts.limits.memory import MemoryLimiter
 from accounts.limits.reservations import Lease, UsageBaseline
 from accounts.limits.rules import Metric, Window
 from accounts.limits.share import ShareLimiter
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.fakes.clock import FakeClock
 
 
@@ -18,20 +18,20 @@ async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> N
     num_granted = 0
 
     for process in processes:
-        while isinstance(await process.acquire(claim(tokens)), Lease):
+        while isinstance(await process.acquire(request_for(tokens)), Lease):
             num_granted += 1
 
     assert num_granted == 100
 
 
-async def test_everybody_has_at_least_one_unless_there_is_none(clock: FakeClock) -> None:
+async def test_a_share_is_at_least_one_unless_the_amount_is_zero(clock: FakeClock) -> None:
     process = ShareLimiter(MemoryLimiter(clock=clock), 4)
 
-    await granted(process, claim(places(2)))
-    await denied(process, claim(places(0)))
+    await granted(process, request_for(slots(2)))
+    await denied(process, request_for(slots(0)))
 
 
-async def test_the_books_are_shared_too(clock: FakeClock) -> None:
+async def test_baselines_are_shared_too(clock: FakeClock) -> None:
     process = ShareLimiter(MemoryLimiter(clock=clock), 4)
     budget = rule(amount=100)
     (level,) = await process.levels([budget])
@@ -42,18 +42,18 @@ async def test_the_books_are_shared_too(clock: FakeClock) -> None:
     assert await used(process, budget) == [11]
 
 
-async def test_a_process_that_hears_again_keeps_what_others_leave_of_its_share(
+async def test_a_process_that_receives_an_update_keeps_what_others_leave_of_its_share(
     clock: FakeClock,
 ) -> None:
     process = ShareLimiter(MemoryLimiter(clock=clock), 2)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-    await granted(process, claim(quota, num_input_tokens=9))
+    await granted(process, request_for(quota, num_input_tokens=9))
 
     for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
         await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
         assert await used(process, quota) == [used_here]
 
 
-def test_there_is_nothing_to_share_between_nobody() -> None:
+def test_shares_between_no_processes_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ShareLimiter(MemoryLimiter(), 0)

@@ -142,7 +142,7 @@ def used_at(now_ms: int, taken: list[tuple[int, int]]) -> int:
 
 
 def test_a_bucket_gets_back_nearly_all_that_is_there_of_it() -> None:
-    """Of many that nobody has used, the first ones first, which is the worst order."""
+    """The additions are all unused, and return in the order in which they came: the worst one."""
     lows, used = Lows(), 0
     for number in range(100):
         lows.note(number, used)
@@ -253,11 +253,11 @@ def test_a_week_is_made_of_seven_days(zone: str, week_start: Weekday, at_ms: int
         for window in (Window.WEEK, Window.DAY)
     )
     start_ms, end_ms = window_at(week, at_ms)
-    place = ZoneInfo(zone)
+    slot = ZoneInfo(zone)
 
     days = []
     while start_ms < end_ms:
-        days.append(datetime.fromtimestamp(start_ms / 1000, place).date())
+        days.append(datetime.fromtimestamp(start_ms / 1000, slot).date())
         start_ms = window_at(day, start_ms)[1]
 
     assert start_ms == end_ms
@@ -285,10 +285,10 @@ def test_a_window_holds_its_moment_and_has_neighbours_without_gaps(
 @given(zones, moments_ms)
 def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
     start_ms, end_ms = window_at(rule(time_zone=zone), at_ms)
-    place = ZoneInfo(zone)
+    slot = ZoneInfo(zone)
 
     def date_at(moment_ms: int) -> object:
-        return datetime.fromtimestamp(moment_ms / 1000, place).date()
+        return datetime.fromtimestamp(moment_ms / 1000, slot).date()
 
     assert date_at(at_ms) == date_at(start_ms) == date_at(end_ms - 1)
     assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]

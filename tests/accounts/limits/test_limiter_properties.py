@@ -1,4 +1,4 @@
-"""Whatever is claimed, extended, settled and forgotten in whatever order: limits hold."""
+"""Limits hold in any order of reservations, extensions, settlements and lost memories."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.fakes.clock import START_S, FakeClock
 
 TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
 BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)
-PLACES = Rule(3, "user:1", Metric.CONCURRENCY, Window.NONE, 3)
+SLOTS = Rule(3, "user:1", Metric.CONCURRENCY, Window.NONE, 3)
 RULES = (
     TOTAL,
     BUCKET,
-    PLACES,
+    SLOTS,
     Rule(4, "project:1", Metric.REQUESTS, Window.MINUTE, 7),
     Rule(5, "project:1", Metric.OUTPUT_TOKENS, Window.DAY, 60),
     Rule(12, "project:1", Metric.TOKENS, Window.HOUR, 700),
@@ -52,7 +52,7 @@ NEARLY_MIDNIGHT_S = datetime(2027, 2, 28, 23, 59, 48, tzinfo=UTC).timestamp()
 starts = st.sampled_from([NEARLY_MIDNIGHT_S, START_S])
 
 
-# -- What may happen ----------------------------------------------------------------------------
+# -- Steps -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Restart:
-    """Whoever counts has lost its memory. The books have not."""
+    """The limiters lose their memory. The usage records stay."""
 
 
 Step = Acquire | Extend | Settle | Renew | Pass | Restart
@@ -154,7 +154,7 @@ class Move:
 
 @dataclass
 class Held:
-    """A lease, and what we know of it ourselves."""
+    """A lease, and our own record of it."""
 
     lease: Lease
     num_output_tokens: int
@@ -178,8 +178,8 @@ class Held:
 
 
 @dataclass
-class World:
-    """Some limiters on one store, and our own books."""
+class System:
+    """Some limiters on one store, and our own record of usage."""
 
     make: Callable[[], list[Limiter]]
     clock: FakeClock
@@ -193,12 +193,12 @@ class World:
 
     @property
     def limiter(self) -> Limiter:
-        """Another one each time."""
+        """The limiters by turns."""
         self.num_steps += 1
         return self.limiters[self.num_steps % len(self.limiters)]
 
     async def take(self, step: Step) -> object:
-        """What the limiter says to it."""
+        """Return the answer of the limiter."""
         match step:
             case Acquire():
                 return await self.acquire(step)
@@ -224,7 +224,7 @@ class World:
         return None
 
     async def acquire(self, step: Acquire) -> Lease | Denial:
-        claim = ReservationRequest(
+        request = ReservationRequest(
             f"req-{self.num_steps}",
             step.rules,
             step.num_input_tokens,
@@ -233,7 +233,7 @@ class World:
             weights=step.weights,
         )
         before = await self.levels()
-        answer = await self.limiter.acquire(claim)
+        answer = await self.limiter.acquire(request)
         if isinstance(answer, Denial):
             assert await self.levels() == before
         else:
@@ -267,7 +267,7 @@ class World:
         assert await self.levels() == levels
 
     async def restart(self) -> None:
-        """All that ran has ended with it. Places are free and buckets full; quotas are not."""
+        """End all requests: slots are free and buckets full, and quotas keep what is used."""
         self.limiters = self.make()
         self.bucket_moves.clear()
         for held in self.held:
@@ -294,23 +294,23 @@ class World:
             self.bucket_moves.append(move)
 
     async def check(self) -> None:
-        """The limits hold, by our own books and by the limiter's."""
-        level = {told.rule: told for told in await self.levels()}
-        assert all(told.num_used >= 0 for told in level.values())
-        assert all(told.num_remaining >= 0 for told in level.values() if not self.can_owe(told))
+        """Check the limits, by our own record and by the limiter."""
+        level = {each.rule: each for each in await self.levels()}
+        assert all(each.num_used >= 0 for each in level.values())
+        assert all(each.num_remaining >= 0 for each in level.values() if not self.can_owe(each))
         assert self.num_tokens_of(TOTAL) == level[TOTAL].num_used <= TOTAL.amount
-        num_places = sum(self.is_open(h) and PLACES in h.lease.request.rules for h in self.held)
-        assert num_places == level[PLACES].num_used <= PLACES.amount
+        num_slots = sum(self.is_open(h) and SLOTS in h.lease.request.rules for h in self.held)
+        assert num_slots == level[SLOTS].num_used <= SLOTS.amount
         assert_never_faster_than(BUCKET.amount, self.bucket_moves)
 
     @staticmethod
     def can_owe(level: Level) -> bool:
-        # Here what was claimed as cached turns out not to be, and may be dearer.
+        # Here tokens that were reserved as cached are not, and may cost more.
         return level.rule.metric is Metric.WEIGHTED_TOKENS
 
 
 def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
-    """In no stretch of time is more taken than a full bucket and what flowed in."""
+    """In no span of time is more taken than a full bucket and what it has refilled."""
     for first in range(len(moves)):
         num_taken = 0
         for move in moves[first:]:
@@ -335,46 +335,46 @@ async def test_limits_hold_in_any_order(
     fresh: Fresh, clock: FakeClock, start_s: float, steps: list[Step]
 ) -> None:
     clock.now_s = start_s
-    world = World(lambda: fresh(2), clock)
+    system = System(lambda: fresh(2), clock)
 
     for step in steps:
-        await world.take(step)
-        await world.check()
+        await system.take(step)
+        await system.check()
 
 
 @any_order
 @given(start_s=starts, steps=st.one_of(steps, steps_of_a_bucket))
-async def test_both_limiters_say_the_same(
+async def test_both_limiters_return_the_same(
     redis_fresh: Fresh, clock: FakeClock, start_s: float, steps: list[Step]
 ) -> None:
     clock.now_s = start_s
     memory_clock = FakeClock(start_s)
 
     def memory() -> list[Limiter]:
-        # Two clocks, because each world turns its own.
+        # Two clocks, because each system moves its own.
         return [MemoryLimiter(clock=memory_clock)]
 
-    worlds = World(memory, memory_clock), World(lambda: redis_fresh(3), clock)
+    systems = System(memory, memory_clock), System(lambda: redis_fresh(3), clock)
 
     for step in steps:
-        said, said_on_redis = [comparable(await world.take(step)) for world in worlds]
-        assert said == said_on_redis
-        levels, levels_on_redis = [await world.levels() for world in worlds]
+        answer, answer_on_redis = [comparable(await system.take(step)) for system in systems]
+        assert answer == answer_on_redis
+        levels, levels_on_redis = [await system.levels() for system in systems]
         assert levels == levels_on_redis
 
 
-def comparable(said: object) -> object:
-    """The same for answers that mean the same."""
-    match said:
+def comparable(answer: object) -> object:
+    """Return equal values for answers that mean the same."""
+    match answer:
         case Lease(reading=reading, shadow_denials=shadow_denials):
             return reading.levels, list(map(comparable, shadow_denials))
         case Denial(rule=rule, level=level, num_needed=num_needed, wait_s=wait_s):
             return rule, level, num_needed, wait_s
         case Grant(denial=denial, shadow_denials=shadow_denials):
-            told = comparable(denial), list(map(comparable, shadow_denials))
-            return said.num_output_tokens, said.is_lost, *told
+            denials = comparable(denial), list(map(comparable, shadow_denials))
+            return answer.num_output_tokens, answer.is_lost, *denials
         case _:
-            return said
+            return answer
 
 
 @settings(any_order, max_examples=400)
@@ -384,13 +384,13 @@ async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
 ) -> None:
     """Also where answers run for longer than it takes to refill."""
     clock.now_s = START_S
-    world = World(lambda: fresh(2), clock)
+    system = System(lambda: fresh(2), clock)
 
     for step in steps:
-        await world.take(step)
-        await world.check()
+        await system.take(step)
+        await system.check()
         # The next to be settled is one that runs.
-        world.held = [held for held in world.held if held.spent is None]
+        system.held = [held for held in system.held if held.spent is None]
 
 
 @any_order
@@ -436,7 +436,7 @@ async def test_parallel_requests_never_pass_together(
     first=st.floats(0, 1),
     second=st.floats(0, 1),
 )
-async def test_after_the_wait_it_told_a_bucket_lets_in(
+async def test_after_its_wait_a_bucket_grants_the_request(
     fresh: Fresh, clock: FakeClock, window: Window, amount: int, first: float, second: float
 ) -> None:
     clock.now_s = START_S

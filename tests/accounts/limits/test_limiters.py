@@ -10,7 +10,7 @@ import pytest
 from accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, LeaseExists, Limiter
 from accounts.limits.rules import Metric, Window
 from accounts.usage.weights import Weights
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, under, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 
@@ -20,14 +20,14 @@ MINUTE = Window.MINUTE
 # -- Reserve and settle -------------------------------------------------------------------
 
 
-async def test_a_claim_reserves_its_input_and_its_first_output(limiter: Limiter) -> None:
+async def test_a_request_reserves_its_input_and_its_first_output(limiter: Limiter) -> None:
     tokens, inputs, outputs, requests = (
         rule(Metric.TOKENS),
         rule(Metric.INPUT_TOKENS),
         rule(Metric.OUTPUT_TOKENS),
         rule(Metric.REQUESTS),
     )
-    asked = claim(tokens, inputs, outputs, requests, num_input_tokens=30, num_output_tokens=8)
+    asked = request_for(tokens, inputs, outputs, requests, num_input_tokens=30, num_output_tokens=8)
 
     lease = await granted(limiter, asked)
 
@@ -37,7 +37,7 @@ async def test_a_claim_reserves_its_input_and_its_first_output(limiter: Limiter)
 
 async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
     tokens, requests = rule(Metric.TOKENS), rule(Metric.REQUESTS)
-    lease = await granted(limiter, claim(tokens, requests, num_input_tokens=30))
+    lease = await granted(limiter, request_for(tokens, requests, num_input_tokens=30))
     await limiter.extend(lease, 20)
 
     await limiter.settle(lease, ActualUsage(num_input_tokens=30, num_output_tokens=5))
@@ -46,8 +46,8 @@ async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
 
 
 async def test_a_request_that_never_ran_costs_nothing(limiter: Limiter) -> None:
-    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), places(1)
-    lease = await granted(limiter, claim(*rules, num_input_tokens=30))
+    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(1)
+    lease = await granted(limiter, request_for(*rules, num_input_tokens=30))
 
     await limiter.settle(lease, NO_USAGE)
 
@@ -55,19 +55,19 @@ async def test_a_request_that_never_ran_costs_nothing(limiter: Limiter) -> None:
 
 
 async def test_only_the_first_settlement_counts(limiter: Limiter) -> None:
-    tokens, place = rule(amount=100), places(2)
-    lease = await granted(limiter, claim(tokens, place, num_input_tokens=30))
-    await granted(limiter, claim(tokens, place, num_input_tokens=30))
+    tokens, slot = rule(amount=100), slots(2)
+    lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
+    await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
 
     for num_output_tokens in (1, 0, 50):
         await limiter.settle(lease, ActualUsage(10, num_output_tokens))
 
-    assert await used(limiter, tokens, place) == [11 + 31, 1]
+    assert await used(limiter, tokens, slot) == [11 + 31, 1]
 
 
 async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    lease = await granted(limiter, claim(tokens, num_input_tokens=90))
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=90))
 
     await limiter.settle(lease, ActualUsage(num_input_tokens=120))
 
@@ -77,18 +77,18 @@ async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) ->
 
 @pytest.mark.parametrize("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])
 @pytest.mark.parametrize("metric", [Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS])
-async def test_a_quota_is_held_until_all_who_have_reserved_some_are_settled(
+async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     limiter: Limiter, metric: Metric, window: Window
 ) -> None:
     quota = rule(metric, window, amount=100)
-    first = await granted(limiter, claim(quota, num_output_tokens=60))
-    second = await granted(limiter, claim(quota, num_output_tokens=40))
+    first = await granted(limiter, request_for(quota, num_output_tokens=60))
+    second = await granted(limiter, request_for(quota, num_output_tokens=40))
 
     for lease, num_output_tokens in ((first, 60), (second, 40)):
-        assert (await denied(limiter, claim(quota))).is_returnable
+        assert (await denied(limiter, request_for(quota))).is_returnable
         await limiter.settle(lease, ActualUsage(num_output_tokens=num_output_tokens))
 
-    assert not (await denied(limiter, claim(quota))).is_returnable
+    assert not (await denied(limiter, request_for(quota))).is_returnable
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,30 @@ async def test_a_quota_is_held_until_all_who_have_reserved_some_are_settled(
         (Metric.CONCURRENCY, Window.NONE),
     ],
 )
-async def test_what_nobody_gives_back_or_time_brings_soon_is_not_held(
+async def test_a_limit_that_is_not_returned_or_that_refills_soon_is_not_returnable(
     limiter: Limiter, metric: Metric, window: Window
 ) -> None:
     limit = rule(metric, window, amount=1)
-    await granted(limiter, claim(limit, num_input_tokens=1, num_output_tokens=0))
+    await granted(limiter, request_for(limit, num_input_tokens=1, num_output_tokens=0))
 
-    assert not (await denied(limiter, claim(limit, num_input_tokens=1))).is_returnable
+    assert not (await denied(limiter, request_for(limit, num_input_tokens=1))).is_returnable
 
 
-async def test_who_holds_another_quota_does_not_hold_the_one_that_refuses(limiter: Limiter) -> None:
+async def test_a_lease_on_another_quota_does_not_make_the_one_that_refuses_returnable(
+    limiter: Limiter,
+) -> None:
     mine, yours = rule(amount=10), rule(amount=100)
-    lease = await granted(limiter, claim(mine, num_output_tokens=10))
+    lease = await granted(limiter, request_for(mine, num_output_tokens=10))
     await limiter.settle(lease, ActualUsage(num_output_tokens=10))
-    await granted(limiter, claim(yours, num_output_tokens=10))
+    await granted(limiter, request_for(yours, num_output_tokens=10))
 
-    denial = await denied(limiter, claim(yours, mine))
+    denial = await denied(limiter, request_for(yours, mine))
 
     assert (denial.rule, denial.is_returnable) == (mine, False)
 
 
 async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
-    asked = claim(rule())
+    asked = request_for(rule())
     lease = await granted(limiter, asked)
 
     with pytest.raises(LeaseExists):
@@ -131,17 +133,17 @@ async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
     assert isinstance(await limiter.acquire(asked), Lease)
 
 
-async def test_a_claim_without_rules_is_granted(limiter: Limiter) -> None:
-    lease = await granted(limiter, claim())
+async def test_a_request_without_rules_is_granted(limiter: Limiter) -> None:
+    lease = await granted(limiter, request_for())
 
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
     await limiter.settle(lease, ActualUsage())
 
 
-async def test_weighted_tokens_count_by_their_sort(limiter: Limiter) -> None:
+async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 1000)
     weights = Weights(uncached_milli=1000, cached_milli=125, output_milli=4000, image_milli=2500)
-    asked = claim(budget, num_input_tokens=100, num_output_tokens=10, weights=weights)
+    asked = request_for(budget, num_input_tokens=100, num_output_tokens=10, weights=weights)
     lease = await granted(limiter, asked)
     assert await used(limiter, budget) == [140]
     await limiter.extend(lease, 5)
@@ -166,45 +168,45 @@ async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
         rule(Metric.REQUESTS, MINUTE, scope="key:1"),
         rule(Metric.TOKENS, MINUTE, scope="user:1"),
         rule(Metric.TOKENS, Window.MONTH, scope="project:1"),
-        places(5, scope="platform"),
+        slots(5, scope="platform"),
         rule(Metric.TOKENS, Window.DAY, 20, scope="organization:1"),
     )
-    await granted(limiter, claim(*rules, num_input_tokens=10))
+    await granted(limiter, request_for(*rules, num_input_tokens=10))
     before = await limiter.levels(rules)
 
-    denial = await denied(limiter, claim(*rules, num_input_tokens=10))
+    denial = await denied(limiter, request_for(*rules, num_input_tokens=10))
 
     assert denial.rule == rules[-1]
     assert await limiter.levels(rules) == before
     assert denial.reading.levels == before
 
 
-async def test_of_several_refusals_the_longest_is_told(limiter: Limiter) -> None:
+async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
-    await granted(limiter, claim(minute, day, num_input_tokens=59))
+    await granted(limiter, request_for(minute, day, num_input_tokens=59))
 
-    assert (await denied(limiter, claim(minute, day, num_input_tokens=49))).rule == day
-    assert (await denied(limiter, claim(minute, day, num_input_tokens=30))).rule == minute
-    too_large = await denied(limiter, claim(small, minute, day, num_input_tokens=49))
+    assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == day
+    assert (await denied(limiter, request_for(minute, day, num_input_tokens=30))).rule == minute
+    too_large = await denied(limiter, request_for(small, minute, day, num_input_tokens=49))
     assert too_large.rule == small
     assert too_large.is_too_large
 
 
-async def test_a_claim_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
+async def test_a_request_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    await granted(limiter, claim(tokens, num_input_tokens=98, num_output_tokens=1))
+    await granted(limiter, request_for(tokens, num_input_tokens=98, num_output_tokens=1))
 
-    assert (await denied(limiter, claim(tokens, num_input_tokens=1))).num_needed == 2
-    await granted(limiter, claim(tokens, num_input_tokens=0, num_output_tokens=1))
+    assert (await denied(limiter, request_for(tokens, num_input_tokens=1))).num_needed == 2
+    await granted(limiter, request_for(tokens, num_input_tokens=0, num_output_tokens=1))
 
     assert await used(limiter, tokens) == [100]
 
 
 async def test_an_amount_of_nothing_lets_nothing_through(limiter: Limiter) -> None:
-    for closed in (rule(Metric.REQUESTS, MINUTE, 0), places(0), rule(amount=0)):
-        denial = await denied(limiter, claim(closed))
+    for closed in (rule(Metric.REQUESTS, MINUTE, 0), slots(0), rule(amount=0)):
+        denial = await denied(limiter, request_for(closed))
 
         assert denial.wait_s is None
         assert denial.is_quota
@@ -212,18 +214,18 @@ async def test_an_amount_of_nothing_lets_nothing_through(limiter: Limiter) -> No
 
 async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    await granted(limiter, claim(tokens, num_input_tokens=79))
+    await granted(limiter, request_for(tokens, num_input_tokens=79))
 
     (raised,) = await limiter.levels([replace(tokens, amount=1000)])
     (lowered,) = await limiter.levels([replace(tokens, amount=50)])
 
     assert (raised.num_remaining, lowered.num_remaining) == (920, -30)
-    await denied(limiter, claim(replace(tokens, amount=50)))
+    await denied(limiter, request_for(replace(tokens, amount=50)))
 
 
 async def test_an_answer_that_runs_obeys_an_amount_that_was_lowered(limiter: Limiter) -> None:
     requests, tokens = rule(Metric.REQUESTS), rule(amount=1000)
-    lease = await granted(limiter, claim(requests, tokens, num_output_tokens=100))
+    lease = await granted(limiter, request_for(requests, tokens, num_output_tokens=100))
 
     lowered = under(lease, requests, replace(tokens, amount=120))
     grants = [(await limiter.extend(lowered, 15)).num_output_tokens for _ in range(3)]
@@ -233,7 +235,7 @@ async def test_an_answer_that_runs_obeys_an_amount_that_was_lowered(limiter: Lim
 
 async def test_an_answer_that_runs_may_have_what_was_added(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    lease = await granted(limiter, claim(tokens, num_output_tokens=100))
+    lease = await granted(limiter, request_for(tokens, num_output_tokens=100))
 
     grant = await limiter.extend(under(lease, replace(tokens, amount=1000)), 500)
 
@@ -247,9 +249,9 @@ async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
 ) -> None:
     before = rule(window=MINUTE, amount=600_000)
     after = replace(before, amount=60)
-    runs, ends = [await granted(limiter, claim(before)) for _ in range(2)]
+    runs, ends = [await granted(limiter, request_for(before)) for _ in range(2)]
     clock.pass_s(2.0)
-    await granted(limiter, claim(after, num_input_tokens=59))
+    await granted(limiter, request_for(after, num_input_tokens=59))
 
     clock.pass_s(1.0)
     assert (await limiter.extend(under(runs, after), 5)).num_output_tokens == 1
@@ -261,17 +263,17 @@ async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
 
 async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter: Limiter) -> None:
     tokens = rule(amount=100, scope="key:1")
-    running = await granted(limiter, claim(tokens, num_input_tokens=59))
+    running = await granted(limiter, request_for(tokens, num_input_tokens=59))
     moved = replace(tokens, scope="key:2")
 
-    await granted(limiter, claim(moved, num_input_tokens=19))
+    await granted(limiter, request_for(moved, num_input_tokens=19))
     await limiter.settle(running, ActualUsage(num_input_tokens=50))
 
     assert await used(limiter, moved) == [70]
 
 
 async def test_rules_of_several_rows_count_apart(limiter: Limiter) -> None:
-    await granted(limiter, claim(one := rule(amount=100), num_input_tokens=99))
+    await granted(limiter, request_for(one := rule(amount=100), num_input_tokens=99))
 
     assert await used(limiter, one, rule(amount=100)) == [100, 0]
 
@@ -279,7 +281,7 @@ async def test_rules_of_several_rows_count_apart(limiter: Limiter) -> None:
 async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
     most = 100_000_000_000
     rules = rule(amount=most), rule(window=MINUTE, amount=most)
-    lease = await granted(limiter, claim(*rules, num_input_tokens=most - 2))
+    lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
 
     assert (await limiter.extend(lease, 5)).num_output_tokens == 1
     assert await used(limiter, *rules) == [most, most]
@@ -290,9 +292,11 @@ async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
 # -- Extensions -----------------------------------------------------------------------------
 
 
-async def test_an_extension_grants_what_is_left_and_says_what_is_used_up(limiter: Limiter) -> None:
+async def test_an_extension_grants_what_is_left_and_returns_what_is_used_up(
+    limiter: Limiter,
+) -> None:
     tokens, outputs = rule(Metric.TOKENS, amount=100), rule(Metric.OUTPUT_TOKENS, amount=50)
-    lease = await granted(limiter, claim(tokens, outputs, num_input_tokens=20))
+    lease = await granted(limiter, request_for(tokens, outputs, num_input_tokens=20))
 
     whole = await limiter.extend(lease, 40)
     part = await limiter.extend(lease, 40)
@@ -308,16 +312,16 @@ async def test_an_extension_grants_what_is_left_and_says_what_is_used_up(limiter
 
 
 async def test_input_and_requests_do_not_bound_an_answer(limiter: Limiter) -> None:
-    full = rule(Metric.REQUESTS, amount=1), rule(Metric.INPUT_TOKENS, amount=10), places(1)
-    lease = await granted(limiter, claim(*full, num_input_tokens=10))
+    full = rule(Metric.REQUESTS, amount=1), rule(Metric.INPUT_TOKENS, amount=10), slots(1)
+    lease = await granted(limiter, request_for(*full, num_input_tokens=10))
 
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
 
 
-async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
+async def test_nothing_is_granted_when_too_much_was_used(limiter: Limiter) -> None:
     tokens = rule(amount=100)
-    first = await granted(limiter, claim(tokens))
-    second = await granted(limiter, claim(tokens))
+    first = await granted(limiter, request_for(tokens))
+    second = await granted(limiter, request_for(tokens))
     await limiter.settle(first, ActualUsage(150))
 
     grant = await limiter.extend(second, 1)
@@ -329,7 +333,7 @@ async def test_nothing_is_granted_to_who_owes(limiter: Limiter) -> None:
 
 async def test_a_settled_lease_cannot_be_extended(limiter: Limiter) -> None:
     tokens = rule()
-    lease = await granted(limiter, claim(tokens))
+    lease = await granted(limiter, request_for(tokens))
     await limiter.settle(lease, ActualUsage())
 
     assert (await limiter.extend(lease, 1)).is_lost
@@ -339,11 +343,11 @@ async def test_a_settled_lease_cannot_be_extended(limiter: Limiter) -> None:
 # -- Shadow rules -----------------------------------------------------------------------------
 
 
-async def test_a_shadow_rule_tells_what_it_would_have_refused(limiter: Limiter) -> None:
+async def test_a_shadow_rule_reports_what_it_would_have_refused(limiter: Limiter) -> None:
     shadow = rule(Metric.REQUESTS, amount=1, is_shadow=True)
     tokens = rule(amount=100)
-    first = await granted(limiter, claim(shadow, tokens))
-    second = await granted(limiter, claim(shadow, tokens))
+    first = await granted(limiter, request_for(shadow, tokens))
+    second = await granted(limiter, request_for(shadow, tokens))
 
     assert first.shadow_denials == ()
     assert [denial.rule for denial in second.shadow_denials] == [shadow]
@@ -355,7 +359,7 @@ async def test_a_shadow_rule_tells_what_it_would_have_refused(limiter: Limiter) 
 
 async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter: Limiter) -> None:
     shadow = rule(amount=20, is_shadow=True)
-    lease = await granted(limiter, claim(shadow, num_input_tokens=9))
+    lease = await granted(limiter, request_for(shadow, num_input_tokens=9))
 
     grants = [await limiter.extend(lease, 8) for _ in range(3)]
 
@@ -367,12 +371,12 @@ async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter
     assert await used(limiter, shadow) == [20]
 
 
-async def test_a_shadow_place_is_only_taken_when_it_is_there(
+async def test_a_shadow_slot_is_only_taken_when_it_is_free(
     limiter: Limiter, clock: FakeClock
 ) -> None:
-    shadow = places(1, is_shadow=True)
-    first = await granted(limiter, claim(shadow))
-    second = await granted(limiter, claim(shadow))
+    shadow = slots(1, is_shadow=True)
+    first = await granted(limiter, request_for(shadow))
+    second = await granted(limiter, request_for(shadow))
     await limiter.renew([first, second])
     assert await used(limiter, shadow) == [1]
 
@@ -388,13 +392,13 @@ async def test_a_shadow_place_is_only_taken_when_it_is_there(
 async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fresh) -> None:
     limiters = fresh(4)
     quota = rule(amount=10_000, scope="project:1")
-    places_of_all = places(500, scope="platform")
+    all_slots = slots(500, scope="platform")
     num_spent = 0
 
     async def request(number: int) -> None:
         nonlocal num_spent
         limiter = limiters[number % len(limiters)]
-        asked = claim(quota, places_of_all, num_input_tokens=5 + number % 7, num_output_tokens=4)
+        asked = request_for(quota, all_slots, num_input_tokens=5 + number % 7, num_output_tokens=4)
         lease = await limiter.acquire(asked)
         if not isinstance(lease, Lease):
             return
@@ -412,4 +416,4 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
     await asyncio.gather(*(request(number) for number in range(500)))
 
     assert 9_500 < num_spent <= 10_000
-    assert await used(limiters[0], quota, places_of_all) == [num_spent, 0]
+    assert await used(limiters[0], quota, all_slots) == [num_spent, 0]

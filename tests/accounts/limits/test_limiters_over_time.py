@@ -1,4 +1,4 @@
-"""What time does to limits: windows begin, leases end, and the books remember."""
+"""What time does to limits: windows begin, leases end, and baselines restore what was used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounts.limits.reservations import (
 )
 from accounts.limits.rules import Metric, Weekday, Window
 from accounts.limits.windows import window_at
-from tests.accounts.limits.builders import claim, denied, granted, places, rule, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 
@@ -34,7 +34,7 @@ async def test_a_bucket_refills_in_a_line(
 ) -> None:
     clock.now_s = 1_800_000_000.0
     tokens = rule(window=window, amount=600)
-    await granted(limiter, claim(tokens, num_input_tokens=599))
+    await granted(limiter, request_for(tokens, num_input_tokens=599))
 
     remaining = []
     for _ in range(4):
@@ -51,7 +51,7 @@ async def test_a_bucket_of_an_hour_refills_in_ticks_of_60_ms(
 ) -> None:
     clock.now_s = 1_800_000_000.0
     tokens = rule(window=Window.HOUR, amount=60_000)
-    await granted(limiter, claim(tokens, num_input_tokens=59_999))
+    await granted(limiter, request_for(tokens, num_input_tokens=59_999))
 
     remaining = []
     for seconds in (0.0, 0.059, 0.001, 0.03, 0.03, 86_400.0):
@@ -62,12 +62,12 @@ async def test_a_bucket_of_an_hour_refills_in_ticks_of_60_ms(
     assert remaining == [0, 0, 1, 1, 2, 60_000]
 
 
-async def test_a_refused_claim_is_granted_after_its_wait_and_not_before(
+async def test_a_refused_request_is_granted_after_its_wait_and_not_before(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     tokens = rule(window=MINUTE, amount=50_000)
-    await granted(limiter, claim(tokens, num_input_tokens=47_948))
-    asked = claim(tokens, num_input_tokens=3_005)
+    await granted(limiter, request_for(tokens, num_input_tokens=47_948))
+    asked = request_for(tokens, num_input_tokens=3_005)
 
     denial = await denied(limiter, asked)
     assert denial.wait_s == pytest.approx(1.146)
@@ -83,15 +83,15 @@ async def test_a_day_starts_anew_at_midnight_where_the_rule_lives(
     # 18:30 in India, of an offset of five hours and a half.
     clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
     tokens = rule(amount=100, time_zone="Asia/Kolkata")
-    await granted(limiter, claim(tokens, num_input_tokens=99))
+    await granted(limiter, request_for(tokens, num_input_tokens=99))
 
-    denial = await denied(limiter, claim(tokens))
+    denial = await denied(limiter, request_for(tokens))
     assert denial.wait_s == 5.5 * 3600
     assert denial.is_quota
     clock.pass_s(5.5 * 3600 - 0.001)
-    await denied(limiter, claim(tokens))
+    await denied(limiter, request_for(tokens))
     clock.pass_s(0.002)
-    await granted(limiter, claim(tokens))
+    await granted(limiter, request_for(tokens))
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ async def test_a_week_starts_anew_with_its_first_day_whatever_clocks_do_in_it(
     noon = datetime(2027, 3, 27, 11, tzinfo=UTC), datetime(2027, 10, 30, 10, tzinfo=UTC)
     clock.now_s = max(each.timestamp() for each in noon if each.timestamp() < begins_s)
     tokens = rule(window=Window.WEEK, amount=100, time_zone="Europe/Berlin", week_start=week_start)
-    await granted(limiter, claim(tokens, num_input_tokens=99))
+    await granted(limiter, request_for(tokens, num_input_tokens=99))
 
-    denial = await denied(limiter, claim(tokens))
+    denial = await denied(limiter, request_for(tokens))
     assert denial.is_quota
     assert denial.wait_s == begins_s - clock.now_s
     clock.now_s = begins_s - 0.001
-    await denied(limiter, claim(tokens))
+    await denied(limiter, request_for(tokens))
     clock.now_s = begins_s
-    await granted(limiter, claim(tokens, num_input_tokens=99))
+    await granted(limiter, request_for(tokens, num_input_tokens=99))
 
 
 async def test_weeks_of_other_first_days_are_counted_apart(
@@ -130,11 +130,11 @@ async def test_weeks_of_other_first_days_are_counted_apart(
     by_monday = rule(window=Window.WEEK, amount=100)
     by_sunday = replace(by_monday, week_start=Weekday.SUNDAY)
 
-    await granted(limiter, claim(by_monday, num_input_tokens=29))
-    await granted(limiter, claim(by_sunday, num_input_tokens=9))
+    await granted(limiter, request_for(by_monday, num_input_tokens=29))
+    await granted(limiter, request_for(by_sunday, num_input_tokens=9))
     assert await used(limiter, by_monday, by_sunday) == [30, 10]
 
-    # Of the week that began on a Sunday, two days before, the books say nothing about this one.
+    # A baseline of the week that began on a Sunday, two days before, has no effect on the other.
     sunday_ms, _ = window_at(by_sunday, int(clock() * 1000))
     monday_ms, _ = window_at(by_monday, int(clock() * 1000))
     assert monday_ms - sunday_ms == 86_400_000
@@ -152,28 +152,28 @@ async def test_a_late_settlement_does_not_touch_the_next_window(
 ) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
-    late = await granted(limiter, claim(tokens, num_input_tokens=60))
-    too_dear = await granted(limiter, claim(tokens, num_input_tokens=10))
+    late = await granted(limiter, request_for(tokens, num_input_tokens=60))
+    too_expensive = await granted(limiter, request_for(tokens, num_input_tokens=10))
     clock.pass_s(2.0)
-    await granted(limiter, claim(tokens, num_input_tokens=29))
+    await granted(limiter, request_for(tokens, num_input_tokens=29))
 
     await limiter.settle(late, NO_USAGE)
-    await limiter.settle(too_dear, ActualUsage(50))
+    await limiter.settle(too_expensive, ActualUsage(50))
 
     assert await used(limiter, tokens) == [30]
 
 
-async def test_what_is_made_after_midnight_counts_after_midnight(
+async def test_tokens_generated_after_midnight_count_after_midnight(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
-    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
 
     await limiter.extend(lease, 40)
     assert await used(limiter, tokens) == [40]
-    # Of 40 that were granted 10 were made; the last grants are the ones not used.
+    # Of the 40 granted, 10 were generated: the last grants are the unused ones.
     await limiter.settle(lease, ActualUsage(num_input_tokens=60, num_output_tokens=11))
 
     assert await used(limiter, tokens) == [10]
@@ -184,9 +184,9 @@ async def test_no_more_is_given_back_than_was_reserved_after_midnight(
 ) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
-    lease = await granted(limiter, claim(tokens, num_input_tokens=60))
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
-    await granted(limiter, claim(tokens, num_input_tokens=29))
+    await granted(limiter, request_for(tokens, num_input_tokens=29))
     await limiter.extend(lease, 10)
 
     await limiter.settle(lease, ActualUsage(num_input_tokens=20))
@@ -196,12 +196,12 @@ async def test_no_more_is_given_back_than_was_reserved_after_midnight(
 
 async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: FakeClock) -> None:
     budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
-    lease = await granted(limiter, claim(budget, num_input_tokens=99))
+    lease = await granted(limiter, request_for(budget, num_input_tokens=99))
     await limiter.settle(lease, ActualUsage(99, 1))
 
     clock.pass_s(400 * 86_400)
 
-    denial = await denied(limiter, claim(budget))
+    denial = await denied(limiter, request_for(budget))
     assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
 
 
@@ -210,11 +210,11 @@ async def test_a_clock_that_is_set_back_refills_nothing(
     limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
 ) -> None:
     rules = rule(window=window, amount=600), rule(amount=1000)
-    await granted(limiter, claim(*rules, num_input_tokens=299))
+    await granted(limiter, request_for(*rules, num_input_tokens=299))
 
     clock.pass_s(-86_400.0)
     assert await used(limiter, *rules) == [300, 300]
-    await granted(limiter, claim(*rules, num_input_tokens=99))
+    await granted(limiter, request_for(*rules, num_input_tokens=99))
 
     # What had refilled while the clock was ahead counts once, which takes one period at most.
     clock.pass_s(60.0 * num_minutes)
@@ -229,11 +229,11 @@ async def test_a_clock_that_is_set_back_and_forth_refills_nothing(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     bucket = rule(window=MINUTE, amount=600)
-    lease = await granted(limiter, claim(bucket, num_input_tokens=498))
+    lease = await granted(limiter, request_for(bucket, num_input_tokens=498))
 
     for seconds in (-60.0, 60.0, -30.0, 30.0):
         clock.pass_s(seconds)
-        await granted(limiter, claim(bucket))
+        await granted(limiter, request_for(bucket))
         await limiter.extend(lease, 1)
 
     assert await used(limiter, bucket) == [507]
@@ -261,9 +261,9 @@ async def test_a_bucket_does_not_get_back_what_has_long_refilled(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
     await run_on(limiter, clock, 60.0, idle)
-    busy = await granted(limiter, claim(tokens, num_input_tokens=999))
+    busy = await granted(limiter, request_for(tokens, num_input_tokens=999))
     await limiter.settle(busy, ActualUsage(999, 1))
 
     await limiter.settle(idle, NO_USAGE)
@@ -275,9 +275,9 @@ async def test_a_bucket_gets_back_what_has_not_refilled_yet(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, claim(tokens, num_output_tokens=500))
+    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
     clock.pass_s(12.0)
-    await granted(limiter, claim(tokens, num_input_tokens=699))
+    await granted(limiter, request_for(tokens, num_input_tokens=699))
 
     await limiter.settle(idle, NO_USAGE)
 
@@ -286,9 +286,9 @@ async def test_a_bucket_gets_back_what_has_not_refilled_yet(
 
 async def test_a_bucket_gets_the_same_back_only_once(limiter: Limiter, clock: FakeClock) -> None:
     tokens = rule(window=MINUTE, amount=1000)
-    idle = [await granted(limiter, claim(tokens, num_output_tokens=300)) for _ in range(2)]
+    idle = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
     await run_on(limiter, clock, 30.0, *idle)
-    await granted(limiter, claim(tokens, num_input_tokens=899))
+    await granted(limiter, request_for(tokens, num_input_tokens=899))
     assert await used(limiter, tokens) == [1000]
 
     for lease in idle:
@@ -306,11 +306,11 @@ async def test_what_was_granted_last_is_what_a_bucket_gets_back(
     limiter: Limiter, clock: FakeClock, num_used_at_end: int, num_used: int
 ) -> None:
     tokens = rule(window=MINUTE, amount=1000)
-    lease = await granted(limiter, claim(tokens, num_output_tokens=50))
+    lease = await granted(limiter, request_for(tokens, num_output_tokens=50))
     for _ in range(5):
         await limiter.extend(lease, 10)
     await run_on(limiter, clock, 60.0, lease)
-    await granted(limiter, claim(tokens, num_input_tokens=399))
+    await granted(limiter, request_for(tokens, num_input_tokens=399))
     await limiter.extend(lease, 100)
 
     await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
@@ -322,7 +322,9 @@ async def test_a_bucket_gets_everything_back_of_many_that_came_and_went_at_once(
     limiter: Limiter,
 ) -> None:
     tokens = rule(window=MINUTE, amount=100_000)
-    leases = [await granted(limiter, claim(tokens, num_output_tokens=128)) for _ in range(200)]
+    leases = [
+        await granted(limiter, request_for(tokens, num_output_tokens=128)) for _ in range(200)
+    ]
 
     for lease in leases:
         await limiter.extend(lease, 64)
@@ -331,74 +333,72 @@ async def test_a_bucket_gets_everything_back_of_many_that_came_and_went_at_once(
     assert await used(limiter, tokens) == [200 * 100]
 
 
-# -- Places -----------------------------------------------------------------------------------
+# -- Slots ------------------------------------------------------------------------------------
 
 
-async def test_a_place_is_held_until_settled(limiter: Limiter) -> None:
-    place = places(2)
-    first = await granted(limiter, claim(place))
-    await granted(limiter, claim(place))
+async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:
+    slot = slots(2)
+    first = await granted(limiter, request_for(slot))
+    await granted(limiter, request_for(slot))
 
-    denial = await denied(limiter, claim(place))
+    denial = await denied(limiter, request_for(slot))
     assert denial.wait_s == 1.0
     assert not denial.is_quota
     await limiter.settle(first, ActualUsage())
-    await granted(limiter, claim(place))
+    await granted(limiter, request_for(slot))
 
-    assert await used(limiter, place) == [2]
+    assert await used(limiter, slot) == [2]
 
 
-async def test_the_dead_lose_their_place_and_what_they_reserved(
+async def test_a_dead_process_loses_its_slot_and_its_reservation(
     limiter: Limiter, clock: FakeClock
 ) -> None:
-    place, tokens = places(1), rule(amount=100)
-    dead = await granted(limiter, claim(place, tokens, num_input_tokens=49))
+    slot, tokens = slots(1), rule(amount=100)
+    dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
 
     clock.pass_s(LEASE_TTL_S - 0.001)
     await limiter.renew([])
-    await denied(limiter, claim(place))
+    await denied(limiter, request_for(slot))
     clock.pass_s(0.001)
     await limiter.renew([])
-    await granted(limiter, claim(place))
+    await granted(limiter, request_for(slot))
 
-    assert await used(limiter, place, tokens) == [1, 50]
+    assert await used(limiter, slot, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
 
 
-async def test_a_store_hears_what_was_used_also_when_it_took_the_process_for_dead(
-    redis_fresh: Fresh, clock: FakeClock
-) -> None:
+async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
     (store,) = redis_fresh(1)
-    place, budget = places(1), rule(window=Window.NONE)
-    unheard = await granted(store, claim(place, budget, num_output_tokens=60))
+    slot, budget = slots(1), rule(window=Window.NONE)
+    unheard = await granted(store, request_for(slot, budget, num_output_tokens=60))
     clock.pass_s(LEASE_TTL_S)
-    await granted(store, claim(place))
+    await granted(store, request_for(slot))
 
     for num_output_tokens in (10, 0):
         await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
 
-    assert await used(store, place, budget) == [1, 10]
+    assert await used(store, slot, budget) == [1, 10]
 
 
 async def test_renewed_leases_live_on(limiter: Limiter, clock: FakeClock) -> None:
-    place = places(2)
-    kept = await granted(limiter, claim(place))
-    settled = await granted(limiter, claim(place))
+    slot = slots(2)
+    kept = await granted(limiter, request_for(slot))
+    settled = await granted(limiter, request_for(slot))
     await limiter.settle(settled, ActualUsage())
 
     for _ in range(10):
         clock.pass_s(LEASE_TTL_S / 2)
         await limiter.renew([kept, settled])
 
-    assert await used(limiter, place) == [1]
+    assert await used(limiter, slot) == [1]
     await limiter.settle(kept, ActualUsage())
-    assert await used(limiter, place) == [0]
+    assert await used(limiter, slot) == [0]
 
 
 async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: FakeClock) -> None:
-    place = places(2)
-    kept = await granted(limiter, claim(place))
-    await granted(limiter, claim(place))
+    slot = slots(2)
+    kept = await granted(limiter, request_for(slot))
+    await granted(limiter, request_for(slot))
 
     clock.pass_s(LEASE_TTL_S / 2)
     for _ in range(2):
@@ -406,56 +406,56 @@ async def test_a_renewed_lease_keeps_no_other_alive(limiter: Limiter, clock: Fak
         clock.pass_s(LEASE_TTL_S / 2)
     await limiter.renew([kept])
 
-    assert await used(limiter, place) == [1]
+    assert await used(limiter, slot) == [1]
 
 
-async def test_the_dead_lose_their_place_in_time_though_the_clock_was_set_back(
+async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
     limiter: Limiter, clock: FakeClock
 ) -> None:
-    place = places(2)
-    older = await granted(limiter, claim(place))
+    slot = slots(2)
+    older = await granted(limiter, request_for(slot))
     clock.pass_s(-3600.0)
-    await granted(limiter, claim(place))
+    await granted(limiter, request_for(slot))
     await limiter.settle(older, ActualUsage())
-    renewed = await granted(limiter, claim(place))
+    renewed = await granted(limiter, request_for(slot))
     await limiter.renew([renewed])
 
     clock.pass_s(LEASE_TTL_S)
     await limiter.renew([])
 
-    assert await used(limiter, place) == [0]
+    assert await used(limiter, slot) == [0]
 
 
-async def test_who_does_not_renew_a_lease_holds_no_quota(
+async def test_an_expired_lease_returns_nothing_of_a_quota(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     quota = rule(amount=100)
-    kept = await granted(limiter, claim(quota, num_output_tokens=50))
-    await granted(limiter, claim(quota, num_output_tokens=50))
+    kept = await granted(limiter, request_for(quota, num_output_tokens=50))
+    await granted(limiter, request_for(quota, num_output_tokens=50))
     for _ in range(3):
         clock.pass_s(LEASE_TTL_S - 1)
         await limiter.renew([kept])
 
-    assert (await denied(limiter, claim(quota))).is_returnable
+    assert (await denied(limiter, request_for(quota))).is_returnable
     clock.pass_s(LEASE_TTL_S)
     await limiter.renew([])
-    assert not (await denied(limiter, claim(quota))).is_returnable
+    assert not (await denied(limiter, request_for(quota))).is_returnable
 
 
 async def test_an_expired_lease_does_not_come_back(limiter: Limiter, clock: FakeClock) -> None:
-    place = places(1)
-    lease = await granted(limiter, claim(place))
+    slot = slots(1)
+    lease = await granted(limiter, request_for(slot))
 
     clock.pass_s(LEASE_TTL_S)
     await limiter.renew([])
     await limiter.renew([lease])
 
-    assert await used(limiter, place) == [0]
+    assert await used(limiter, slot) == [0]
 
 
 async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
     (store,) = redis_fresh(1)
-    lease = await granted(store, claim(places(1)))
+    lease = await granted(store, request_for(slots(1)))
     # Processes look each second whether it is time.
     heartbeat_s = RENEW_INTERVAL_S + 1
 
@@ -470,28 +470,28 @@ async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lea
     memory_fresh: Fresh, clock: FakeClock
 ) -> None:
     (limiter,) = memory_fresh(1)
-    place, tokens = places(1), rule(amount=100)
-    lease = await granted(limiter, claim(place, tokens))
+    slot, tokens = slots(1), rule(amount=100)
+    lease = await granted(limiter, request_for(slot, tokens))
 
     clock.pass_s(10 * LEASE_TTL_S)
 
-    await denied(limiter, claim(place))
+    await denied(limiter, request_for(slot))
     assert (await limiter.extend(lease, 9)).num_output_tokens == 9
     await limiter.renew([lease])
-    await denied(limiter, claim(place))
+    await denied(limiter, request_for(slot))
     await limiter.settle(lease, ActualUsage(num_output_tokens=5))
-    assert await used(limiter, place, tokens) == [0, 5]
+    assert await used(limiter, slot, tokens) == [0, 5]
 
 
-# -- The books ----------------------------------------------------------------------------------
+# -- Baselines ----------------------------------------------------------------------------------
 
 
-async def test_the_books_raise_what_is_used_and_never_lower_it(
+async def test_a_baseline_raises_what_is_used_and_never_lowers_it(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))
     day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
-    await granted(limiter, claim(other_day, num_input_tokens=79))
+    await granted(limiter, request_for(other_day, num_input_tokens=79))
 
     await limiter.restore(
         [
@@ -504,30 +504,28 @@ async def test_the_books_raise_what_is_used_and_never_lower_it(
     assert await used(limiter, day, other_day, budget) == [70, 80, 55]
 
 
-async def test_a_bucket_that_is_forgotten_goes_on_from_what_the_books_say(
+async def test_a_bucket_without_a_record_continues_from_its_baseline(
     limiter: Limiter, clock: FakeClock
 ) -> None:
-    bucket, slow, place = rule(window=MINUTE, amount=600), rule(window=MINUTE), places(1)
+    bucket, slow, slot = rule(window=MINUTE, amount=600), rule(window=MINUTE), slots(1)
     read_at_ms = int(clock() * 1000)
     clock.pass_s(3.0)
 
     await limiter.restore(
         [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
-        + [UsageBaseline(place, 1)]
+        + [UsageBaseline(slot, 1)]
     )
 
-    assert await used(limiter, bucket, slow, place) == [60, 85, 0]
-    denial = await denied(limiter, claim(bucket, num_input_tokens=569))
+    assert await used(limiter, bucket, slow, slot) == [60, 85, 0]
+    denial = await denied(limiter, request_for(bucket, num_input_tokens=569))
     assert denial.wait_s == pytest.approx(3.0)
     clock.pass_s(3.0)
-    await granted(limiter, claim(bucket, num_input_tokens=569))
+    await granted(limiter, request_for(bucket, num_input_tokens=569))
 
 
-async def test_a_bucket_of_which_something_is_known_is_left_alone(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_a_bucket_with_a_record_keeps_it(limiter: Limiter, clock: FakeClock) -> None:
     bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
-    await granted(limiter, claim(bucket, num_input_tokens=9))
+    await granted(limiter, request_for(bucket, num_input_tokens=9))
 
     now_ms = int(clock() * 1000)
     await limiter.restore(
@@ -540,21 +538,19 @@ async def test_a_bucket_of_which_something_is_known_is_left_alone(
     assert await used(limiter, bucket, refilled) == [10, 0]
 
 
-async def test_what_the_books_say_of_a_bucket_is_taken_over_once(
-    fresh: Fresh, clock: FakeClock
-) -> None:
+async def test_the_baseline_of_a_bucket_is_taken_over_once(fresh: Fresh, clock: FakeClock) -> None:
     first, second = fresh(2)
     bucket = rule(window=MINUTE, amount=600)
-    floor = UsageBaseline(bucket, 500, since_ms=int(clock() * 1000))
+    baseline = UsageBaseline(bucket, 500, since_ms=int(clock() * 1000))
 
-    await first.restore([floor])
+    await first.restore([baseline])
     clock.pass_s(1.0)
-    await second.restore([floor])
+    await second.restore([baseline])
 
     assert await used(first, bucket) == [490]
 
 
-async def test_the_books_of_another_day_say_nothing_about_this_one(
+async def test_the_baseline_of_another_day_has_no_effect(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))

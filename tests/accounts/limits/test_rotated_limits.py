@@ -102,7 +102,7 @@ def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: Ap
 
 @pytest.fixture
 def chain(key: ApiKey) -> tuple[ApiKey, ...]:
-    """Three that took each other's place, with 7, 8 and 100 tokens a day."""
+    """Three that took each other's slot, with 7, 8 and 100 tokens a day."""
     second = rotate_key(key, grace=HOUR).key
     third = rotate_key(second, grace=HOUR).key
     limit(key, 7)
@@ -154,16 +154,16 @@ def limited(key: ApiKey) -> tuple[tuple[Rule, ...], ...]:
     return before, rules_of(key, book), rules_of(new, book)
 
 
-def test_the_books_know_what_all_of_them_have_used(key: ApiKey) -> None:
+def test_a_baseline_has_the_usage_of_all_keys_of_a_chain(key: ApiKey) -> None:
     use(key, 20)
     second = rotate_key(key, grace=HOUR).key
     use(second, 30)
     third = rotate_key(second, grace=timedelta(0)).key
     now = use(third, 40)
 
-    (floor,) = read_baselines(rules_of(third), now.timestamp())
+    (baseline,) = read_baselines(rules_of(third), now.timestamp())
 
-    assert floor.num_used == 90
+    assert baseline.num_used == 90
 
 
 def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
@@ -174,9 +174,13 @@ def test_a_key_counts_what_those_before_it_have_used_and_not_those_after_it(
     use(second, 30)
     now = use(third, 40)
 
-    floors = read_baselines(rules_of(first), now.timestamp())
+    baselines = read_baselines(rules_of(first), now.timestamp())
 
-    assert {floor.rule.amount: floor.num_used for floor in floors} == {7: 20, 8: 50, 100: 90}
+    assert {baseline.rule.amount: baseline.num_used for baseline in baselines} == {
+        7: 20,
+        8: 50,
+        100: 90,
+    }
 
 
 def test_a_request_of_an_old_key_fills_the_bucket_of_each_key_after_it_once(
@@ -189,20 +193,24 @@ def test_a_request_of_an_old_key_fills_the_bucket_of_each_key_after_it_once(
         limit(each, amount, window="minute")
     now = use(first, 50)
 
-    floors = read_bucket_baselines(rules_of(first), now.timestamp())
+    baselines = read_bucket_baselines(rules_of(first), now.timestamp())
 
-    assert {floor.rule.amount: floor.num_used for floor in floors} == {100: 50, 200: 50, 300: 50}
+    assert {baseline.rule.amount: baseline.num_used for baseline in baselines} == {
+        100: 50,
+        200: 50,
+        300: 50,
+    }
 
 
-def test_buckets_are_filled_from_the_books_of_all_of_them(new_key: Callable[..., NewKey]) -> None:
+def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys(new_key: Callable[..., NewKey]) -> None:
     old = new_key().key
     limit(old, 100_000, window="minute")
     now = use(old, 90_000)
     new = rotate_key(old, grace=HOUR).key
 
-    (floor,) = read_bucket_baselines(rules_of(new), now.timestamp())
+    (baseline,) = read_bucket_baselines(rules_of(new), now.timestamp())
 
-    assert floor.num_used == 90_000
+    assert baseline.num_used == 90_000
 
 
 def test_the_change_is_in_the_log(key: ApiKey) -> None:

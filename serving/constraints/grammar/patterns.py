@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from serving.constraints.languages import (
+from serving.constraints.grammar.languages import (
     ANYTHING,
     EMPTY,
     Chars,
@@ -64,7 +64,7 @@ _NAMED_GROUP: Final = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
 
 
 class InvalidPattern(Exception):
-    """A text that is no regular expression. The message says why."""
+    """A text that is not a regular expression. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import openvino_genai
 import pytest
 
 from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.registry import by_name, family_names
 from serving.core.request import Grammar, GrammarKind, TextGrammar, TextSyntax, Tool, ToolChoice
 from serving.core.tools import custom_tool
-from serving.engine.canary import Canary
-from serving.transport.messages import GrammarSpec
-from tests.engine.conftest import TINY_CHAT
+
+from .conftest import Refusal
 
 pytestmark = pytest.mark.live
 
@@ -40,25 +37,18 @@ CUSTOM = [
 ]
 
 
-@pytest.fixture(scope="module")
-def canary(tmp_path_factory: pytest.TempPathFactory) -> Canary:
-    vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
-    tokenizer = openvino_genai.Tokenizer(str(TINY_CHAT))
-    return Canary(tokenizer, vocab_size, Path(tmp_path_factory.mktemp("canary")))
-
-
 @pytest.mark.parametrize("name", family_names())
 @pytest.mark.parametrize("opens_reasoning", [False, True])
 @pytest.mark.parametrize("wanted", WANTED)
 def test_the_grammar_of_an_answer_compiles(
-    canary: Canary, name: str, opens_reasoning: bool, wanted: str
+    refusal: Refusal, name: str, opens_reasoning: bool, wanted: str
 ) -> None:
     for tools in ((), TOOLS):
         grammar = answer_grammar(
             by_name(name).grammar, WANTED[wanted], opens_reasoning=opens_reasoning, tools=tools
         )
 
-        assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+        assert refusal(grammar) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +56,7 @@ def test_the_grammar_of_an_answer_compiles(
 )
 @pytest.mark.parametrize("opens_reasoning", [False, True])
 def test_the_grammar_of_custom_tools_compiles(
-    canary: Canary, name: str, opens_reasoning: bool
+    refusal: Refusal, name: str, opens_reasoning: bool
 ) -> None:
     grammar = tool_grammar(
         by_name(name).grammar,
@@ -77,4 +67,4 @@ def test_the_grammar_of_custom_tools_compiles(
     )
 
     assert grammar is not None
-    assert canary.refusal(GrammarSpec(grammar.kind, grammar.source)) is None
+    assert refusal(grammar) is None

@@ -16,10 +16,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.constraints.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
-from serving.constraints.languages import ANY_CHARS, Chars, Language, NotRegular, cat
-from serving.constraints.patterns import InvalidPattern, caseless, fullmatch_language
-from serving.constraints.rules import RuleSet
+from serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
+from serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
+from serving.constraints.grammar.patterns import InvalidPattern, caseless, fullmatch_language
+from serving.constraints.grammar.rules import RuleSet
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -40,7 +40,7 @@ _Name = tuple[str, str]
 
 
 class InvalidLark(Exception):
-    """A text that is no Lark grammar, or one that cannot be enforced. The message says why."""
+    """A text that is not a Lark grammar, or has unsupported parts. The message is the reason."""
 
 
 def lark_expression(definition: str, rules: RuleSet) -> Expr:
@@ -118,7 +118,7 @@ class _Reader:
         self._rules = rules
         self._names: dict[_Name, str] = {}
         self._queue: deque[_Name] = deque()
-        # The ignored terminals, which may stand before the first terminal and after each one.
+        # The ignored terminals, which may occur before the first terminal and after each one.
         self._gap: Expr = EMPTY
 
     def start(self) -> Expr:

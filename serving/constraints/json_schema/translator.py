@@ -25,17 +25,41 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final
 
-from serving.constraints.ebnf import (
+from serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Expr,
     Ref,
     Repeat,
+    StructuralTag,
     Text,
     alt,
     dead_end,
+    grammar_tag,
     productive,
     seq,
+)
+from serving.constraints.grammar.languages import (
+    ANY,
+    Language,
+    TooManyStates,
+    complement,
+    intersection,
+    length_bounds,
+    literal,
+    matches,
+    times,
+    union,
+)
+from serving.constraints.grammar.rules import (
+    ANY_MEMBER,
+    COLON,
+    COMMA,
+    RuleSet,
+    TooManyRules,
+    in_json,
+    json_string,
+    some_of,
 )
 from serving.constraints.json_schema.alternatives import (
     Alternative,
@@ -60,28 +84,7 @@ from serving.constraints.json_schema.strings import (
     string_language,
 )
 from serving.constraints.json_schema.values import fits_here, member_nodes
-from serving.constraints.languages import (
-    ANY,
-    Language,
-    TooManyStates,
-    complement,
-    intersection,
-    length_bounds,
-    literal,
-    matches,
-    times,
-    union,
-)
-from serving.constraints.rules import (
-    ANY_MEMBER,
-    COLON,
-    COMMA,
-    RuleSet,
-    TooManyRules,
-    in_json,
-    json_string,
-    some_of,
-)
+from serving.core.errors import InvalidGrammar, UnsupportedParameter
 
 # What a schema may cost before it is refused. Real schemas stay far below.
 _MAX_RULES: Final = 20_000
@@ -95,13 +98,31 @@ _MAX_COUNTED_CHARS: Final = (512, 63)
 _MAX_NAME_PATTERNS: Final = 4
 
 
-def grammar_of_source(source: str, *, is_strict: bool, is_compact: bool = False) -> str:
-    """Return `json_grammar` of a schema's JSON text. Grammars of up to 50,000 characters of
-    source are cached, because clients send the same schema with every request."""
+def json_tag(
+    schema: Any, *, param: str = "tools", is_strict: bool = False, is_compact: bool = False
+) -> StructuralTag:
+    """Return a tag of the JSON values that fit the schema in the field `param`.
+
+    `is_compact`: without blanks. Raises `InvalidGrammar` for a schema that is invalid or allows
+    no value. If `is_strict`, raises `UnsupportedParameter` for a keyword that a grammar cannot
+    enforce. Both have the path of the keyword.
+    """
+    source = json.dumps(schema, ensure_ascii=False)
     translate = _cached if len(source) <= _MAX_CACHED_CHARS else _cached.__wrapped__
-    return translate(source, is_strict=is_strict, is_compact=is_compact)
+    try:
+        return grammar_tag(translate(source, is_strict=is_strict, is_compact=is_compact))
+    except Unenforceable as error:
+        path = param + error.path
+        raise UnsupportedParameter(
+            f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
+            param=path,
+        ) from None
+    except SchemaError as error:
+        path = param + error.path
+        raise InvalidGrammar(f"`{path}` {error.reason}.", param=path) from None
 
 
+# Clients send the same schema with every request.
 @lru_cache(maxsize=256)
 def _cached(source: str, *, is_strict: bool, is_compact: bool) -> str:
     return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)

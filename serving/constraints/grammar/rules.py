@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never
 
-from serving.constraints.ebnf import (
+from serving.constraints.grammar import languages
+from serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Chars,
@@ -23,26 +24,7 @@ from serving.constraints.ebnf import (
     seq,
     text_of,
 )
-from serving.constraints.languages import (
-    ANY_CHARS,
-    And,
-    Cat,
-    Intervals,
-    Language,
-    Multiple,
-    Not,
-    NotRegular,
-    Or,
-    Times,
-    accepts_empty,
-    automaton,
-    complement,
-    containing,
-    intersection,
-    inverted,
-    shared,
-)
-from serving.constraints.languages import Chars as CharSet
+from serving.constraints.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
 
 Spelling = Callable[[Intervals], Expr]
 
@@ -72,7 +54,7 @@ class RuleSet:
     ) -> None:
         self.rules: dict[str, Expr] = dict(_json_rules("" if is_compact else " "))
         self._spell = spell
-        self._demands = [complement(containing(excluded))] if excluded else []
+        self._demands = [languages.complement(languages.containing(excluded))] if excluded else []
         self._max_states = max_states
         self._num_states = 0
         self._num_names = 0
@@ -97,7 +79,7 @@ class RuleSet:
 
         Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
         """
-        allowed = intersection(language, *self._demands)
+        allowed = languages.intersection(language, *self._demands)
         expr = _expression(allowed, self._spell)
         return self._automaton(allowed) if expr is None else expr
 
@@ -115,14 +97,16 @@ class RuleSet:
 
     def _automaton(self, language: Language) -> Ref:
         if language not in self._automata:
-            states = automaton(language)
+            states = languages.automaton(language)
             self._num_states += len(states)
             if self._num_states > self._max_states:
                 raise TooManyRules
             names = {state: self.new_name() for state in states}
             for state, moves in states.items():
                 options = [seq(self._spell(chars_), Ref(names[to])) for chars_, to in moves]
-                self.rules[names[state]] = alt([*options, *[EMPTY] * accepts_empty(state)])
+                if languages.accepts_empty(state):
+                    options.append(EMPTY)
+                self.rules[names[state]] = alt(options)
             self._automata[language] = Ref(names[language])
         return self._automata[language]
 
@@ -130,20 +114,20 @@ class RuleSet:
 def _expression(part: Language, spell: Spelling) -> Expr | None:
     """An expression of the same texts; None for a language that needs an automaton."""
     match part:
-        case CharSet(intervals):
+        case languages.Chars(intervals):
             return spell(intervals)
-        case Cat(inner) | Or(inner):
+        case languages.Cat(inner) | languages.Or(inner):
             # A frozenset has no order, and equal schemas must have equal grammars.
             parts = inner if isinstance(inner, tuple) else sorted(inner, key=repr)
             found = [expr for each in parts if (expr := _expression(each, spell)) is not None]
             if len(found) < len(parts):
                 return None
-            return seq(*found) if isinstance(part, Cat) else alt(found)
-        case Times(each, least, most):
+            return seq(*found) if isinstance(part, languages.Cat) else alt(found)
+        case languages.Times(each, least, most):
             # A repetition of the empty text never ends. An automaton accepts it once.
-            body = None if accepts_empty(each) else _expression(each, spell)
+            body = None if languages.accepts_empty(each) else _expression(each, spell)
             return None if body is None else Repeat(body, least, most)
-        case And() | Not() | Multiple():
+        case languages.And() | languages.Not() | languages.Multiple():
             return None
         case _:
             assert_never(part)
@@ -157,8 +141,8 @@ def plain(intervals: Intervals) -> Expr:
     return chars(intervals)
 
 
-_RAW_IN_JSON: Final = inverted(((0, 0x1F), (34, 34), (92, 92)))
-_ESCAPED_IN_JSON: Final = inverted(_RAW_IN_JSON)
+_RAW_IN_JSON: Final = languages.inverted(((0, 0x1F), (34, 34), (92, 92)))
+_ESCAPED_IN_JSON: Final = languages.inverted(_RAW_IN_JSON)
 _SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 
 
@@ -169,7 +153,8 @@ def in_json(intervals: Intervals) -> Expr:
     """
     if intervals == ANY_CHARS:
         return Ref("char")
-    raw, special = shared(intervals, _RAW_IN_JSON), shared(intervals, _ESCAPED_IN_JSON)
+    raw = languages.shared(intervals, _RAW_IN_JSON)
+    special = languages.shared(intervals, _ESCAPED_IN_JSON)
     options = [chars(raw)] if raw else []
     if special == _ESCAPED_IN_JSON:
         return alt([*options, Ref("special")])
@@ -224,7 +209,7 @@ def _set(*ranges: str) -> Expr:
 def some_of(part: Expr, least: int, most: int | None, *, is_first: bool) -> Expr:
     """Return `least` to `most` parts with commas between them; None: no upper bound.
 
-    Unless `is_first`, a comma also stands before the first part.
+    Unless `is_first`, a comma precedes the first part, too.
     """
     if most is not None and most < least:
         return NEVER

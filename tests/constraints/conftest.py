@@ -1,0 +1,30 @@
+"""The grammar library of the real engine, shared by all tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from serving.core.request import Grammar
+from serving.engine.canary import Canary
+from serving.transport.messages import GrammarSpec
+from tests.engine.conftest import TINY_CHAT
+
+Refusal = Callable[[Grammar], str | None]
+
+
+@pytest.fixture(scope="session")
+def refusal(tmp_path_factory: pytest.TempPathFactory) -> Refusal:
+    """Returns why a grammar does not compile; None if it does. Each grammar is compiled once:
+    many families have equal grammars."""
+    import openvino_genai
+
+    vocab_size = json.loads((TINY_CHAT / "config.json").read_text())["vocab_size"]
+    tokenizer: Any = openvino_genai.Tokenizer(str(TINY_CHAT))
+    canary = Canary(tokenizer, vocab_size, tmp_path_factory.mktemp("canary"))
+    compiled = cache(canary.refusal)
+    return lambda grammar: compiled(GrammarSpec(grammar.kind, grammar.source))
