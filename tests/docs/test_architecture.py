@@ -1,0 +1,132 @@
+"""ARCHITECTURE.md describes the code: its rooms are import contracts, and its paths exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from functools import cache
+
+import grimp
+import pytest
+
+from docs.words import Allowed, retired_words, uses_in
+from tests.conftest import REPOSITORY
+
+ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+MAX_CHAIN = 12
+WIRING = "platform/vinery"
+
+
+def rooms() -> dict[str, set[str]]:
+    """The rooms that each room may import, by their paths, from the table."""
+    table = ARCHITECTURE.partition("## Rooms")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    found = {}
+    for _, name, _, may_import, _ in rows:
+        room = name.strip(" `")
+        package = room.partition("/")[0]
+        names = re.findall(r"`([\w/]+)`", may_import)
+        found[room] = {each if "/" in each else f"{package}/{each}" for each in names}
+    return found
+
+
+def test_each_row_of_the_room_table_is_an_import_contract() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {
+        contract["source_modules"][0].replace(".", "/"): set(contract["forbidden_modules"])
+        for contract in project["tool"]["importlinter"]["contracts"]
+        if contract["name"].startswith("Room ")
+    }
+    table = rooms()
+    del table[WIRING]  # it may import every room
+
+    assert contracts == {
+        room: {each.replace("/", ".") for each in table if each not in (room, *may_import)}
+        | {"vinery"}
+        for room, may_import in table.items()
+    }
+
+
+def test_each_folder_of_the_code_is_a_room() -> None:
+    folders = {
+        f"{package}/{folder.name}"
+        for package in ("serving", "accounts")
+        for folder in (REPOSITORY / package).iterdir()
+        if (folder / "__init__.py").is_file() and folder.name != "migrations"
+    }
+
+    assert folders == rooms().keys() - {WIRING}
+
+
+@pytest.mark.parametrize(
+    "document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/decisions.md"]
+)
+def test_each_path_in_a_document_exists(document: str) -> None:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    paths = set(
+        re.findall(r"(?<![/\w])(?:serving|accounts|platform|docs|tests)/[\w/]+(?:\.\w+)?", text)
+    )
+
+    missing = {path for path in paths if not (REPOSITORY / path.rstrip("/")).exists()}
+
+    assert not {path for path in missing if not path.startswith("accounts/login")}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """The modules that each module imports, without migrations."""
+    graph = grimp.build_graph("vinery", "serving", "accounts", cache_dir=None)
+    modules = {module for module in graph.modules if ".migrations" not in module}
+    return {module: graph.find_modules_directly_imported_by(module) & modules for module in modules}
+
+
+def test_no_two_folders_import_each_other() -> None:
+    graph = grimp.build_graph("vinery", "serving", "accounts", cache_dir=None)
+    packages = {module for module in graph.modules if graph.find_children(module)}
+
+    def folder(module: str) -> str:
+        return module if module in packages else module.rpartition(".")[0]
+
+    pairs: defaultdict[str, set[str]] = defaultdict(set)
+    for module, imported in imports().items():
+        pairs[folder(module)] |= {folder(each) for each in imported}
+
+    assert not [(a, b) for a in pairs for b in pairs[a] if a < b and a in pairs[b]]
+
+
+def test_the_longest_import_chain_is_short() -> None:
+    graph = imports()
+
+    @cache
+    def chain(module: str) -> tuple[str, ...]:
+        return (module, *max((chain(each) for each in graph[module]), key=len, default=()))
+
+    longest = max((chain(module) for module in graph), key=len)
+
+    assert len(longest) <= MAX_CHAIN, longest
+
+
+def test_the_glossary_is_short_and_retires_words() -> None:
+    section = ARCHITECTURE.partition("## Glossary")[2].partition("\n## ")[0]
+    entries = [line for line in section.splitlines() if line.startswith("|")][2:]
+
+    assert len(entries) <= 40
+    assert {"told", "away", "books"} <= retired_words(ARCHITECTURE)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("num_told = 1", ["told"]),
+        ("class ToldAway:", ["told", "away"]),
+        ("# It was TOLD.", ["told"]),
+        ("replaced = placeholder", []),
+        ("a quotation: right away", []),
+    ],
+)
+def test_retired_words_are_found_inside_identifiers(line: str, words: list[str]) -> None:
+    retired = frozenset({"told", "away", "place"})
+    allowed = [Allowed("*.py", "right away")]
+
+    assert [use.word for use in uses_in("a.py", line, retired, allowed)] == words
