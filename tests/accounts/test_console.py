@@ -502,7 +502,7 @@ class _Dead(MemoryLimiter):
 
 
 @pytest.mark.parametrize(
-    ("when_away", "result", "is_known"),
+    ("when_unavailable", "result", "is_known"),
     [
         (UnavailablePolicy.REFUSE, "Requests are refused until it is back.", False),
         (UnavailablePolicy.ALLOW, "Requests run without limits until it is back.", False),
