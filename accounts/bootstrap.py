@@ -13,10 +13,10 @@ from accounts.services import changes
 
 @transaction.atomic
 def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
-    """A superuser, and the password if this call made it.
+    """A superuser, and the password if this call created the superuser.
 
-    When there is one already, returns the oldest, active ones first, and None. A name that
-    an ordinary user has taken gets a number: nobody is promoted by their name.
+    If superusers exist, returns the oldest active one, or else the oldest, and None. If an ordinary
+    user has the name, the new superuser's name gets a number.
     """
     oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
     if oldest is not None:
@@ -29,7 +29,7 @@ def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
 
 @transaction.atomic
 def ensure_first_key(owner: User) -> str | None:
-    """The secret of a first key for `owner`; None when any key exists."""
+    """Create a key for `owner` and return its secret; None if any key exists."""
     if ApiKey.objects.exists():
         return None
     return create_key(owner=owner, name="first key").secret

@@ -5,7 +5,7 @@
      ├─ NotAllowed     the key is valid, but lacks a permission: 403
      └─ AppendOnly     the audit log cannot be changed or deleted
 
-The messages are for clients and say what to change.
+The messages are for clients and explain what to change.
 """
 
 from __future__ import annotations

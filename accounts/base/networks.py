@@ -62,7 +62,7 @@ def is_within(address: str, networks: Iterable[Network]) -> bool:
 
 
 class AddressRefused(Exception):
-    """A webhook may not be sent there. The message says why."""
+    """A webhook may not be sent there. The message names the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""What is blacked out of a text: built-in rules by their names, and literal texts.
+"""Redaction of texts by built-in rules and by literal texts.
 
-Each takes time in proportion to the text, whatever the text is: patterns never give back what
-they have taken (possessive repeats) or are bounded, and literals are found by `str.find`. Users
-write no regular expressions, because Python's can be made to take for ever. When in doubt, a
-rule takes too much.
+Every rule takes time proportional to the text: patterns have possessive or bounded repeats, and
+literals use `str.find`. Users cannot give regular expressions, because Python's may need
+exponential time. When in doubt, a rule redacts too much.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from django.core.exceptions import ValidationError
 MASK: Final = "█████"
 MAX_RULES: Final = 20
 MAX_LITERAL: Final = 200
-# Of a text whose end is missing so much is blacked out, lest half of a literal stay.
-_TORN: Final = MAX_LITERAL + 56
+# So much is redacted at the end of a truncated text, because a literal may be cut there.
+_TRUNCATED: Final = MAX_LITERAL + 56
 
 Span = tuple[int, int]
 
-# Each begins with what is looked for quickly, so that texts without it are passed over.
+# Each pattern begins with characters that are rare, so texts without them are scanned quickly.
 _LOCAL: Final = re.compile(r"[\w.+%'-]")
 _DOMAIN: Final = re.compile(r"@[\w-]++(?:\.[\w-]++)++")
-# Groups of at least three digits, as they are printed on cards.
+# Groups of at least three digits, as on payment cards.
 _CARD: Final = re.compile(r"\d{3,}+(?:[ -]\d{3,}+)*+", re.ASCII)
 _PHONE: Final = re.compile(r"[+(\d][\d ().\-/]*+", re.ASCII)
 _IPV4: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}", re.ASCII)
-# From the first colon on.
+# The part from the first colon on.
 _IPV6: Final = re.compile(r"(?::[0-9A-Fa-f]{0,4}){2,8}")
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _WORD: Final = re.compile(r"[\w+=-]{20,}+", re.ASCII)
-# What comes before a secret, and what between them.
+# Words before a secret, and the characters between the word and the secret.
 _NAMES: Final = {
     **dict.fromkeys(("bearer", "basic"), r"\s{1,4}"),
     **dict.fromkeys(
@@ -67,7 +66,7 @@ def _cards(text: str) -> Iterator[Span]:
 
 
 def _phones(text: str) -> Iterator[Span]:
-    """Digits alone are a phone number only when they begin as one."""
+    """Phone numbers. Digits without separators count only if they begin with 0."""
     for found in _PHONE.finditer(text):
         number = found[0].rstrip(" ().-/")
         num_digits = sum(map(str.isdigit, number))
@@ -94,7 +93,7 @@ def _addresses(text: str) -> Iterator[Span]:
 
 
 def _is_address(text: str) -> bool:
-    # `::` is one that means none; the rest passes over most of what is no address quickly.
+    # `::` is not redacted; the other conditions quickly exclude most texts that are no address.
     num_colons = text.count(":")
     if len(text) < 3 or ":::" in text or not (num_colons == 7 or "::" in text):
         return False
@@ -117,7 +116,7 @@ def _secrets(text: str) -> Iterator[Span]:
             end = at + len(name)
             if named := secret.match(text, end):
                 yield named.span(1)
-                end = named.end()  # each character is looked at once
+                end = named.end()  # each character is scanned once
             at = low.find(name, end)
     for found in _PRIVATE_KEY.finditer(text):
         yield found.span()
@@ -133,7 +132,7 @@ BUILT_IN: Final[Mapping[str, Callable[[str], Iterator[Span]]]] = {
 
 
 def check_redactions(value: object) -> None:
-    """Raises ValidationError for what is no list of rules."""
+    """Raises ValidationError unless the value is a list of rules."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValidationError('Give a list of texts, such as ["email", "Project Nightingale"].')
     if len(value) > MAX_RULES:
@@ -146,10 +145,10 @@ def check_redactions(value: object) -> None:
 
 
 class Redactor:
-    """Blacks out what any of the rules finds."""
+    """Replaces what the rules find by `MASK`."""
 
     def __init__(self, rules: Iterable[str], spared: str = "") -> None:
-        """`spared` is a text that built-in rules leave alone when it is all there is."""
+        """`spared` is a whole text that the built-in rules do not redact."""
         names = set(rules)
         self._spared = spared
         self._built_in = [find for name, find in BUILT_IN.items() if name in names]
@@ -157,25 +156,27 @@ class Redactor:
         self._literals = {folded(form) for each in literals for form in _forms(each)}
 
     def text(self, text: str) -> str:
-        """The text with a mask for each stretch that was found."""
-        return self.pieces([text])[0]
+        """The text with a mask for each span that a rule finds."""
+        return self.parts([text])[0]
 
     def number(self, number: float) -> float | str:
-        """A number, or a mask for it. Fractions are no numbers of anything."""
+        """The number, or a mask. Built-in rules apply to whole numbers only."""
         text = str(number)
         found = self._spans(text) if isinstance(number, int) else self._of_literals(text)
         return MASK if any(found) else number
 
-    def pieces(self, pieces: Sequence[str], *, is_torn: bool = False) -> list[str]:
-        """Pieces of one text, which is searched as a whole; a mask is in the piece where what
-        was found begins. `is_torn`: its end is missing."""
-        text = "".join(pieces)
+    def parts(self, parts: Sequence[str], *, is_truncated: bool = False) -> list[str]:
+        """Redact consecutive parts of one text, which is searched as a whole.
+
+        A mask is in the part where its span begins. `is_truncated`: the end of the text is missing.
+        """
+        text = "".join(parts)
         spans = list(self._spans(text))
-        if is_torn and text:
-            spans.append((max(0, len(text) - _TORN), len(text)))
+        if is_truncated and text:
+            spans.append((max(0, len(text) - _TRUNCATED), len(text)))
         if not spans:
-            return list(pieces)
-        return list(_masked(pieces, _merged(spans)))
+            return list(parts)
+        return list(_masked(parts, _merged(spans)))
 
     def _spans(self, text: str) -> Iterator[Span]:
         if text != self._spared:
@@ -195,7 +196,7 @@ class Redactor:
 
 
 def folded(text: str) -> str:
-    """Without upper case, and with as many characters as before, so that places stay."""
+    """The text in lower case with the same number of characters, so that indexes stay valid."""
     short = text.casefold()
     if len(short) == len(text):
         return short
@@ -203,13 +204,13 @@ def folded(text: str) -> str:
 
 
 def _forms(literal: str) -> set[str]:
-    """As it is, and as JSON inside of a text has it: arguments of tools are such."""
+    """The literal, and its escaped forms in JSON, such as the arguments of tool calls."""
     escaped = {json.dumps(literal, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
     return {literal, *escaped}
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """In order, those that overlap or touch as one."""
+    """The spans in order; overlapping and adjacent ones are merged."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -219,19 +220,19 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _masked(pieces: Sequence[str], spans: Sequence[Span]) -> Iterator[str]:
-    """Each piece without what lies in spans, and with a mask where one begins in it."""
+def _masked(parts: Sequence[str], spans: Sequence[Span]) -> Iterator[str]:
+    """Each part without the spans, and with a mask where a span begins in it."""
     at = first = 0
-    for piece in pieces:
-        end = at + len(piece)
+    for part in parts:
+        end = at + len(part)
         while first < len(spans) and spans[first][1] <= at:
             first += 1
-        kept, place, number = [], at, first
+        kept, done, number = [], at, first
         while number < len(spans) and spans[number][0] < end:
             start, stop = spans[number]
             if start >= at:
-                kept += [piece[place - at : start - at], MASK]
-            place = max(place, min(stop, end))
+                kept += [part[done - at : start - at], MASK]
+            done = max(done, min(stop, end))
             number += 1
-        yield "".join([*kept, piece[place - at :]])
+        yield "".join([*kept, part[done - at :]])
         at = end

@@ -44,7 +44,7 @@ def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes
         if isinstance(event, dict):
             _gather(event, tuple(event.get(mark) for mark in _MARKS), runs)
     for fields in runs.values():
-        deltas = redactor.pieces([holder[name] for holder, name in fields], is_torn=is_cut)
+        deltas = redactor.parts([holder[name] for holder, name in fields], is_truncated=is_cut)
         for (holder, name), delta in zip(fields, deltas, strict=True):
             holder[name] = delta
     after = _joined([(head, _redacted_value(event, redactor)) for head, event in frames])

@@ -121,7 +121,7 @@ class Users(Resource[User]):
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
         self._check_new(access, columns, scope)
-        return changes.add_user(**columns, place=scope)
+        return changes.add_user(**columns, scope=scope)
 
     def _check_new(
         self, access: Access, columns: Mapping[str, Any], scope: Organization | Project | None

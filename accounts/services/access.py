@@ -246,7 +246,7 @@ class Access:
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is ModelWeight:
             return Q() if self.user_id is not None else Q(pk__in=())
-        raise TypeError(f"no rule says who may see {model.__name__}")
+        raise TypeError(f"no rule for the visibility of {model.__name__}")
 
     def _limits_condition(self) -> Q:
         """Limits of visible rows, of models and of the platform."""

@@ -167,7 +167,7 @@ def add_user(
     password: str | None = None,
     email: str = "",
     is_service: bool = False,
-    place: Organization | Project | None = None,
+    scope: Organization | Project | None = None,
     role: str = Role.MEMBER,
 ) -> User:
     """Store a new user with a role in an organisation or a project.
@@ -186,23 +186,23 @@ def add_user(
     user.set_password(password)
     with audit.writing():
         add(user)
-        if place is not None:
-            add(membership_of(user, place, role))
+        if scope is not None:
+            add(membership_of(user, scope, role))
     return user
 
 
-def membership_of(user: User, place: Organization | Project, role: str) -> Membership:
+def membership_of(user: User, scope: Organization | Project, role: str) -> Membership:
     """A membership that is not stored yet, in a whole organisation or in one project."""
-    if isinstance(place, Project):
+    if isinstance(scope, Project):
         return Membership(
-            user=user, organization_id=place.organization_id, project=place, role=role
+            user=user, organization_id=scope.organization_id, project=scope, role=role
         )
-    return Membership(user=user, organization=place, role=role)
+    return Membership(user=user, organization=scope, role=role)
 
 
-def set_role(user: User, place: Organization | Project, role: str) -> Membership:
+def set_role(user: User, scope: Organization | Project, role: str) -> Membership:
     """Give the user this role there, instead of the role that they have."""
-    wanted = membership_of(user, place, role)
+    wanted = membership_of(user, scope, role)
     with audit.writing():
         known = Membership.objects.filter(
             user=user, organization_id=wanted.organization_id, project=wanted.project

@@ -17,7 +17,7 @@ from typing import Any, Final
 from kombu.transport import filesystem
 from kombu.utils.json import dumps, loads
 
-# A look into the folder costs some 50 us.
+# One poll of the folder takes about 50 us.
 _POLLING_INTERVAL_S: Final = 0.25
 
 
@@ -59,7 +59,7 @@ class Transport(filesystem.Transport):
     ) -> None:
         """Deliver one message, or raise `socket.timeout` after at most the polling interval.
 
-        The worker waits here for up to 2 s, and looks at its own shutdown only in between.
+        The worker would wait here for up to 2 s, and checks for its shutdown only in between.
         """
         longest_s = _POLLING_INTERVAL_S if timeout is None else min(timeout, _POLLING_INTERVAL_S)
         super().drain_events(connection, timeout=longest_s)

@@ -15,7 +15,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 
 class CannotReplay(Exception):
-    """The request was not sent, or got no response. The message says why."""
+    """The request was not sent, or got no response. The message names the reason."""
 
 
 class Response(NamedTuple):

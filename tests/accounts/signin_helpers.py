@@ -30,7 +30,7 @@ def code_of(secret: str, *, periods_from_now: int = 0) -> str:
 
 
 def person(username: str = "alice", **fields: Any) -> User:
-    """Somebody who knows `PASSWORD`."""
+    """A user with the password `PASSWORD`."""
     return User.objects.create_user(username, password=PASSWORD, **fields)
 
 
@@ -60,6 +60,6 @@ def enter_code(client: Client, code: str) -> Any:
 
 
 def who(client: Client) -> str:
-    """The name of the session's user; empty for nobody."""
+    """The name of the session's user; empty without one."""
     response = client.get(reverse("account_overview"))
     return response.wsgi_request.user.get_username() if response.status_code == 200 else ""

@@ -59,8 +59,8 @@ def fill(name: str) -> dict[str, Model]:
     one, two = (
         changes.add(Project(organization=organization, name=project)) for project in ("one", "two")
     )
-    person = changes.add_user(f"{name}-person", place=organization, role=Role.VIEWER)
-    service = changes.add_user(f"{name}-service", is_service=True, place=one)
+    person = changes.add_user(f"{name}-person", scope=organization, role=Role.VIEWER)
+    service = changes.add_user(f"{name}-service", is_service=True, scope=one)
     key = create_key(owner=person, name="key", project=one).key
     return {
         "organization": organization,

@@ -62,11 +62,11 @@ def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
 
 
 @given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
-def test_no_literal_survives_in_deltas(literal: str, deltas: list[str], is_torn: bool) -> None:
-    kept = Redactor([literal]).pieces(deltas, is_torn=is_torn)
+def test_no_literal_survives_in_deltas(literal: str, deltas: list[str], is_truncated: bool) -> None:
+    kept = Redactor([literal]).parts(deltas, is_truncated=is_truncated)
     assert len(kept) == len(deltas)
     assert folded(literal) not in folded("".join(kept))
-    if is_torn:
+    if is_truncated:
         assert "".join(kept) in ("", MASK)
 
 

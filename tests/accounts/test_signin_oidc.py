@@ -49,7 +49,7 @@ def come_through(client: Client, **query: str) -> Any:
 
 
 def refused(response: Any) -> bool:
-    return response.status_code == 401 and "That did not work" in response.content.decode()
+    return response.status_code == 401 and "Login failed" in response.content.decode()
 
 
 # -- Who gets which account

@@ -1,4 +1,4 @@
-"""The jobs process does what it is told, by files and by Redis, and ends when it is told."""
+"""The jobs process runs jobs from files and from Redis, and ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from celery import Celery
 from django.conf import settings
 
 from tests.conftest import clean_environment, until
-from tests.platform_.scripts import run_python
 from vinery.celery import app
 
 # `vinery jobs` with three more tasks, one of which the clock asks for.
@@ -41,13 +41,6 @@ app.conf.beat_schedule = {
 from vinery.cli import main
 sys.exit(main(["jobs"]))
 """
-_SEND = """
-import sys
-from vinery.cli.shape import start_django
-start_django()
-from vinery.celery import app
-app.send_task(sys.argv[1], args=sys.argv[2:])
-"""
 
 
 @contextmanager
@@ -65,61 +58,52 @@ def worker(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.
         process.wait()
 
 
-def send(environment: Mapping[str, str], task: str, *arguments: str) -> None:
-    sent = run_python("-c", _SEND, task, *arguments, environment=environment)
-    assert sent.returncode == 0, sent.stderr
+def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
+    """Send a message from this process to the worker of this home, or to that of Redis."""
+    if redis_url:
+        sender = Celery(broker=redis_url)
+    else:
+        sender = Celery(broker="filesystem://localhost")
+        folders = {
+            name: str(home / Path(folder).relative_to(settings.HOME.path))
+            for name, folder in settings.CELERY_BROKER_TRANSPORT_OPTIONS.items()
+        }
+        sender.conf.broker_transport = settings.CELERY_BROKER_TRANSPORT
+        sender.conf.broker_transport_options = folders
+    sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
 
-def does_a_job(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Whether a message that one process sends makes the worker write a file."""
-    send(environment, "tests.write", str(folder / "file"), "done")
-    return until((folder / "file").exists)
+def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    send(home, "tests.write", str(tmp_path / "before"), "sent before the start")
 
-
-def test_it_does_a_job_by_files(tmp_path: Path) -> None:
-    environment = {"VINERY_HOME": str(tmp_path / "home")}
-
-    with worker(tmp_path, environment) as process:
-        assert does_a_job(tmp_path, environment)
+    with worker(tmp_path, {"VINERY_HOME": str(home)}) as process:
+        until((tmp_path / "before").exists)
+        send(home, "tests.write", str(tmp_path / "file"), "sent after the start")
+        until((tmp_path / "file").exists)
+        assert psutil.Process(process.pid).children(recursive=True) == []
         # Not killed in the middle of the next tick, whose message it has just taken.
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
 
-    messages = tmp_path / "home" / "broker" / "messages"
+    messages = home / "broker" / "messages"
     assert not [file for file in messages.iterdir() if file.suffix == ".taken"]
 
 
-def test_it_does_a_job_by_redis(tmp_path: Path, redis_url: str) -> None:
-    environment = {"VINERY_HOME": str(tmp_path / "home"), "REDIS_URL": redis_url}
+def test_it_runs_a_job_from_redis(tmp_path: Path, redis_url: str) -> None:
+    home = tmp_path / "home"
 
-    with worker(tmp_path, environment):
-        assert does_a_job(tmp_path, environment)
-
-    assert not (tmp_path / "home" / "broker" / "messages").exists()
-
-
-def test_a_job_sent_before_the_start_is_done_after_it(tmp_path: Path) -> None:
-    environment = {"VINERY_HOME": str(tmp_path / "home")}
-    send(environment, "tests.write", str(tmp_path / "file"), "done")
-
-    with worker(tmp_path, environment):
+    with worker(tmp_path, {"VINERY_HOME": str(home), "REDIS_URL": redis_url}):
+        send(home, "tests.write", str(tmp_path / "file"), "done", redis_url=redis_url)
         until((tmp_path / "file").exists)
 
-
-def test_an_idle_worker_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
-    with worker(tmp_path, {"VINERY_HOME": str(tmp_path / "home")}) as process:
-        family = psutil.Process(process.pid).children(recursive=True)
-
-        process.send_signal(signal.SIGTERM)
-
-        assert process.wait(timeout=30) == 0
-        assert family == []
+    assert not (home / "broker" / "messages").exists()
 
 
-def test_a_job_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    environment = {"VINERY_HOME": str(tmp_path / "home")}
-    with worker(tmp_path, environment) as process:
-        send(environment, "tests.hang", str(tmp_path / "hanging"))
+def test_a_job_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with worker(tmp_path, {"VINERY_HOME": str(home)}) as process:
+        send(home, "tests.hang", str(tmp_path / "hanging"))
         until((tmp_path / "hanging").exists)
 
         process.send_signal(signal.SIGTERM)
@@ -127,16 +111,16 @@ def test_a_job_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
-def test_everything_that_the_clock_asks_for_exists() -> None:
+def test_every_scheduled_task_exists() -> None:
     app.loader.import_default_modules()
 
-    asked_for = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    assert asked_for
-    assert asked_for <= set(app.tasks)
+    scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert scheduled
+    assert scheduled <= set(app.tasks)
 
 
 @pytest.mark.django_db
-def test_usage_of_dead_processes_is_looked_for() -> None:
+def test_usage_of_dead_processes_is_recovered() -> None:
     app.loader.import_default_modules()
 
     app.tasks["accounts.tasks.recover_usage"].apply(throw=True)

@@ -1,8 +1,9 @@
-"""`vinery prepare`: a home folder from nothing, and nothing new the second time."""
+"""`vinery prepare`: it creates a home folder, and keeps it the second time."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,58 +12,65 @@ import pytest
 from tests.platform_ import scripts
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def prepare(home: Path, **settings: str) -> dict[str, str]:
-    """Prepare a home, and return what `bootstrap.json` says then."""
-    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)} | settings)
-    assert told.returncode == 0, told.stderr
+    """Prepare a home, and return the content of `bootstrap.json`."""
+    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)} | settings)
+    assert result.returncode == 0, result.stderr
     known: dict[str, str] = json.loads((home / "bootstrap.json").read_text())
     return known
 
 
-def test_the_first_time_makes_everything(home: Path) -> None:
-    known = prepare(home, VINERY_PORT="8765")
+@pytest.fixture(scope="module")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that was prepared once, on port 8765. Tests do not change it."""
+    home = tmp_path_factory.mktemp("prepare") / "home"
+    prepare(home, VINERY_PORT="8765")
+    return home
+
+
+@pytest.fixture
+def home(new_home: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(new_home, tmp_path / "home"))
+
+
+def credentials_in(home: Path) -> dict[str, str]:
+    known: dict[str, str] = json.loads((home / "bootstrap.json").read_text())
+    return known
+
+
+def test_the_first_time_creates_everything(new_home: Path) -> None:
+    known = credentials_in(new_home)
 
     assert known["base_url"] == "http://127.0.0.1:8765"
     assert known["api_key"].startswith("vny_")
     assert known["admin_user"] == "admin"
     assert len(known["admin_password"]) >= 16
-    assert stat.S_IMODE((home / "bootstrap.json").stat().st_mode) == 0o600
-    assert (home / "static" / "admin" / "css" / "base.css").is_file()
-    assert (home / "vinery.sqlite3").is_file()
+    assert stat.S_IMODE((new_home / "bootstrap.json").stat().st_mode) == 0o600
+    assert (new_home / "static" / "admin" / "css" / "base.css").is_file()
+    assert (new_home / "vinery.sqlite3").is_file()
 
 
-def test_the_second_time_keeps_everything(home: Path) -> None:
-    first = prepare(home)
+def test_the_second_time_keeps_everything_but_corrects_the_url(home: Path) -> None:
+    first = credentials_in(home)
     collected = (home / "static" / "admin" / "css" / "base.css").stat()
 
-    assert prepare(home) == first
+    assert prepare(home, VINERY_PORT="8765") == first
+    assert prepare(home, VINERY_PORT="8766") == first | {"base_url": "http://127.0.0.1:8766"}
     assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
 
 
-def test_another_port_corrects_the_url_only(home: Path) -> None:
-    first = prepare(home, VINERY_PORT="8765")
-
-    second = prepare(home, VINERY_PORT="8766")
-
-    assert second == first | {"base_url": "http://127.0.0.1:8766"}
-
-
 def test_a_deleted_credentials_file_stays_deleted(home: Path) -> None:
-    prepare(home)
     (home / "bootstrap.json").unlink()
 
-    told = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
 
-    assert told.returncode == 0
+    assert result.returncode == 0
     assert not (home / "bootstrap.json").exists()
 
 
-def test_it_works_on_postgresql(home: Path, postgres_url: str) -> None:
+def test_it_works_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    home = tmp_path / "home"
     known = prepare(home, DATABASE_URL=postgres_url)
 
     assert prepare(home, DATABASE_URL=postgres_url) == known

@@ -1,4 +1,4 @@
-"""The whole platform, started as `make up` starts it: it comes up, heals, and ends."""
+"""The whole platform, started as `make up` starts it: it serves, restarts processes, and ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import psutil
@@ -19,8 +21,16 @@ from tests.conftest import Running, run_platform, until
 pytestmark = pytest.mark.system
 
 
+class SecondStart(NamedTuple):
+    """Two starts of one home, and its secrets after the first."""
+
+    first: Running
+    secrets: dict[str, str]
+    second: Running
+
+
 def answer(running: Running) -> str:
-    """What the reference model says to a greeting."""
+    """The answer of the reference model to a greeting."""
     response = httpx.post(
         f"{running.base_url}/v1/chat/completions",
         headers={"Authorization": f"Bearer {running.api_key}"},
@@ -122,25 +132,54 @@ def test_no_connection_is_refused_while_the_web_process_restarts(running: Runnin
     assert httpx.get(f"{running.base_url}/livez", timeout=60).status_code == 200
 
 
-def test_a_second_start_keeps_keys_and_secrets(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with run_platform(home, is_first_start=True) as first:
-        secrets = {file.name: file.read_text() for file in (home / "secrets").iterdir()}
-
-    with run_platform(home) as second:
-        assert (second.api_key, second.admin_password) == (first.api_key, first.admin_password)
-        assert {file.name: file.read_text() for file in (home / "secrets").iterdir()} == secrets
-        assert answer(second)
-        until(lambda: "curl " in second.log.read_text())
-        assert second.admin_password not in second.log.read_text()
-
-
-def test_daphne_serves_with_two_workers(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A platform on Daphne with two web processes. The last test that uses it kills it."""
     settings = {"VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
+    with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as platform:
+        yield platform
 
-    with run_platform(tmp_path / "home", settings) as running:
-        assert answer(running)
-        assert len(running.pids("web")) == 2
+
+def test_daphne_serves_with_two_workers(daphne: Running) -> None:
+    assert answer(daphne)
+    assert len(daphne.pids("web")) == 2
+
+
+def test_a_supervisor_that_is_killed_leaves_no_process(daphne: Running) -> None:
+    family = family_of(daphne)
+
+    os.kill(daphne.pid, signal.SIGKILL)
+
+    until(lambda: are_gone(family))
+
+
+@pytest.fixture(scope="module")
+def second_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondStart]:
+    """A platform that was started twice, the second time by `make`. Its last test stops it."""
+    folder = tmp_path_factory.mktemp("twice")
+    home = folder / "home"
+    with run_platform(home, is_first_start=True) as first:
+        secrets = secrets_in(home)
+    with run_platform(home, command=make_up(folder)) as second:
+        yield SecondStart(first, secrets, second)
+
+
+def test_a_second_start_keeps_keys_and_secrets(second_start: SecondStart) -> None:
+    first, second = second_start.first, second_start.second
+
+    assert (second.api_key, second.admin_password) == (first.api_key, first.admin_password)
+    assert secrets_in(second.home) == second_start.secrets
+    assert answer(second)
+    until(lambda: "curl " in second.log.read_text())
+    assert second.admin_password not in second.log.read_text()
+
+
+def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> None:
+    family = family_of(second_start.second)
+
+    os.killpg(second_start.second.pid, signal.SIGINT)
+
+    until(lambda: are_gone(family), timeout_s=30)
 
 
 def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
@@ -151,19 +190,9 @@ def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redi
         assert not (running.home / "vinery.sqlite3").exists()
 
 
-def test_a_supervisor_that_is_killed_leaves_nobody_behind(tmp_path: Path) -> None:
-    with run_platform(tmp_path / "home") as running:
-        family = family_of(running)
-
-        os.kill(running.pid, signal.SIGKILL)
-
-        until(lambda: are_gone(family))
-
-
 @pytest.mark.parametrize("signal_to_make", [signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_make_is_the_end_of_all(tmp_path: Path, signal_to_make: signal.Signals) -> None:
-    command = ("make", "--silent", "up", f"VENV={a_venv(tmp_path)}")
-    with run_platform(tmp_path / "home", command=command) as running:
+def test_the_end_of_make_ends_all_processes(tmp_path: Path, signal_to_make: signal.Signals) -> None:
+    with run_platform(tmp_path / "home", command=make_up(tmp_path)) as running:
         family = family_of(running)
         assert len(family) >= 6, "make, supervisor, node, engine, web, jobs"
 
@@ -172,22 +201,16 @@ def test_the_end_of_make_is_the_end_of_all(tmp_path: Path, signal_to_make: signa
         until(lambda: are_gone(family), timeout_s=30)
 
 
-def test_ctrl_c_in_a_terminal_is_the_end_of_all(tmp_path: Path) -> None:
-    command = ("make", "--silent", "up", f"VENV={a_venv(tmp_path)}")
-    with run_platform(tmp_path / "home", command=command) as running:
-        family = family_of(running)
-
-        os.killpg(running.pid, signal.SIGINT)
-
-        until(lambda: are_gone(family), timeout_s=30)
-
-
-def a_venv(folder: Path) -> Path:
-    """What `make` takes for an installed environment: the Python that runs this test."""
+def make_up(folder: Path) -> tuple[str, ...]:
+    """The command `make up`, with a virtual environment that needs no installation."""
     venv = folder / "venv"
     (venv / "bin").mkdir(parents=True)
     python = venv / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     (venv / "runtime.stamp").touch()
-    return venv
+    return ("make", "--silent", "up", f"VENV={venv}")
+
+
+def secrets_in(home: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in (home / "secrets").iterdir()}

@@ -1,92 +1,90 @@
-"""Django's key is replaced without a gap: who is signed in stays so, and what was encrypted is
-opened."""
+"""Django's secret key is replaced without a gap: sessions continue, and secrets stay readable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
+from django.test import Client
 
-from tests import stores
-from tests.platform_ import scripts
+from accounts.alerts import webhooks
+from accounts.models import User, Webhook
+from accounts.services import changes
+from vinery.cli import main
+
+pytestmark = pytest.mark.django_db
 
 OLD = "an old key of Django, long and random".replace(" ", "-") * 2
 NEW = "a new key of Django, long and random".replace(" ", "-") * 2
 
-_START = """
-import sys
-from vinery.cli.shape import start_django
-start_django()
-from django.conf import settings
-from django.test import Client
-client = Client(headers={"host": "localhost"})
-"""
-_SIGN_IN = (
-    _START
-    + """
-from accounts.services import changes
-from accounts.alerts import webhooks
-from accounts.models import User
-user = User.objects.create_user("alice", password="correct horse battery")
-client.post("/accounts/login/", {"login": "alice", "password": "correct horse battery"})
-changes.add(webhooks.make("pager", "https://hooks.example.com/")[0])
-print(client.cookies[settings.SESSION_COOKIE_NAME].value)
-"""
-)
-_COME_BACK = (
-    _START
-    + """
-from accounts.alerts import webhooks
-from accounts.models import Webhook
-client.cookies[settings.SESSION_COOKIE_NAME] = sys.argv[1]
-page = client.get("/accounts/")
-print(page.wsgi_request.user.get_username() or "nobody")
-print(client.cookies[settings.SESSION_COOKIE_NAME].value)
-try:
-    print(len([*webhooks._secrets(Webhook.objects.get())]), "secret")
-except webhooks.NotDelivered:
-    print("closed")
-"""
-)
-
-Run = Callable[..., list[str]]
+UseKeys = Callable[..., None]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    home = stores.environment_of(tmp_path / "home")
+def use_keys(settings: Any) -> UseKeys:
+    """Sets Django's keys, as VINERY_SECRET_KEY and VINERY_SECRET_KEY_FALLBACKS do."""
 
-    def in_a_process(*words: str, **more: str) -> list[str]:
-        told = scripts.run_python(*words, environment=home | more)
-        assert told.returncode == 0, told.stderr
-        return told.stdout.splitlines()
+    def use(newest: str, *older: str) -> None:
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
 
-    in_a_process("-m", "vinery.cli", "prepare", VINERY_SECRET_KEY=OLD)
-    return in_a_process
+    return use
 
 
-def test_who_is_signed_in_stays_so_and_what_was_encrypted_opens(run: Run) -> None:
-    [cookie] = run("-c", _SIGN_IN, VINERY_SECRET_KEY=OLD)
-    both = {"VINERY_SECRET_KEY": NEW, "VINERY_SECRET_KEY_FALLBACKS": OLD}
-
-    assert run("-c", _COME_BACK, cookie, VINERY_SECRET_KEY=OLD) == ["alice", cookie, "1 secret"]
-    assert run("-c", _COME_BACK, cookie, VINERY_SECRET_KEY=NEW) == ["nobody", "", "closed"]
-    [name, moved, secrets] = run("-c", _COME_BACK, cookie, **both)
-    assert (name, secrets) == ("alice", "1 secret")
-    # Who came meanwhile has a cookie that is signed with the new key alone.
-    assert run("-c", _COME_BACK, moved, VINERY_SECRET_KEY=NEW) == ["alice", moved, "closed"]
-
-    [told] = run("-m", "vinery.cli", "admin", "reseal", **both)
-    assert told.startswith("1 webhooks and second factors are encrypted")
-    assert run("-c", _COME_BACK, moved, VINERY_SECRET_KEY=NEW) == ["alice", moved, "1 secret"]
+def sign_in() -> str:
+    """Store a user and a webhook, and return the cookie of a new session."""
+    User.objects.create_user("alice", password="correct horse battery")
+    changes.add(webhooks.make("pager", "https://hooks.example.com/")[0])
+    client = Client(headers={"host": "localhost"})
+    client.post("/accounts/login/", {"login": "alice", "password": "correct horse battery"})
+    return client.cookies[django_settings.SESSION_COOKIE_NAME].value
 
 
-def test_hosts_that_are_changed_one_after_the_other_know_both_keys_meanwhile(run: Run) -> None:
-    changed = {"VINERY_SECRET_KEY": NEW, "VINERY_SECRET_KEY_FALLBACKS": OLD}
-    not_yet = {"VINERY_SECRET_KEY": OLD, "VINERY_SECRET_KEY_FALLBACKS": NEW}
-    [cookie] = run("-c", _SIGN_IN, **changed)
+def come_back(cookie: str) -> tuple[str, str, int]:
+    """The user of the session, the new cookie, and how many secrets of the webhook are readable."""
+    client = Client(headers={"host": "localhost"})
+    client.cookies[django_settings.SESSION_COOKIE_NAME] = cookie
+    page: Any = client.get("/accounts/")
+    username = page.wsgi_request.user.get_username()
+    try:
+        num_secrets = len([*webhooks._secrets(Webhook.objects.get())])
+    except webhooks.NotDelivered:
+        num_secrets = 0
+    return username, client.cookies[django_settings.SESSION_COOKIE_NAME].value, num_secrets
 
-    for host in (not_yet, changed, not_yet):
-        [name, cookie, secrets] = run("-c", _COME_BACK, cookie, **host)
-        assert (name, secrets) == ("alice", "1 secret")
+
+def test_sessions_continue_and_secrets_stay_readable(
+    use_keys: UseKeys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_keys(OLD)
+    cookie = sign_in()
+
+    assert come_back(cookie) == ("alice", cookie, 1)
+    use_keys(NEW)
+    assert come_back(cookie) == ("", "", 0)
+    use_keys(NEW, OLD)
+    username, new_cookie, num_secrets = come_back(cookie)
+    assert (username, num_secrets) == ("alice", 1)
+    # The new cookie is signed with the new key alone.
+    use_keys(NEW)
+    assert come_back(new_cookie) == ("alice", new_cookie, 0)
+
+    use_keys(NEW, OLD)
+    assert main(["admin", "reencrypt"]) == 0
+    assert capsys.readouterr().out.startswith("1 webhooks and second factors are encrypted")
+    use_keys(NEW)
+    assert come_back(new_cookie) == ("alice", new_cookie, 1)
+
+
+def test_hosts_with_both_keys_in_either_order_accept_the_sessions_of_each_other(
+    use_keys: UseKeys,
+) -> None:
+    changed, not_yet_changed = (NEW, OLD), (OLD, NEW)
+    use_keys(*changed)
+    cookie = sign_in()
+
+    for keys in (not_yet_changed, changed, not_yet_changed):
+        use_keys(*keys)
+        username, cookie, num_secrets = come_back(cookie)
+        assert (username, num_secrets) == ("alice", 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import stores
+from tests import prepared_home
+from tests.conftest import clean_environment
 from tests.platform_ import scripts
 
 _TRY = """
@@ -16,17 +17,16 @@ for _ in range(3):
     page = Client().post(
         "/accounts/login/", {"login": "admin", "password": "wrong"}, headers={"host": "localhost"}
     )
-    print("closed" if "Too many failed" in page.content.decode() else "wrong")
+    print("blocked" if "Too many failed" in page.content.decode() else "wrong")
 """
 
 
-def test_wrong_passwords_in_one_process_close_the_door_in_another(tmp_path: Path) -> None:
-    home = stores.environment_of(tmp_path / "home")
-    assert scripts.vinery("prepare", environment=home).returncode == 0
+def test_wrong_passwords_in_one_process_block_sign_in_in_another(tmp_path: Path) -> None:
+    home = prepared_home.copy_to(tmp_path / "home", clean_environment())
 
-    told = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]
+    results = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]
 
-    assert [each.stdout.split() for each in told] == [
+    assert [each.stdout.split() for each in results] == [
         ["wrong", "wrong", "wrong"],
-        ["wrong", "wrong", "closed"],
+        ["wrong", "wrong", "blocked"],
     ]

@@ -15,7 +15,7 @@ _NO = frozenset({"0", "off", "false", "no"})
 
 
 class SettingError(Exception):
-    """A setting cannot be used. The message names the variable and says what to do."""
+    """A setting cannot be used. The message names the variable and the remedy."""
 
 
 def text(name: str, default: str = "") -> str:

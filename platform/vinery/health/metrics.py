@@ -78,33 +78,40 @@ class _Process(Collector):
         accounts_at_s, models_at_s = runtime.accounts_read_at_s, runtime.models_read_at_s
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         return [
-            _own(gauge, "requests_live", "Requests now.", len(runtime.live)),
-            _own(gauge, "usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes),
-            _own(counter, "usage_lost", "Requests without a record.", runtime.ledger.num_lost),
+            _own(gauge, "vinery_requests_live", "Requests now.", len(runtime.live)),
+            _own(
+                gauge, "vinery_usage_backlog_bytes", "Usage that is not stored yet.", backlog_bytes
+            ),
+            _own(
+                counter, "vinery_usage_lost", "Requests without a record.", runtime.ledger.num_lost
+            ),
             _own(
                 gauge,
-                "accounts_read_timestamp_seconds",
+                "vinery_accounts_read_timestamp_seconds",
                 "When keys and limits were read.",
                 accounts_at_s,
             ),
             _own(
-                gauge, "models_read_timestamp_seconds", "When served models were read.", models_at_s
+                gauge,
+                "vinery_models_read_timestamp_seconds",
+                "When served models were read.",
+                models_at_s,
             ),
             _own(
                 gauge,
-                "captures_waiting",
+                "vinery_captures_waiting",
                 "Captures not yet stored.",
                 len(runtime.captures),
             ),
             _own(
                 counter,
-                "captures_dropped",
+                "vinery_captures_dropped",
                 "Captures dropped.",
                 runtime.captures.num_dropped,
             ),
             _own(
                 gauge,
-                "database_away",
+                "vinery_database_away",
                 "The database does not answer.",
                 runtime.database.is_unavailable,
             ),
@@ -127,10 +134,17 @@ class _Process(Collector):
             return []
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         return [
-            _own(gauge, "limits_store_away", "Redis is unavailable.", state.is_degraded),
-            _own(gauge, "limits_unsettled", "Settlements that wait for Redis.", state.num_waiting),
-            _own(counter, "limits_uncounted", "Requests without limits.", state.num_uncounted),
-            _own(counter, "limits_unsettled_lost", "Settlements lost.", state.num_dropped),
+            _own(gauge, "vinery_limits_store_away", "Redis is unavailable.", state.is_degraded),
+            _own(
+                gauge,
+                "vinery_limits_unsettled",
+                "Settlements that wait for Redis.",
+                state.num_waiting,
+            ),
+            _own(
+                counter, "vinery_limits_uncounted", "Requests without limits.", state.num_uncounted
+            ),
+            _own(counter, "vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped),
         ]
 
 
@@ -140,7 +154,7 @@ def _own(
     help_text: str,
     value: float,
 ) -> Metric:
-    family = kind(f"vinery_{name}", help_text, labels=["pid"])
+    family = kind(name, help_text, labels=["pid"])
     family.add_metric([str(os.getpid())], value)
     return family
 
