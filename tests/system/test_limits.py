@@ -370,7 +370,7 @@ def test_a_limit_by_the_minute_survives_the_process_that_counts_it(platform: Run
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     wait_s = int(refused.headers["retry-after-ms"]) / 1000
-    # As the process that was killed would have answered, or what others asked before, a little more.
+    # The wait of the killed process, or a little more for earlier requests.
     fits_after_s = (num_tokens + num_tokens - 400) / 400 * 60
     assert asked_at_s + fits_after_s < restarted_at_s + wait_s + 1
     assert wait_s <= num_tokens / 400 * 60

@@ -85,7 +85,7 @@ def test_an_unavailable_redis_is_reported_and_recovers(
     redis_server.stop()
     try:
         until(lambda: metric(platform, "vinery_limits_store_away") == NUM_WEB_PROCESSES)
-        assert health(platform)["limits"] == "store away: refuse"
+        assert health(platform)["limits"] == "Redis is unavailable: refuse"
         assert Counter(ask(platform).status_code for _ in range(10)) == {503: 10}
     finally:
         redis_server.start()

@@ -1,10 +1,10 @@
-"""Clients leave, web processes and engines are killed, and the ledger has what was generated and read.
+"""The ledger after clients that leave and killed web processes and engines.
 
 A killed engine takes its counters with it, so two things have to agree instead of one:
 
-- The tokens that clients have read are in the ledger: of answers that ended, and of those that a dead engine
-  broke off, to the token; of those that were left, or that a dead web process broke off, at
-  least so much.
+- The tokens that clients have read are in the ledger. The number is exact for answers that
+  ended or that a dead engine broke off. It is a lower bound for abandoned answers and for those
+  of a dead web process.
 - The tokens that the running engine counts are in the ledger, since its start. Requests of
   which no client had read anything are repeated on the next engine, and count there alone.
 """
