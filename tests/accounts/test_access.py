@@ -402,7 +402,7 @@ def test_asking_who_someone_is_takes_one_query(scenario: Scenario) -> None:
 
 
 def test_a_table_without_a_rule_is_visible_to_no_user(scenario: Scenario) -> None:
-    with pytest.raises(TypeError, match="who may see Group"):
+    with pytest.raises(TypeError, match="visibility of Group"):
         scenario.access("owner").rows(Group)
     assert not scenario.access("owner").may(Action.MANAGE, Group(name="x"))
 

@@ -345,7 +345,7 @@ def test_a_link_alone_does_not_sign_in(client: Client, issuer: TestIssuer) -> No
     response = client.get(reverse("openid_connect_login"))
 
     assert response.status_code == 200
-    assert "You go to single sign-on now" in response.content.decode()
+    assert "You will be redirected to single sign-on" in response.content.decode()
 
 
 def test_the_way_back_is_under_the_public_url(
