@@ -269,7 +269,7 @@ def test_an_e_mail_reports_what_is_to_be_done(olga: User, new_key: Keys) -> None
 
     [message] = mail.outbox
     assert message.subject == f"API key laptop is due to be rotated at {due_at:%Y-%m-%d %H:%M} UTC"
-    assert "a new key that may do the same" in message.body
+    assert "a new key with the same rights" in message.body
 
 
 def test_a_rotated_key_is_not_reported_of_and_its_successor_in_its_time(
