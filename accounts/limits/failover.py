@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar, assert_never
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -221,34 +221,22 @@ class FailoverLimiter:
     # -- Without Redis ----------------------------------------------------------------------
 
     async def _acquire_without(self, request: ReservationRequest) -> Lease | Denial:
-        match self._policy:
-            case UnavailablePolicy.REFUSE:
-                raise LimitsUnavailable(_MESSAGE)
-            case UnavailablePolicy.ALLOW:
-                self._num_uncounted += 1
-                return Lease(request, NOT_READ, is_uncounted=True)
-            case UnavailablePolicy.SHARE:
-                answer = await self._local.acquire(request)
-                if isinstance(answer, Denial):
-                    return answer
-                return structs.replace(answer, is_local=True)
-            case _:
-                assert_never(self._policy)
+        if self._policy is UnavailablePolicy.REFUSE:
+            raise LimitsUnavailable(_MESSAGE)
+        if self._policy is UnavailablePolicy.ALLOW:
+            self._num_uncounted += 1
+            return Lease(request, NOT_READ, is_uncounted=True)
+        answer = await self._local.acquire(request)
+        return answer if isinstance(answer, Denial) else structs.replace(answer, is_local=True)
 
     async def _extend_without(self, lease: Lease, num_output_tokens: int) -> Grant:
         if lease.is_local:
             return await self._local.extend(lease, num_output_tokens)
-        if lease.is_uncounted:
+        if lease.is_uncounted or self._policy is UnavailablePolicy.ALLOW:
             return Grant(num_output_tokens)
-        match self._policy:
-            case UnavailablePolicy.REFUSE:
-                return LOST
-            case UnavailablePolicy.ALLOW:
-                return Grant(num_output_tokens)
-            case UnavailablePolicy.SHARE:
-                return await self._extend_adopted(lease, num_output_tokens)
-            case _:
-                assert_never(self._policy)
+        if self._policy is UnavailablePolicy.REFUSE:
+            return LOST
+        return await self._extend_adopted(lease, num_output_tokens)
 
     async def _extend_adopted(self, lease: Lease, num_output_tokens: int) -> Grant:
         """Count the rest of an answer here, when Redis has counted its beginning.

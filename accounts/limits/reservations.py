@@ -72,7 +72,7 @@ class ReservationRequest(msgspec.Struct, frozen=True):
 
     def costs(self) -> Costs:
         """Return what each metric is charged."""
-        return _costs(self, self.weights, num_requests=1, concurrency=SCALE)
+        return _costs(self, self.weights, 1, SCALE)
 
     def costs_per_output_token(self) -> Costs:
         """Return what each metric is charged for one more token of the answer."""
@@ -94,7 +94,7 @@ class ActualUsage(msgspec.Struct, frozen=True):
 
     def costs(self, weights: Weights) -> Costs:
         """Return what each metric is charged. The request holds no slot of concurrency."""
-        return _costs(self, weights, num_requests=self.num_requests, concurrency=0)
+        return _costs(self, weights, self.num_requests, 0)
 
     def costs_with_weighted(self, weighted: int) -> Costs:
         """Return the same with a known charge of weighted tokens, in fixed-point units."""
@@ -117,7 +117,6 @@ def _weigh_milli(counts: ReservationRequest | ActualUsage, weights: Weights) -> 
 def _costs(
     counts: ReservationRequest | ActualUsage,
     weights: Weights,
-    *,
     num_requests: int,
     concurrency: int,
 ) -> Costs:

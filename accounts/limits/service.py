@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from asgiref.sync import async_to_sync
 from msgspec import structs
@@ -259,22 +259,10 @@ def _with_rules(request: ReservationRequest, rules: tuple[Rule, ...]) -> Reserva
 # -- Pages --------------------------------------------------------------------------------------
 
 
-class LimitLevels(Protocol):
-    """What pages read of a `LimitService`."""
-
-    @property
-    def state(self) -> StoreState | None:
-        """See `LimitService`."""
-
-    async def levels(self, rules: Sequence[Rule]) -> Sequence[Level]:
-        """See `LimitService`."""
-        ...
+_shown: Final[list[LimitService]] = []
 
 
-_shown: Final[list[LimitLevels]] = []
-
-
-def show_in_pages(limits: LimitLevels | None) -> None:
+def show_in_pages(limits: LimitService | None) -> None:
     """Let the pages of this process show the levels of these limits. They have no other way to
     them: a limiter lives in the event loop, and pages run in threads beside it."""
     _shown[:] = [] if limits is None else [limits]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serving.constraints.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.json_schema.grammar import json_tag
-from serving.constraints.rules import in_json, plain
+from serving.constraints.grammar.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
+from serving.constraints.grammar.rules import in_json, plain
+from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.core.tools import INPUT

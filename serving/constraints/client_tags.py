@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serving.constraints.ebnf import StructuralTag
-from serving.constraints.json_schema.grammar import json_tag
+from serving.constraints.grammar.ebnf import StructuralTag
+from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import regex_tag
 from serving.core.errors import InvalidGrammar
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from serving.constraints.ebnf import StructuralTag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 
 

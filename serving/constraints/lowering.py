@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.constraints.ebnf import StructuralTag, grammar_tag, prefixed, quoted
-from serving.constraints.languages import complement, containing
-from serving.constraints.rules import RuleSet, plain
+from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
+from serving.constraints.grammar.languages import complement, containing
+from serving.constraints.grammar.rules import RuleSet, plain
 from serving.constraints.texts import pattern_grammar
 
 

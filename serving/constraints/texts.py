@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, assert_never
 
-from serving.constraints.ebnf import StructuralTag, Text, grammar_tag, seq
-from serving.constraints.languages import NotRegular
-from serving.constraints.lark import InvalidLark, lark_expression
-from serving.constraints.patterns import InvalidPattern, fullmatch_language
-from serving.constraints.rules import RuleSet, Spelling, plain
+from serving.constraints.grammar.ebnf import StructuralTag, Text, grammar_tag, seq
+from serving.constraints.grammar.languages import NotRegular
+from serving.constraints.grammar.lark import InvalidLark, lark_expression
+from serving.constraints.grammar.patterns import InvalidPattern, fullmatch_language
+from serving.constraints.grammar.rules import RuleSet, Spelling, plain
 from serving.core.errors import InvalidGrammar
 from serving.core.request import TextGrammar, TextSyntax
 

@@ -28,7 +28,7 @@ from serving.transport.messages import Hello
 log = logging.getLogger(__name__)
 
 # How long a request waits for an engine that is restarting. An engine that was killed is back
-# sooner. A client that is then asked to retry has lost nothing.
+# sooner. A client that retries after this time has lost nothing.
 ENGINE_WAIT_S: Final = 30.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5

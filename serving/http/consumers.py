@@ -238,7 +238,7 @@ class GenerationConsumer(JsonConsumer):
         if request.is_streamed:
             await self._stream(record, reservation, exchange.encoder(head), prepared)
         else:
-            body = exchange.body(head, await whole(prepared, reservation.allowance))
+            body = exchange.body(head, await whole(prepared, reservation.token_source))
             record.add_answer(body)
             headers = [*JSON, *reservation.headers]
             record.succeed()
@@ -251,7 +251,7 @@ class GenerationConsumer(JsonConsumer):
         encoder: Encoder,
         prepared: PreparedRequest,
     ) -> None:
-        generated = _with_ending(record, stream(prepared, reservation.allowance))
+        generated = _with_ending(record, stream(prepared, reservation.token_source))
         async with contextlib.aclosing(generated) as batches:
             async for events in batches:
                 if not self._has_started:

@@ -1,12 +1,12 @@
 """Token ids -> text, one token at a time, and never half a character.
 
-A character may be spread over several tokens: their text is held back until it is whole,
-and comes out as U+FFFD if the generation ends first. Special tokens leave no text, except
-those that are syntax to the model's output format.
+A character may be spread over several tokens. Their text is held back until the character is
+whole, and becomes U+FFFD if the generation ends first. Special tokens leave no text, except those
+that are syntax to the model's output format.
 
-`tokenizers.DecodeStream` does this in under a microsecond a token. For models that come
-with an OpenVINO detokenizer only, a short window of the last tokens is decoded again for
-each token, which costs about eighty times as much.
+`tokenizers.DecodeStream` needs less than a microsecond for a token. Models with only an OpenVINO
+detokenizer cost about eighty times as much: a short window of the last tokens is decoded again
+for each token.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from tokenizers.decoders import DecodeStream
 
 _HALF_CHARACTER = "\ufffd"
 
-# A character has four bytes at most. More held tokens than this are not half a character
-# but bytes that never become one, and holding them would cost ever more time.
+# A character has four bytes at most. More held tokens than this are bytes that never become a
+# character, and holding them would cost more time with each token.
 _MAX_HELD = 32
 
-# The window of the OpenVINO decoder is cut back when it is this long. Its cost is nearly
-# the same for 1 token and for 32.
+# The window of the OpenVINO decoder is shortened at this length. Decoding costs nearly the same
+# for 1 token and for 32.
 _MAX_WINDOW = 32
 
 
 class Decoder(Protocol):
-    """The text of one choice."""
+    """Decodes the tokens of one choice."""
 
     def feed(self, token_id: int) -> str:
-        """The text that this token completes, often "" in the middle of a character."""
+        """Return the text that this token completes: "" in the middle of a character."""
 
     def finish(self) -> str:
-        """What was held back."""
+        """Return the text that was held back."""
 
     def drops(self, token_id: int) -> bool:
-        """Whether this token leaves no text, wherever it stands."""
+        """Return whether this token leaves no text at any position."""
 
 
 class VinoTokenizer(Protocol):
-    """The one method of `openvino_genai.Tokenizer` that is needed here."""
+    """The method of `openvino_genai.Tokenizer` that decoders need."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool = ...) -> str: ...  # noqa: FBT001
 
@@ -62,20 +62,21 @@ class Detokenizer:
         special_texts: Mapping[int, str],
         kept: Collection[str],
     ) -> Self:
-        """Drop all special tokens but those whose text is in `kept`."""
+        """Return a detokenizer that drops all special tokens except those whose text is in
+        `kept`."""
         dropped = (id_ for id_, text in special_texts.items() if text not in kept)
         return cls(raw, frozenset(dropped))
 
     def new_decoder(self, after: Sequence[int] = ()) -> Decoder:
-        """A decoder for one choice, which begins a text unless it goes on `after` tokens that
-        have some: many tokenizers drop the space with which a text begins."""
+        """Return a decoder for one choice. It begins a text, unless it continues `after` tokens
+        with text: many tokenizers drop the first space of a text."""
         context = self._context(after)
         if isinstance(self.raw, Tokenizer):
             return FastDecoder(self.raw, self.dropped_ids, context)
         return WindowDecoder(self.raw, self.dropped_ids, context)
 
     def _context(self, after: Sequence[int]) -> int | None:
-        """The last token with text of its own, and with whole characters of it."""
+        """The last token whose text is whole characters."""
         for token_id in reversed(after[-_MAX_HELD:]):
             if token_id not in self.dropped_ids:
                 text = self.raw.decode([token_id], skip_special_tokens=False)
@@ -90,7 +91,7 @@ class FastDecoder:
     def __init__(
         self, tokenizer: Tokenizer, dropped_ids: frozenset[int], context: int | None = None
     ) -> None:
-        """`context` is a token that goes before, and is not told."""
+        """`context`: the token before the text. Its own text is not returned."""
         self._tokenizer = tokenizer
         self._dropped_ids = dropped_ids
         self._stream = DecodeStream(skip_special_tokens=False)
@@ -103,7 +104,7 @@ class FastDecoder:
             return ""
         try:
             text = self._stream.step(self._tokenizer, token_id)
-        except Exception:  # its only type; it means that bytes told so far were no text
+        except Exception:  # the library has no other type; the bytes so far were no text
             return self._give_up(token_id)
         if text is None:
             self._held.append(token_id)
@@ -122,18 +123,18 @@ class FastDecoder:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def _give_up(self, *unread: int) -> str:
-        """Tell what is held although it is no proper text, and start afresh after it."""
+        """Return what is held although it is no proper text, and start anew after it."""
         held = [*self._held, *unread]
         self._held = [] if unread else self._half_character(held)
         self._stream = DecodeStream(skip_special_tokens=False)
-        # The last token goes first, so that the next one does not begin a text: some
-        # tokenizers drop a space there.
+        # The last token comes first, so that the next token does not begin a text, where some
+        # tokenizers drop a space.
         for token_id in self._held or held[-1:]:
             self._stream.step(self._tokenizer, token_id)
         return self._decode(held[: len(held) - len(self._held)])
 
     def _half_character(self, held: list[int]) -> list[int]:
-        """The last tokens, if they may still become a character."""
+        """Return the last tokens, if they may still become a character."""
         text = self._decode(held)
         for count in (3, 2, 1):
             if self._decode(held[:-count]) + self._decode(held[-count:]) == text:
@@ -142,18 +143,18 @@ class FastDecoder:
 
 
 class WindowDecoder:
-    """Decodes by an `openvino_genai.Tokenizer`, which has no state of its own to go on from."""
+    """Decodes by an `openvino_genai.Tokenizer`, which keeps no state between calls."""
 
     def __init__(
         self, tokenizer: VinoTokenizer, dropped_ids: frozenset[int], context: int | None = None
     ) -> None:
-        """`context` is a token that goes before, and is not told."""
+        """`context`: the token before the text. Its own text is not returned."""
         self._tokenizer = tokenizer
         self._dropped_ids = dropped_ids
         self._window: list[int] = [] if context is None else [context]
-        self._num_told_tokens = len(self._window)
-        self._num_told_chars = len(self._decode()) if self._window else 0
-        # Tokens before this one are context only, and are cut away next.
+        self._num_sent_tokens = len(self._window)
+        self._num_sent_chars = len(self._decode()) if self._window else 0
+        # Tokens before this index are context only, and are dropped next.
         self._cut = 0
 
     def feed(self, token_id: int) -> str:
@@ -161,10 +162,10 @@ class WindowDecoder:
             return ""
         self._window.append(token_id)
         text = self._decode()
-        num_held = len(self._window) - self._num_told_tokens
+        num_held = len(self._window) - self._num_sent_tokens
         if text.endswith(_HALF_CHARACTER) and num_held <= _MAX_HELD:
             return ""
-        new = text[self._num_told_chars :]
+        new = text[self._num_sent_chars :]
         self._advance(text)
         return new
 
@@ -172,9 +173,9 @@ class WindowDecoder:
         return token_id in self._dropped_ids
 
     def finish(self) -> str:
-        rest = self._decode()[self._num_told_chars :] if self._window else ""
+        rest = self._decode()[self._num_sent_chars :] if self._window else ""
         self._window.clear()
-        self._num_told_chars = 0
+        self._num_sent_chars = 0
         return rest
 
     def _advance(self, text: str) -> None:
@@ -182,8 +183,8 @@ class WindowDecoder:
             self._window = self._window[self._cut :]
             self._cut = len(self._window)
             text = self._decode()
-        self._num_told_tokens = len(self._window)
-        self._num_told_chars = len(text)
+        self._num_sent_tokens = len(self._window)
+        self._num_sent_chars = len(text)
 
     def _decode(self) -> str:
         return self._tokenizer.decode(self._window, skip_special_tokens=False)

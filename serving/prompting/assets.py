@@ -247,9 +247,9 @@ class ModelAssets:
         if limit is not None and len(ids) > limit:
             plain = self.tokenizer.encode(text)
             before, after = _around(ids, plain)
-            room = limit - len(before) - len(after)
-            if room > 0:
-                return Prompt((*before, *_kept(plain, room, encoding), *after))
+            num_left = limit - len(before) - len(after)
+            if num_left > 0:
+                return Prompt((*before, *_kept(plain, num_left, encoding), *after))
         return _cut(ids, text, encoding)
 
 

@@ -47,8 +47,8 @@ class Reservation:
         self.is_last = False
 
     @property
-    def allowance(self) -> TokenSource | None:
-        """What the reader of the answers asks for more tokens; None if they cannot need more."""
+    def token_source(self) -> TokenSource | None:
+        """Where more tokens can be reserved; None if the answers cannot need more."""
         return None if self._lease is None or self._is_whole else self
 
     @property
@@ -61,34 +61,34 @@ class Reservation:
         """The `x-ratelimit-*` headers of the answer."""
         return [] if self._lease is None else headers_of(self._lease.reading)
 
-    async def reserve(self, job: PreparedRequest) -> None:
+    async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""
-        model = job.engine.entry.name
+        model = prepared.engine.entry.name
         self._weights = self._limits.book.weights_of(model)
         rules = self._limits.book.rules_for(self._caller, model)
         if not rules:
             return
         try:
-            await self._reserve(job, rules)
+            await self._reserve(prepared, rules)
         except LimitsUnavailable:
             raise Unavailable(
                 "The limits of this server cannot be checked just now. Try again."
             ) from None
 
-    async def _reserve(self, job: PreparedRequest, rules: tuple[Rule, ...]) -> None:
-        is_search = any(submit.beams is not None for submit in job.submits)
-        num_each = job.request.n if is_search else 1
-        num_answers = max(1, len(job.submits))
+    async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
+        is_search = any(submit.beams is not None for submit in prepared.submits)
+        num_each = prepared.request.n if is_search else 1
+        num_answers = max(1, len(prepared.submits))
         # The tokens of all answers, if each takes as many as it may.
-        num_wanted = sum([submit.max_new_tokens for submit in job.submits]) * num_each
+        num_wanted = sum([submit.max_new_tokens for submit in prepared.submits]) * num_each
         # A beam search has no tokens to count before its end, so it cannot be stopped in time.
         first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
         wanted = min(num_wanted, first)
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_input_tokens=job.meter.num_prompt_tokens,
+            num_input_tokens=prepared.meter.num_prompt_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
@@ -101,7 +101,7 @@ class Reservation:
                 request = structs.replace(request, num_output_tokens=least)
                 answer = await self._limits.reserve(request)
             if isinstance(answer, Denial):
-                raise self._refused(answer, job.engine.entry.name)
+                raise self._refused(answer, prepared.engine.entry.name)
         self._lease = answer
         self._note(answer.shadow_denials)
         self.num_granted = request.num_output_tokens

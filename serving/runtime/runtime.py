@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-# Changes of keys and models are seen within a second, with room for a slow query.
+# Changes of keys and models take effect within a second, even after a slow query.
 _REFRESH_INTERVAL_S: Final = 0.4
 _TICK_INTERVAL_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0

@@ -12,7 +12,8 @@ from accounts.keys.lifecycle import NewKey, create_key
 from accounts.keys.table import KeyTable
 from accounts.models import AuditEntry, Organization, Project, User
 from accounts.services import changes
-from tests.accounts.key_tables import Clock
+from tests.accounts.key_tables import past_clock
+from tests.fakes.clock import FakeClock
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
 
@@ -55,12 +56,12 @@ def new_key(alice: User) -> Callable[..., NewKey]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return past_clock()
 
 
 @pytest.fixture
-def table(clock: Clock) -> KeyTable:
+def table(clock: FakeClock) -> KeyTable:
     return KeyTable(clock=clock)
 
 

@@ -10,21 +10,14 @@ from django.utils import timezone
 
 from accounts.base.errors import KeyRefused, Refusal
 from accounts.keys.table import KeyTable
+from tests.fakes.clock import FakeClock
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-class Clock:
-    """Unix time that moves when told to, an hour behind: what the tests write is new."""
-
-    def __init__(self) -> None:
-        self.now_s = timezone.now().timestamp() - 3600
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def moment(self, offset_s: float = 0.0) -> datetime:
-        return datetime.fromtimestamp(self.now_s + offset_s, UTC)
+def past_clock() -> FakeClock:
+    """Return a clock that is an hour behind, so that all that a test writes is new."""
+    return FakeClock(timezone.now().timestamp() - 3600)
 
 
 def bearer(secret: str) -> str:

@@ -486,7 +486,7 @@ def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
     """Says where this process counts."""
 
     def count(store: MemoryLimiter, when_away: UnavailablePolicy) -> None:
-        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))
+        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))  # type: ignore[arg-type]
 
     yield count
     show_in_pages(None)

@@ -15,7 +15,8 @@ from accounts.keys.lifecycle import NewKey, change_key, pause_key, resume_key, r
 from accounts.keys.secrets import new_secret
 from accounts.keys.table import Caller, KeyTable
 from accounts.models import User
-from tests.accounts.key_tables import Clock, bearer, refusal
+from tests.accounts.key_tables import bearer, refusal
+from tests.fakes.clock import FakeClock
 
 
 def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], alice: User) -> None:
@@ -148,7 +149,7 @@ def test_it_refuses_a_key_that_it_does_not_know(table: KeyTable) -> None:
 
 
 def test_it_refuses_a_key_from_its_expiry_on(
-    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+    table: KeyTable, new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     made = new_key(expires_at=clock.moment(60))
     table.refresh()
@@ -160,7 +161,7 @@ def test_it_refuses_a_key_from_its_expiry_on(
 
 
 def test_a_key_is_open_until_it_is_stopped_or_expires(
-    table: KeyTable, new_key: Callable[..., NewKey], clock: Clock
+    table: KeyTable, new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
     table.refresh()

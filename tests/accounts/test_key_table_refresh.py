@@ -16,11 +16,12 @@ from accounts.keys.lifecycle import NewKey, create_key, revoke_key
 from accounts.keys.rows import _FINGERPRINT_SQL, KeyRow, all_rows
 from accounts.keys.table import OVERLAP_S, KeyTable
 from accounts.models import ApiKey, Organization, Project, User
-from tests.accounts.key_tables import LONG_AGO, Clock, bearer, refusal
+from tests.accounts.key_tables import LONG_AGO, bearer, refusal
+from tests.fakes.clock import FakeClock
 
 
 @pytest.fixture
-def settled_table(table: KeyTable, clock: Clock) -> Callable[[], KeyTable]:
+def settled_table(table: KeyTable, clock: FakeClock) -> Callable[[], KeyTable]:
     """Loads the table when nothing has changed for years, and no write can be on its way."""
 
     def settle() -> KeyTable:
@@ -77,7 +78,7 @@ def test_it_learns_a_new_key_without_reading_the_others(
 def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
-    clock: Clock,
+    clock: FakeClock,
     table_of: type[Stamped],
 ) -> None:
     """The owner of a hundred thousand keys signs in, or their project is renamed."""
@@ -280,7 +281,7 @@ def test_it_learns_new_names(
 def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
-    clock: Clock,
+    clock: FakeClock,
     age_s: float,
 ) -> None:
     """A transaction may commit after a younger one: count and newest stamp stay the same."""
@@ -300,7 +301,7 @@ def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
 
 
 def test_it_looks_once_more_after_the_last_write_could_come_late(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     late, quick = new_key("late"), new_key("quick")
     table = settled_table()
@@ -317,7 +318,7 @@ def test_it_looks_once_more_after_the_last_write_could_come_late(
 
 
 def test_it_follows_when_the_clock_was_set_back(
-    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: Clock
+    settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     made = new_key()
     table = settled_table()

@@ -6,7 +6,7 @@ import pytest
 
 from serving.constraints.answers import answer_grammar
 from serving.constraints.families.registry import by_name, family_names
-from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.json_schema.translator import json_grammar
 from serving.constraints.lowering import lowered
 from serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode

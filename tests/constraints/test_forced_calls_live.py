@@ -15,7 +15,7 @@ from serving.constraints.answers import tool_grammar
 from serving.constraints.families.registry import by_name, family_names
 from serving.core.events import FinishReason, ToolArgsDelta
 from serving.core.request import Tool, ToolChoice, ToolMode
-from tests.output.tiny_chat import Model, asked, calls_of, straight
+from tests.output.tiny_chat import Model, asked, calls_of, reference_model, straight
 
 from .conftest import Refusal
 
@@ -63,7 +63,7 @@ def named(name: str) -> ToolChoice:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model()
+    return reference_model()
 
 
 def is_pick(arguments: Any) -> bool:
@@ -126,7 +126,7 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
 
-    result, is_ended = model.stretch(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
+    result, is_ended = model.answer_part(asked(QUESTION, tools=(PICK, PING), tool_choice=REQUIRED))
 
     calls = result.tool_calls if is_ended else result.tool_calls[:-1]
     assert result.tool_calls

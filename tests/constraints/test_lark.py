@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
-from serving.constraints.languages import NotRegular
-from serving.constraints.lark import InvalidLark, lark_expression
-from serving.constraints.rules import RuleSet, plain
+from serving.constraints.grammar.languages import NotRegular
+from serving.constraints.grammar.lark import InvalidLark, lark_expression
+from serving.constraints.grammar.rules import RuleSet, plain
 from serving.constraints.texts import text_tag
 from serving.core.request import TextGrammar, TextSyntax
 

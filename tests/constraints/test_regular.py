@@ -9,9 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from serving.constraints.json_schema.numbers import Bound, NumberRange
-from serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
-from serving.constraints.languages import (
+from serving.constraints.grammar.languages import (
     NotRegular,
     TooManyStates,
     complement,
@@ -19,8 +17,10 @@ from serving.constraints.languages import (
     length_bounds,
     matches,
 )
-from serving.constraints.patterns import InvalidPattern, fullmatch_language, search_language
-from serving.constraints.rules import RuleSet, plain
+from serving.constraints.grammar.patterns import InvalidPattern, fullmatch_language, search_language
+from serving.constraints.grammar.rules import RuleSet, plain
+from serving.constraints.json_schema.numbers import Bound, NumberRange
+from serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
 from serving.constraints.texts import pattern_grammar
 
 from .lark_texts import fits

@@ -1,4 +1,4 @@
-"""One submission: what the engine says of several choices, as events in their order."""
+"""One submission: the engine's updates of several choices become events in order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ async def events_of(engine: InMemoryEngine, *, n: int) -> list[Event]:
     return [event async for batch in attempt(prepared, None) for event in batch]
 
 
-def said(id_: int, text: str, **fields: Any) -> TokenOutput:
+def output(id_: int, text: str, **fields: Any) -> TokenOutput:
     return TokenOutput(id_, tuple(text.encode()), finish="stop", **fields)
 
 
-async def test_nothing_is_told_before_every_choice_has_its_place() -> None:
-    """The engine may make tokens for one choice before it has heard of the next."""
-    engine = InMemoryEngine([Accepted(1), said(1, "A")], [Accepted(2)], [said(2, "B")])
+async def test_no_event_is_sent_before_every_choice_is_accepted() -> None:
+    """The engine may generate tokens of one choice before it accepts the next."""
+    engine = InMemoryEngine([Accepted(1), output(1, "A")], [Accepted(2)], [output(2, "B")])
 
     events = await events_of(engine, n=2)
 
@@ -46,8 +46,8 @@ async def test_nothing_is_told_before_every_choice_has_its_place() -> None:
 
 
 async def test_the_cached_part_of_a_prompt_counts_once() -> None:
-    first = said(1, "A", queue_s=0.0, num_cached_tokens=1)
-    second = said(2, "B", queue_s=0.0, num_cached_tokens=1)
+    first = output(1, "A", queue_s=0.0, num_cached_tokens=1)
+    second = output(2, "B", queue_s=0.0, num_cached_tokens=1)
     engine = InMemoryEngine([Accepted(1), Accepted(2), first, second])
 
     events = await events_of(engine, n=2)

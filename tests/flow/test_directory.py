@@ -1,4 +1,4 @@
-"""Which model a request means."""
+"""The model that a request names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def serve(directory: LocalDirectory, *entries: ModelEntry) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "default"])
-async def test_the_only_one_that_is_loaded_need_not_be_named(
+async def test_the_only_loaded_model_need_not_be_named(
     directory: LocalDirectory, name: str | None
 ) -> None:
     await serve(directory, LOADED, UNLOADED)
@@ -46,7 +46,7 @@ async def test_the_only_one_that_is_loaded_need_not_be_named(
     ("entries", "words"),
     [((LOADED, OTHER), "2 models are loaded"), ((UNLOADED,), "no model is loaded")],
 )
-async def test_otherwise_the_error_names_the_field(
+async def test_with_several_models_or_none_the_error_names_the_field(
     directory: LocalDirectory, name: str | None, entries: tuple[ModelEntry, ...], words: str
 ) -> None:
     await serve(directory, *entries)
@@ -64,7 +64,7 @@ async def test_a_model_may_be_called_default(directory: LocalDirectory) -> None:
     assert directory.find("default").entry.id == OTHER.id
 
 
-async def test_a_name_that_nobody_has_is_not_taken_for_the_only_one(
+async def test_an_unknown_name_does_not_mean_the_only_model(
     directory: LocalDirectory,
 ) -> None:
     await serve(directory, LOADED, UNLOADED)

@@ -1,4 +1,4 @@
-"""What one engine's entry tells its model's assets, and who waits for it."""
+"""The reasoning tags of an engine's family, and waiting for an engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.prompting.assets import ModelAssets
 from tests.flow.tiny_chat import ASSETS, TINY_CHAT, new_engine
 
 
-def test_a_prompt_that_opens_a_thought_in_the_models_own_words_begins_inside_it(
+def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(
     tmp_path: Path,
 ) -> None:
     assets = ModelAssets.load(TINY_CHAT)
@@ -30,7 +30,7 @@ def test_a_prompt_that_opens_a_thought_in_the_models_own_words_begins_inside_it(
 @pytest.mark.parametrize(
     ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "does not start")]
 )
-async def test_who_waits_for_an_engine_hears_when_there_is_no_hope_left(
+async def test_waiting_for_an_engine_that_cannot_start_ends_early(
     event: str, words: str, tmp_path: Path
 ) -> None:
     engine = new_engine(tmp_path)

@@ -1,5 +1,4 @@
-"""What becomes of a request when its engine refuses, falls silent or dies, and what stands before
-an answer."""
+"""Requests whose engine refuses, pauses or fails, and the text before an answer."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ async def test_the_events_of_an_answer(engine: Engine) -> None:
     assert events[-1].usage.num_output_tokens == len(ids_of("Hi there")) + 1
 
 
-async def test_running_counts_stand_before_the_deltas_they_count(engine: Engine) -> None:
+async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> None:
     async with FakeEngine(engine.client.path, answer):
         events = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
 
@@ -76,7 +75,7 @@ async def test_running_counts_stand_before_the_deltas_they_count(engine: Engine)
 
 
 @pytest.mark.parametrize("death", [die_at_once, die_after_accepting])
-async def test_a_stream_that_has_said_nothing_is_run_again(engine: Engine, death: object) -> None:
+async def test_a_stream_without_content_runs_again(engine: Engine, death: object) -> None:
     async with FakeEngine(engine.client.path, death, answer):  # type: ignore[arg-type]
         events = await events_of(await prepared_of(engine))
 
@@ -84,7 +83,7 @@ async def test_a_stream_that_has_said_nothing_is_run_again(engine: Engine, death
     assert isinstance(events[-1], Completed)
 
 
-async def test_a_stream_that_was_running_is_told_of_the_loss(engine: Engine) -> None:
+async def test_a_stream_with_content_ends_with_an_error(engine: Engine) -> None:
     async with FakeEngine(engine.client.path, die_in_the_middle, answer):
         events = await events_of(await prepared_of(engine))
 
@@ -93,7 +92,7 @@ async def test_a_stream_that_was_running_is_told_of_the_loss(engine: Engine) -> 
     assert not any(isinstance(event, Completed) for event in events)
 
 
-async def test_a_unary_answer_is_begun_anew_and_pays_only_for_what_it_gets(engine: Engine) -> None:
+async def test_a_unary_answer_runs_again_and_is_charged_once(engine: Engine) -> None:
     async with FakeEngine(engine.client.path, die_in_the_middle, answer):
         prepared = await prepared_of(engine)
         result = await whole(prepared)
@@ -102,7 +101,7 @@ async def test_a_unary_answer_is_begun_anew_and_pays_only_for_what_it_gets(engin
     assert result.usage.num_output_tokens == len(ids_of("Hi there")) + 1
 
 
-async def test_a_request_that_kills_every_engine_is_given_up(engine: Engine) -> None:
+async def test_a_request_that_kills_every_engine_fails(engine: Engine) -> None:
     deaths = 0
 
     async def die(gateway: Gateway) -> None:
@@ -131,7 +130,7 @@ async def test_a_refusal_has_its_own_status(
             await events_of(await prepared_of(engine))
 
 
-async def test_a_refusal_after_some_text_is_told_inside_the_stream(engine: Engine) -> None:
+async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engine) -> None:
     async def expire(gateway: Gateway) -> None:
         submit = await gateway.receive_submit()
         gateway.accept(submit)
@@ -167,7 +166,7 @@ async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
     assert result.choices[0].finish_reason is FinishReason.STOP
 
 
-async def test_a_client_that_leaves_frees_the_engine(engine: Engine) -> None:
+async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
     cancelled = asyncio.Event()
 
     async def ramble(gateway: Gateway) -> None:
@@ -184,17 +183,17 @@ async def test_a_client_that_leaves_frees_the_engine(engine: Engine) -> None:
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
 
 
-async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
+async def test_silence_yields_empty_batches_for_keep_alive_comments(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt_module, "SILENCE_S", 0.01)
 
-    async def think_long(gateway: Gateway) -> None:
+    async def reason_long(gateway: Gateway) -> None:
         submit = await gateway.receive_submit()
         gateway.accept(submit)
         await gateway.receive_cancel()
 
-    async with FakeEngine(engine.client.path, think_long):
+    async with FakeEngine(engine.client.path, reason_long):
         batches = stream(await prepared_of(engine))
         assert await anext(batches) == [Started(1)]
         assert await anext(batches) == []
@@ -202,7 +201,7 @@ async def test_silence_is_noticed_so_that_the_door_can_keep_the_line_open(
         await batches.aclose()
 
 
-# What stands before an answer
+# The text before an answer
 
 
 async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
@@ -215,7 +214,7 @@ async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
 
 
-async def test_an_echo_is_told_once_though_the_engine_dies(engine: Engine) -> None:
+async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> None:
     request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
     async with FakeEngine(engine.client.path, die_after_accepting, answer):
         events = await events_of(await prepared_of(engine, request))
@@ -229,7 +228,7 @@ async def test_an_echo_is_told_once_though_the_engine_dies(engine: Engine) -> No
 @pytest.mark.parametrize(
     ("role", "text"), [(Role.ASSISTANT, "SoHi there"), (Role.USER, "Hi there")]
 )
-async def test_a_chat_echoes_what_the_assistant_has_begun(
+async def test_a_chat_echoes_the_assistants_last_message(
     engine: Engine, role: Role, text: str
 ) -> None:
     messages = (Message(Role.USER, (TextPart("Hello!"),)), Message(role, (TextPart("So"),)))
@@ -240,7 +239,7 @@ async def test_a_chat_echoes_what_the_assistant_has_begun(
     assert result.choices[0].text == text
 
 
-async def test_an_echo_of_nothing_but_the_prompt_needs_no_engine(engine: Engine) -> None:
+async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine: Engine) -> None:
     request = replace(
         RAW, prompt=RawPrompts(("Once",), echo=True), n=2, stopping=Stopping(max_tokens=0)
     )
@@ -255,8 +254,8 @@ async def test_an_echo_of_nothing_but_the_prompt_needs_no_engine(engine: Engine)
     assert texts_of(events) == ["Once", "Once"]
 
 
-async def test_hidden_thoughts_keep_the_line_open_only_after_a_while(engine: Engine) -> None:
-    async def think(gateway: Gateway) -> None:
+async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine: Engine) -> None:
+    async def reason(gateway: Gateway) -> None:
         submit = await gateway.receive_submit()
         gateway.accept(submit)
         for id_ in ids_of("<think>one two three"):
@@ -265,7 +264,7 @@ async def test_hidden_thoughts_keep_the_line_open_only_after_a_while(engine: Eng
         gateway.tokens(submit, [*ids_of("</think>Yes"), 2], "stop")
 
     request = replace(HELLO, hides_reasoning=True)
-    async with FakeEngine(engine.client.path, think):
+    async with FakeEngine(engine.client.path, reason):
         prepared = await prepared_of(engine, request)
         batches = [batch async for batch in stream(prepared)]
 

@@ -1,4 +1,4 @@
-"""From what a request wants of its handling to what the engine is told."""
+"""The handling options of a request reach the engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asking(handling: Handling, n: int = 1) -> GenerationRequest:
 
 
 async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
-    """What an engine would be told whose process is not running."""
+    """The submissions to an engine whose process does not run."""
     return (await prepared_of(new_engine(tmp_path), asking(handling, n))).submits
 
 
@@ -38,7 +38,7 @@ async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -
     assert [submit.priority for submit in submits] == [4, 4, 4]
 
 
-async def test_the_engine_learns_who_shares_a_salt_but_not_the_salt(tmp_path: Path) -> None:
+async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_path: Path) -> None:
     keys = [
         (await submits_of(tmp_path, Handling(cache_salt=salt)))[0].cache_key
         for salt in (None, "one", "one", "two")
@@ -49,7 +49,7 @@ async def test_the_engine_learns_who_shares_a_salt_but_not_the_salt(tmp_path: Pa
     assert all(key is None or (len(key) == 32 and b"one" not in key) for key in keys)
 
 
-def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
+def test_a_salt_cannot_go_with_no_repeat_ngram_size() -> None:
     request = replace(
         asking(Handling(cache_salt="one")), beams=BeamSearch(2, no_repeat_ngram_size=1)
     )
@@ -61,7 +61,7 @@ def test_a_salt_does_not_go_with_words_that_must_not_repeat() -> None:
     check_beam_search(replace(request, beams=BeamSearch(2)))
 
 
-async def test_a_salt_that_would_not_be_heeded_is_refused() -> None:
+async def test_a_salt_that_has_no_effect_is_refused() -> None:
     engine = cast(Engine, InMemoryEngine())
     request = asking(Handling(cache_salt="one"))
     prepared = PreparedRequest(request, engine, Meter(), "t", (Prompt((1,)),), (SUBMIT,), 1)

@@ -1,4 +1,4 @@
-"""What is decided of a request, and what is refused, before an engine is asked."""
+"""Values that are decided and requests that are refused before an engine is needed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def max_new_tokens(engine: Engine, request: GenerationRequest = RAW, **sto
         ({"max_tokens": 3, "default_max_tokens": 16}, 3),
     ],
 )
-async def test_the_models_limit_is_what_a_client_gets_that_says_nothing(
+async def test_a_client_without_a_limit_gets_the_models_limit(
     tmp_path: Path, stopping: dict[str, Any], expected: int
 ) -> None:
     engine = new_engine(tmp_path, max_tokens_limit=12)
@@ -75,7 +75,7 @@ async def test_the_models_limit_is_what_a_client_gets_that_says_nothing(
         ({"min_tokens": 13}, "min_tokens"),
     ],
 )
-async def test_more_than_the_models_limit_is_refused_by_the_name_that_was_used(
+async def test_more_than_the_models_limit_is_refused_by_the_clients_parameter_name(
     tmp_path: Path, stopping: dict[str, Any], param: str
 ) -> None:
     engine = new_engine(tmp_path, max_tokens_limit=12)
@@ -94,7 +94,7 @@ async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) ->
         await prepared_of(engine, replace(RAW, n=3))
 
 
-async def test_a_least_number_of_tokens_must_fit_too(tmp_path: Path) -> None:
+async def test_min_tokens_must_fit_too(tmp_path: Path) -> None:
     engine = new_engine(tmp_path, max_context=NUM_RAW + 3)
 
     assert await max_new_tokens(engine, min_tokens=3) == 3
@@ -123,19 +123,19 @@ async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
     assert caught.value.param == "stop_token_ids"
 
 
-SHAPED = replace(HELLO, grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}", "response_format"))
+WITH_GRAMMAR = replace(HELLO, grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}", "response_format"))
 FORCED = replace(
     HELLO,
     prompt=replace(HELLO.prompt, tools=(Tool("f"),), tool_choice=ToolChoice(ToolMode.REQUIRED)),
 )
 
 
-@pytest.mark.parametrize("request_", [SHAPED, FORCED], ids=["shaped", "forced"])
+@pytest.mark.parametrize("request_", [WITH_GRAMMAR, FORCED], ids=["grammar", "forced"])
 @pytest.mark.parametrize(
     ("param", "stopping"),
     [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
 )
-async def test_nothing_goes_on_after_its_shape_is_complete(
+async def test_parameters_that_continue_after_the_grammar_are_refused(
     engine: Engine, request_: GenerationRequest, param: str, stopping: Stopping
 ) -> None:
     with pytest.raises(InvalidRequest, match="cannot go with") as caught:

@@ -1,4 +1,4 @@
-"""Prompts that must fit, and templates that cannot take what they are given."""
+"""Prompts that must fit, and templates that cannot render a request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def text_of(prepared: PreparedRequest) -> str:
 
 
 @pytest.mark.parametrize("max_tokens", [1, 100, 1500, None])
-async def test_a_long_conversation_loses_no_more_than_it_must(
+async def test_a_long_conversation_loses_no_more_than_necessary(
     engine: Engine, max_tokens: int | None
 ) -> None:
     prepared = await prepared_of(engine, talk(max_tokens=max_tokens))
@@ -62,7 +62,7 @@ async def test_a_long_conversation_loses_no_more_than_it_must(
     assert "What is the capital of France?" in text_of(prepared)
 
 
-async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
+async def test_a_conversation_that_fits_is_not_changed(engine: Engine) -> None:
     short = replace(TALK, messages=TALK.messages[:5])
 
     prepared = await prepared_of(engine, replace(talk(), prompt=short))
@@ -70,21 +70,21 @@ async def test_a_conversation_that_fits_stays_as_it_is(engine: Engine) -> None:
     assert prepared.prompts == (ASSETS.render(short),)
 
 
-async def test_a_long_conversation_is_refused_unless_it_may_be_shortened(engine: Engine) -> None:
+async def test_a_long_conversation_is_refused_without_truncation(engine: Engine) -> None:
     with pytest.raises(ContextTooLong) as caught:
         await prepared_of(engine, talk(drops_oldest=False))
 
     assert caught.value.param == "input"
 
 
-async def test_what_cannot_be_shortened_enough_is_refused(engine: Engine) -> None:
+async def test_a_conversation_that_stays_too_long_is_refused(engine: Engine) -> None:
     with pytest.raises(ContextTooLong) as caught:
         await prepared_of(engine, talk(max_tokens=MAX_CONTEXT - 3))
 
     assert caught.value.code == "context_length_exceeded"
 
 
-async def test_what_fits_is_cut_to_leave_room_for_the_answer(tmp_path: Path) -> None:
+async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path: Path) -> None:
     prompt = RawPrompts(("one two three four five six seven",))
     request = replace(RAW, prompt=prompt, encoding=Encoding(max_tokens=ALL_THAT_FIT))
     engine = new_engine(tmp_path, max_context=6)
@@ -102,7 +102,7 @@ async def test_what_fits_is_cut_to_leave_room_for_the_answer(tmp_path: Path) -> 
     ("endpoint", "param"),
     [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")],
 )
-async def test_what_a_template_cannot_take_is_told_in_the_clients_words(
+async def test_errors_of_templates_name_the_clients_field(
     engine: Engine, endpoint: Endpoint, param: str
 ) -> None:
     broken = Message(Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{"),))

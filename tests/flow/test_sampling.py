@@ -1,4 +1,4 @@
-"""Whatever is asked for becomes something that the engine takes and does as it was meant."""
+"""Every valid request becomes sampling values that the engine accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolved(defaults: GenerationDefaults = NO_DEFAULTS, **asked: Any) -> Sampli
 @given(st.floats(0, 2), PART, PART)
 @example(1.0, 5e-324, 1.0)
 @example(5e-324, 1.0, 1 - 1e-12)
-def test_every_value_that_is_allowed_is_one_that_the_engine_takes(
+def test_the_engine_accepts_every_valid_value(
     temperature: float, top_p: float, min_p: float
 ) -> None:
     config = genai.GenerationConfig()
@@ -39,7 +39,7 @@ def test_every_value_that_is_allowed_is_one_that_the_engine_takes(
     config.validate()
 
 
-def test_what_a_model_says_of_itself_is_held_to_the_same_borders() -> None:
+def test_the_models_defaults_have_the_same_limits() -> None:
     params = resolved(GenerationDefaults(temperature=0.0, top_p=0.0, min_p=1.0))
 
     assert params.temperature == 0
@@ -47,19 +47,19 @@ def test_what_a_model_says_of_itself_is_held_to_the_same_borders() -> None:
     assert 0.999 < params.min_p < 1
 
 
-def test_usual_values_are_left_alone() -> None:
+def test_usual_values_are_not_changed() -> None:
     params = resolved(temperature=0.7, top_p=0.9, min_p=0.05)
 
     assert (params.temperature, params.top_p, params.min_p) == (0.7, 0.9, 0.05)
 
 
-def test_the_greatest_part_leaves_room_for_equals_only() -> None:
-    as_the_engine_has_it = np.float32(resolved(min_p=1.0).min_p)
+def test_the_largest_min_p_keeps_only_the_likeliest_tokens() -> None:
+    in_engine_floats = np.float32(resolved(min_p=1.0).min_p)
 
-    assert as_the_engine_has_it < 1
-    assert np.nextafter(as_the_engine_has_it, np.float32(2)) == 1
+    assert in_engine_floats < 1
+    assert np.nextafter(in_engine_floats, np.float32(2)) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-45, 1e-38, 9e-6])
-def test_next_to_no_temperature_is_none(temperature: float) -> None:
+def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
     assert resolved(temperature=temperature).temperature == 0

@@ -1,7 +1,7 @@
-"""Texts, tokens and places agree for tokenizers in which a sign stands for the space.
+"""Texts, tokens and offsets agree for tokenizers that write a sign for the space.
 
-Such tokenizers drop the first space of a text. An answer that goes on from a text does not
-begin one, and its spaces are its own.
+Such tokenizers drop the first space of a text. An answer that continues a text keeps its first
+space.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
 KIND = pytest.mark.parametrize("kind", KINDS)
 TEXT = "The Paris is a"
-# Words with and without their space, spaces alone, and characters in pieces.
+# Words with and without their space, spaces alone, and parts of characters.
 TEXT_IDS = [id_ for name, id_ in VOCABULARY.items() if name not in ("<unk>", START, END)]
 BROKEN = st.lists(st.sampled_from(TEXT_IDS), min_size=1, max_size=12)
 WHOLE_IDS = [id_ for id_ in TEXT_IDS if not 3 <= id_ < 259]
@@ -53,7 +53,7 @@ WHOLE = st.lists(st.sampled_from(WHOLE_IDS), min_size=1, max_size=12)
 
 @cache
 def engine(kind: str) -> Engine:
-    """Its process is never asked."""
+    """Its process does not run."""
     folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
     entry = ModelEntry(1, kind, folder, EngineOptions(), True, NOW, NOW)
     assets = ModelAssets.load(folder)
@@ -61,22 +61,22 @@ def engine(kind: str) -> Engine:
     return Engine(entry, assets, family, EngineClient(folder / "e.sock"))
 
 
-def prepared(kind: str, asked: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
-    endpoint = Endpoint.COMPLETIONS if isinstance(asked, RawPrompts) else Endpoint.CHAT
-    request = GenerationRequest(endpoint, kind, asked, logprobs=LOGPROBS)
+def prepared(kind: str, prompts: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
+    endpoint = Endpoint.COMPLETIONS if isinstance(prompts, RawPrompts) else Endpoint.CHAT
+    request = GenerationRequest(endpoint, kind, prompts, logprobs=LOGPROBS)
     return PreparedRequest(request, engine(kind), Meter(), "t", (prompt,), (), 1)
 
 
 def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest:
-    asked = RawPrompts((text,), echo=True)
-    return prepared(kind, asked, engine(kind).assets.encode_prompt(text))
+    prompts = RawPrompts((text,), echo=True)
+    return prepared(kind, prompts, engine(kind).assets.encode_prompt(text))
 
 
 def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
     messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
-    asked = Conversation(messages, rendering=Rendering(continues_final_message=continues))
+    prompts = Conversation(messages, rendering=Rendering(continues_final_message=continues))
     ids = engine(kind).assets.tokenizer.encode_raw("a The")
-    return prepared(kind, asked, Prompt(tuple(ids), "a The"))
+    return prepared(kind, prompts, Prompt(tuple(ids), "a The"))
 
 
 def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
@@ -84,7 +84,7 @@ def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
 
 
 def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
-    """The text of these tokens, one by one, and what is told of them."""
+    """The text of these tokens, read one by one, and their descriptions."""
     reader = prepared.reader(0)
     events: list[Event] = []
     for id_ in ids:
@@ -94,29 +94,29 @@ def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Tok
     return "".join(each.text for each in deltas), [each for d in deltas for each in d.tokens]
 
 
-def hold_together(text: str, tokens: Sequence[Token]) -> None:
-    """Each token stands where its place says."""
-    told = TextLogprobs().of(tokens)
+def check_offsets(text: str, tokens: Sequence[Token]) -> None:
+    """Each token is in the text at its offset."""
+    logprobs = TextLogprobs().of(tokens)
     assert b"".join(token.raw for token in tokens).decode() == text
-    for token, place in zip(tokens, told["text_offset"], strict=True):  # type: ignore[call-overload]
+    for token, offset in zip(tokens, logprobs["text_offset"], strict=True):  # type: ignore[call-overload]
         if token.raw:
-            assert text[place:].startswith(token.text)
+            assert text[offset:].startswith(token.text)
 
 
 @KIND
 @given(WHOLE)
-def test_an_answer_goes_on_from_its_prompt(kind: str, ids: list[int]) -> None:
+def test_an_answer_continues_its_prompt(kind: str, ids: list[int]) -> None:
     text, tokens = answer(completion(kind), ids)
 
     tokenizer = engine(kind).assets.tokenizer
     before = tokenizer.encode_raw(TEXT)
     assert text == tokenizer.decode([*before, *ids]).removeprefix(tokenizer.decode(before))
     assert [token.id for token in tokens] == ids
-    hold_together(text, tokens)
+    check_offsets(text, tokens)
 
 
 @KIND
-def test_its_first_space_is_its_own(kind: str) -> None:
+def test_an_answer_keeps_its_first_space(kind: str) -> None:
     ids = [VOCABULARY[f"{SPACE}of"], VOCABULARY[f"{SPACE}Paris"], VOCABULARY[END]]
 
     text, tokens = answer(completion(kind), ids)
@@ -131,13 +131,13 @@ def test_its_first_space_is_its_own(kind: str) -> None:
 
 @KIND
 @given(BROKEN)
-def test_pieces_of_characters_have_places_in_the_text_too(kind: str, ids: list[int]) -> None:
+def test_parts_of_characters_have_offsets_too(kind: str, ids: list[int]) -> None:
     text, tokens = answer(completion(kind), ids)
 
     assert [token.id for token in tokens] == ids
-    places: list[int] = TextLogprobs().of(tokens)["text_offset"]  # type: ignore[assignment]
-    assert places == sorted(places)
-    assert places[-1] <= len(text)
+    offsets: list[int] = TextLogprobs().of(tokens)["text_offset"]  # type: ignore[assignment]
+    assert offsets == sorted(offsets)
+    assert offsets[-1] <= len(text)
 
 
 @KIND
@@ -146,53 +146,53 @@ def test_an_answer_to_a_chat_begins_a_text(kind: str, ids: list[int]) -> None:
     text, tokens = answer(chat(kind), ids)
 
     assert text == engine(kind).assets.tokenizer.decode(ids)
-    hold_together(text, tokens)
+    check_offsets(text, tokens)
 
 
 @KIND
 @given(WHOLE)
-def test_a_message_that_is_continued_is_gone_on_with(kind: str, ids: list[int]) -> None:
+def test_an_answer_can_continue_a_message(kind: str, ids: list[int]) -> None:
     text, tokens = answer(chat(kind, continues=True), ids)
 
     assert text == engine(kind).assets.tokenizer.decode([VOCABULARY["a"], *ids])[1:]
-    hold_together(text, tokens)
+    check_offsets(text, tokens)
 
 
 @KIND
 @pytest.mark.parametrize("prompt", [TEXT, " a  Paris", "é,is\n", "a"])
-def test_an_echoed_prompt_is_told_with_the_places_of_its_tokens(kind: str, prompt: str) -> None:
-    asked = completion(kind, prompt)
-    ids = asked.prompts[0].token_ids
+def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind: str, prompt: str) -> None:
+    prompts = completion(kind, prompt)
+    ids = prompts.prompts[0].token_ids
 
-    tokens = asked.writer.prompt(asked.prompts[0], chances(ids[1:]))
+    tokens = prompts.writer.prompt(prompts.prompts[0], chances(ids[1:]))
 
     assert [token.id for token in tokens] == list(ids)
     assert (tokens[0].text, tokens[0].raw) == (START, b"")
-    hold_together(prompt, tokens)
+    check_offsets(prompt, tokens)
 
 
 @KIND
 @given(WHOLE)
-def test_a_prompt_of_ids_is_echoed_with_the_places_of_its_tokens(kind: str, ids: list[int]) -> None:
-    asked = completion(kind, tuple(ids))
+def test_an_echoed_prompt_of_ids_has_the_offsets_of_its_tokens(kind: str, ids: list[int]) -> None:
+    prompts = completion(kind, tuple(ids))
 
-    tokens = asked.writer.prompt(asked.prompts[0], chances(ids[1:]))
+    tokens = prompts.writer.prompt(prompts.prompts[0], chances(ids[1:]))
 
-    hold_together(engine(kind).assets.text_of(asked.prompts[0]), tokens)
+    check_offsets(engine(kind).assets.text_of(prompts.prompts[0]), tokens)
 
 
 @KIND
-def test_after_nothing_but_a_start_an_answer_begins_a_text(kind: str) -> None:
+def test_after_only_a_start_token_an_answer_begins_a_text(kind: str) -> None:
     ids = [VOCABULARY[f"{SPACE}The"], VOCABULARY[f"{SPACE}Paris"]]
 
     text, tokens = answer(completion(kind, (VOCABULARY[START],)), ids)
 
     assert text == engine(kind).assets.tokenizer.decode(ids)
-    hold_together(text, tokens)
+    check_offsets(text, tokens)
 
 
 @KIND
-def test_a_prompt_that_ends_inside_a_character_does_not_hide_what_follows(kind: str) -> None:
+def test_a_prompt_that_ends_inside_a_character_does_not_hide_the_answer(kind: str) -> None:
     half = (VOCABULARY["a"], VOCABULARY["<0xC3>"])
 
     text, _ = answer(completion(kind, half), [VOCABULARY[f"{SPACE}The"]])

@@ -1,4 +1,4 @@
-"""Chunks of several tokens: nothing is lost, and nothing waits longer than asked."""
+"""Chunks of several tokens: no event is lost or held longer than the interval."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def text_of(events: list[Event]) -> str:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
-def test_all_is_told_in_chunks_that_are_large_enough(sizes: list[int], interval: int) -> None:
+def test_all_events_are_released_in_large_chunks(sizes: list[int], interval: int) -> None:
     buffer = IntervalBuffer(interval)
     groups = groups_of_tokens(sizes)
     groups[-1].append(FINISHED)
 
-    told = [buffer.add(group, size) for group, size in zip(groups, sizes, strict=True)]
+    released = [buffer.add(group, size) for group, size in zip(groups, sizes, strict=True)]
 
-    assert text_of([event for events in told for event in events]) == "x" * sum(sizes)
-    assert told[0]
-    assert told[-1][-1] == FINISHED
-    chunks = [len(text_of(events)) for events in told if events]
+    assert text_of([event for events in released for event in events]) == "x" * sum(sizes)
+    assert released[0]
+    assert released[-1][-1] == FINISHED
+    chunks = [len(text_of(events)) for events in released if events]
     assert all(interval <= size < interval + 5 for size in chunks[1:-1])
-    for events in told:
+    for events in released:
         deltas = [event for event in events if isinstance(event, TextDelta)]
-        made = [event for event in events if isinstance(event, TokensGenerated)]
-        assert (len(deltas), len(made)) == ((1, 1) if events else (0, 0))
-        assert not events or len(made[0].token_ids) == len(deltas[0].text)
+        generated = [event for event in events if isinstance(event, TokensGenerated)]
+        assert (len(deltas), len(generated)) == ((1, 1) if events else (0, 0))
+        assert not events or len(generated[0].token_ids) == len(deltas[0].text)
 
 
-def test_tokens_that_tell_nothing_do_not_make_the_first_word_wait() -> None:
+def test_tokens_without_events_do_not_delay_the_first_text() -> None:
     buffer = IntervalBuffer(9)
 
     assert buffer.add([], 5) == []
@@ -76,13 +76,17 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
     return batches
 
 
-def said(text: str, finish: str | None = None) -> TokenOutput:
+def output(text: str, finish: str | None = None) -> TokenOutput:
     return TokenOutput(1, tuple(text.encode()), finish=finish)
 
 
 async def test_a_stream_has_a_chunk_for_so_many_tokens() -> None:
     first, *rest = await batches_of(
-        [Accepted(1), said("a")], [said("b")], [said("c")], [said("d")], [said("e", "length")]
+        [Accepted(1), output("a")],
+        [output("b")],
+        [output("c")],
+        [output("d")],
+        [output("e", "length")],
     )
 
     assert text_of(first) == "a"
@@ -90,17 +94,17 @@ async def test_a_stream_has_a_chunk_for_so_many_tokens() -> None:
     assert isinstance(rest[-1][-1], Completed)
 
 
-async def test_what_was_held_is_told_before_an_error() -> None:
+async def test_held_events_precede_an_error() -> None:
     first, second, end = await batches_of(
-        [Accepted(1), said("a")], [said("b")], [Rejected(1, "engine_error", "It failed.")]
+        [Accepted(1), output("a")], [output("b")], [Rejected(1, "engine_error", "It failed.")]
     )
 
     assert (text_of(first), text_of(second), end) == ("a", "b", [])
 
 
-async def test_whole_answers_wait_for_nothing() -> None:
+async def test_whole_answers_are_not_held() -> None:
     batches = await batches_of(
-        [Accepted(1), said("a")], [said("b")], [said("c", "stop")], is_streamed=False
+        [Accepted(1), output("a")], [output("b")], [output("c", "stop")], is_streamed=False
     )
 
     assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

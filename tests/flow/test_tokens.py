@@ -1,4 +1,4 @@
-"""A model's tokenizer answers without its engine, and long texts hold nobody up."""
+"""A model's tokenizer answers without its engine, and long texts do not block the event loop."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def test_a_chat_has_the_tokens_of_its_prompt(engine: Engine) -> None:
     assert tokenized.token_strings is None
 
 
-async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
+async def test_texts_are_tokenized_separately(engine: Engine) -> None:
+    request = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
-    tokenized = await tokenize(asked, engine)
+    tokenized = await tokenize(request, engine)
 
     assert [await detokenize(ids, engine) for ids in tokenized.token_ids] == [
         "one",
@@ -50,9 +50,9 @@ async def test_texts_are_tokenized_each_for_itself(engine: Engine) -> None:
 async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left: bool) -> None:
     texts = ("one", "one two three four five six")
     encoding = Encoding(max_tokens=4, keeps_start=True)
-    asked = TokenizeRequest(None, texts, encoding, padding=Padding(4, is_left))
+    request = TokenizeRequest(None, texts, encoding, padding=Padding(4, is_left))
 
-    short, long = (await tokenize(asked, engine)).token_ids
+    short, long = (await tokenize(request, engine)).token_ids
 
     one = engine.assets.ids_of_text("one")
     pads = (0,) * (4 - len(one))
@@ -60,27 +60,27 @@ async def test_short_texts_are_padded_and_long_ones_cut(engine: Engine, is_left:
     assert long == tuple(engine.assets.ids_of_text(texts[1])[:4])
 
 
-async def test_ids_that_the_model_lacks_have_no_text(engine: Engine) -> None:
+async def test_unknown_ids_are_refused(engine: Engine) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await detokenize((5, 99999), engine)
 
     assert caught.value.param == "tokens"
 
 
-async def test_a_template_of_a_request_needs_trust_here_too(engine: Engine) -> None:
+async def test_a_template_of_a_request_must_be_trusted_here_too(engine: Engine) -> None:
     chat = Conversation(HELLO.messages, rendering=Rendering(template="x"))
 
     with pytest.raises(UnsupportedParameter):
         await tokenize(TokenizeRequest(None, chat, Encoding()), engine)
 
 
-async def test_the_loop_turns_while_a_long_text_is_tokenized(engine: Engine) -> None:
-    asked = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
-    num_turns = 0
-    asking = asyncio.create_task(tokenize(asked, engine))
-    while not asking.done():
+async def test_the_event_loop_runs_while_a_long_text_is_tokenized(engine: Engine) -> None:
+    request = TokenizeRequest(None, ("hello " * 300_000,), Encoding(), wants_token_strings=True)
+    num_iterations = 0
+    tokenizing = asyncio.create_task(tokenize(request, engine))
+    while not tokenizing.done():
         await asyncio.sleep(0.005)
-        num_turns += 1
+        num_iterations += 1
 
-    assert len((await asking).token_ids[0]) >= 300_000
-    assert num_turns > 5
+    assert len((await tokenizing).token_ids[0]) >= 300_000
+    assert num_iterations > 5

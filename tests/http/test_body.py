@@ -1,4 +1,4 @@
-"""Reading request bodies: whole, capped, and not for ever."""
+"""Reading request bodies: complete, limited, and with a timeout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chunk(body: bytes, *, more: bool) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-async def test_a_body_in_pieces_is_joined() -> None:
+async def test_a_body_in_chunks_is_joined() -> None:
     receive = receiving(chunk(b"ab", more=True), chunk(b"", more=True), chunk(b"c", more=False))
 
     assert await _read_body(receive) == b"abc"
@@ -43,12 +43,12 @@ async def test_a_body_that_is_too_large_is_refused_before_its_end(settings: Any)
         await _read_body(receiving(chunk(b"abcd", more=True)))
 
 
-async def test_a_client_that_leaves_in_the_middle_is_noticed() -> None:
+async def test_a_disconnect_during_the_body_is_noticed() -> None:
     with pytest.raises(ClientGone):
         await _read_body(receiving(chunk(b"a", more=True), {"type": "http.disconnect"}))
 
 
-async def test_a_client_that_falls_silent_is_not_waited_for(
+async def test_a_client_that_sends_nothing_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(consumers, "_BODY_TIMEOUT_S", 0.01)

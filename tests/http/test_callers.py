@@ -1,4 +1,4 @@
-"""The organisation's name as a header of answers: any name makes one that can be sent."""
+"""The organisation's name as a header of answers: every name can be sent."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_without_a_name_there_is_no_header(name: str) -> None:
 def test_every_name_can_be_sent_and_read_again(name: str) -> None:
     answer = h11.Response(status_code=200, headers=list(organization_headers(name)))
 
-    told = [value.decode() for _, value in answer.headers]
-    assert all(value.isascii() and value.isprintable() for value in told)
-    assert list(map(unquote, told)) == [name.strip()] * bool(name.strip())
+    values = [value.decode() for _, value in answer.headers]
+    assert all(value.isascii() and value.isprintable() for value in values)
+    assert list(map(unquote, values)) == [name.strip()] * bool(name.strip())

@@ -124,8 +124,8 @@ def read(
 
 
 def cut(text: str, cuts: Iterable[int]) -> list[str]:
-    """`text` in parts, with a border at each place of `cuts` that is inside it."""
-    borders = [0, *sorted(min(place, len(text)) for place in cuts), len(text)]
+    """`text` in parts, with a border at each index of `cuts` that is inside it."""
+    borders = [0, *sorted(min(at, len(text)) for at in cuts), len(text)]
     return [text[start:end] for start, end in pairwise(borders)]
 
 

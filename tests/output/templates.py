@@ -1,4 +1,4 @@
-"""Chat templates in the manner of each family: short, but with all that gives it away."""
+"""Chat templates in the manner of each family: short, but with all its marks."""
 
 QWEN25 = """
 {%- if tools %}

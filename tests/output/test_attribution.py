@@ -1,4 +1,4 @@
-"""Which tokens a piece of text was made of, whatever was dropped or held back before it."""
+"""Which tokens a text came from, whatever was dropped or held back before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fed(*texts: str) -> Attribution:
     return attribution
 
 
-def test_a_piece_has_the_tokens_that_make_it() -> None:
+def test_text_has_the_tokens_that_it_came_from() -> None:
     assert fed("Hi", " there").take("Hi there") == ("Hi", " there")
 
 
@@ -30,7 +30,7 @@ def test_syntax_that_was_dropped_has_no_tokens() -> None:
     assert fed("</think>", "\n\n", "think").take("think") == ("think",)
 
 
-def test_a_token_that_is_cut_is_told_with_its_first_part() -> None:
+def test_a_token_that_is_cut_is_sent_with_its_first_part() -> None:
     attribution = fed("xy", "z")
     assert attribution.take("x") == ("xy",)
     assert attribution.take("yz") == ("z",)
@@ -52,22 +52,22 @@ def test_what_was_no_answer_is_forgotten() -> None:
 
 
 @given(st.lists(st.text("ab<", max_size=3), max_size=12), st.data())
-def test_every_token_with_text_is_told_once_however_the_text_is_cut(
+def test_every_token_with_text_is_sent_once_however_the_text_is_cut(
     texts: list[str], data: st.DataObject
 ) -> None:
     whole = "".join(texts)
     attribution: Attribution = Attribution()
-    told: list[int] = []
-    num_decoded = num_told = 0
+    sent: list[int] = []
+    num_decoded = num_sent = 0
     for token, text in enumerate(texts):
         attribution.feed(token, text)
         num_decoded += len(text)
-        until = data.draw(st.integers(num_told, num_decoded))
-        if until > num_told:
-            told += attribution.take(whole[num_told:until])
-            num_told = until
-    if num_told < len(whole):
-        told += attribution.take(whole[num_told:])
+        until = data.draw(st.integers(num_sent, num_decoded))
+        if until > num_sent:
+            sent += attribution.take(whole[num_sent:until])
+            num_sent = until
+    if num_sent < len(whole):
+        sent += attribution.take(whole[num_sent:])
 
-    assert told == sorted(set(told))
-    assert {token for token, text in enumerate(texts) if text} <= set(told)
+    assert sent == sorted(set(sent))
+    assert {token for token, text in enumerate(texts) if text} <= set(sent)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from serving.core.events import ToolInputDelta
 from serving.core.tools import custom_arguments, custom_tool
 
-from . import families, other_families
+from . import families
 from .builders import WEATHER, Folded, a_parser, cut, folded
+from .families import JSON_WRITERS, OTHER_WRITERS
 
 RUN = custom_tool("run", "Run code", None)
 TOOLS = (RUN, WEATHER)
@@ -31,8 +32,6 @@ def hermes(arguments: str) -> str:
 TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter(
     lambda text: '<|"|>' not in text
 )
-JSON_WRITERS = [*families.WRITERS]
-OTHER_WRITERS = [*other_families.WRITERS]
 
 
 @pytest.mark.parametrize("writer", JSON_WRITERS)
@@ -41,7 +40,7 @@ OTHER_WRITERS = [*other_families.WRITERS]
 def test_any_cut_of_json_gives_the_text(
     writer: str, text: str, is_ascii: bool, cuts: list[int]
 ) -> None:
-    name, write = families.WRITERS[writer]
+    name, write = JSON_WRITERS[writer]
     output = write([("run", json.dumps({"input": text}, ensure_ascii=is_ascii))])
 
     expected = [("custom run", text)]
@@ -56,7 +55,7 @@ def test_any_cut_of_json_gives_the_text(
 def test_any_cut_of_another_notation_gives_the_text(
     writer: str, text: str, cuts: list[int]
 ) -> None:
-    name, write = other_families.WRITERS[writer]
+    name, write = OTHER_WRITERS[writer]
     output = write([("run", {"input": text})])
 
     expected = [("custom run", text)]
@@ -65,7 +64,7 @@ def test_any_cut_of_another_notation_gives_the_text(
     assert read(name, cut(output, cuts)) == expected
 
 
-# Arguments as models write them when nobody holds them to it.
+# Arguments as models write them without a grammar.
 WORDS = ["{", "}", '"', "input", '"input": ', '"x": ', ", ", ": ", "1", "null", "[1]", "é", "<"]
 ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
 STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
@@ -89,10 +88,10 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[
         ('{"mood": {"input": "no"}, "input": "a", "more": "b"}', "a"),
         ('{"in\\u0070ut": "a"}', "a"),
         ('{"input": "\\q\\n\\u12"}', "\\q\n\\u12"),
-        # A value that is no text is told as its JSON.
+        # A value that is no text is sent as JSON.
         ('{"input": {"a": [1, "}"]}}', '{"a": [1, "}"]}'),
         ('{"input": 12}', "12"),
-        # Without an input, what was written is told.
+        # Without an input, what was written is sent.
         ('{"code": "a\\nb"}', '{"code": "a\\nb"}'),
         ("{}", ""),
         ('"{\\"input\\": \\"a\\"}"', "a"),
@@ -111,7 +110,7 @@ def test_a_function_beside_it_keeps_its_arguments() -> None:
     ]
 
 
-def test_the_text_is_told_as_it_is_written() -> None:
+def test_the_text_is_sent_as_it_is_written() -> None:
     parser = a_parser("hermes", tools=TOOLS)
     output = hermes(custom_arguments('print("hi")\n' * 9))
 

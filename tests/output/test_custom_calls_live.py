@@ -1,4 +1,4 @@
-"""The real engine, made to write the inputs of custom tools in every family's form.
+"""The real engine, forced to write the inputs of custom tools in every family's form.
 
 What it writes is read back, and fits the grammar: whatever escapes and marks the family's
 notation has.
@@ -15,7 +15,7 @@ from serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, Tool
 from serving.core.result import ChoiceResult, CustomCall
 from serving.core.tools import custom_tool
 
-from .tiny_chat import Model, asked, straight
+from .tiny_chat import Model, asked, reference_model, straight
 
 pytestmark = pytest.mark.live
 
@@ -41,7 +41,7 @@ def a_tool(syntax: TextSyntax, definition: str) -> Tool:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model()
+    return reference_model()
 
 
 def input_of(result: ChoiceResult) -> str:
@@ -71,7 +71,7 @@ def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
     model.use(straight(name))
     choice = ToolChoice(ToolMode.NAMED, "run")
 
-    result, is_ended = model.stretch(
+    result, is_ended = model.answer_part(
         asked("Add it.", tools=[a_tool(TextSyntax.LARK, SUMS)], tool_choice=choice)
     )
 

@@ -16,8 +16,8 @@ NONE_DROPPED: frozenset[int] = frozenset()
 def a_byte_fallback_tokenizer() -> Tokenizer:
     """As Llama 2 and Mistral have: characters outside the vocabulary are byte tokens, and
     the first space of a text is dropped."""
-    pieces = ["<unk>", "<s>", "▁", "a", "b", "▁a", *(f"<0x{byte:02X}>" for byte in range(256))]
-    vocab = {piece: id_ for id_, piece in enumerate(pieces)}
+    texts = ["<unk>", "<s>", "▁", "a", "b", "▁a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    vocab = {token: id_ for id_, token in enumerate(texts)}
     tokenizer = Tokenizer(
         models.BPE(vocab=vocab, merges=[("▁", "a")], byte_fallback=True, unk_token="<unk>")
     )
@@ -48,16 +48,16 @@ def decoded(decoder: Decoder, ids: list[int]) -> str:
 
 @given(st.lists(st.integers(0, 3071), max_size=30))
 def test_any_ids_decode_to_the_text_of_them_all_at_once(ids):
-    told = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
+    sent = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
 
-    assert told == TINY.decode(ids, skip_special_tokens=False)
+    assert sent == TINY.decode(ids, skip_special_tokens=False)
 
 
 @given(st.lists(st.integers(9, 264), max_size=30))
 def test_any_single_bytes_decode_to_the_text_of_them_all_at_once(ids):
-    told = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
+    sent = decoded(FastDecoder(TINY, NONE_DROPPED), ids)
 
-    assert told == TINY.decode(ids)
+    assert sent == TINY.decode(ids)
 
 
 @given(st.text(max_size=30))
@@ -77,7 +77,7 @@ def test_byte_tokens_come_together_as_characters(text):
     assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == FALLBACK.decode(ids)
 
 
-def test_a_character_is_told_with_its_last_token():
+def test_a_character_is_sent_with_its_last_token():
     decoder = FastDecoder(TINY, NONE_DROPPED)
     ids = TINY.encode("😀").ids
 
@@ -87,7 +87,7 @@ def test_a_character_is_told_with_its_last_token():
     assert deltas == [""] * (len(ids) - 1) + ["😀"]
 
 
-def test_half_a_character_at_the_end_is_told_as_a_replacement():
+def test_half_a_character_at_the_end_is_sent_as_a_replacement():
     decoder = FastDecoder(TINY, NONE_DROPPED)
     decoder.feed(TINY.encode("😀").ids[0])
 
@@ -95,22 +95,22 @@ def test_half_a_character_at_the_end_is_told_as_a_replacement():
 
 
 def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text():
-    """The tokenizer's own stream raises here: the euro sign was told before the bad byte."""
+    """The tokenizer's own stream raises here: the euro sign was sent before the bad byte."""
     ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *FALLBACK.encode("a a").ids]
 
-    told = decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids)
+    sent = decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids)
 
-    assert told == "€\ufffd a a"
+    assert sent == "€\ufffd a a"
 
 
 def test_it_does_not_hold_back_broken_bytes_for_ever():
     decoder = FastDecoder(TINY, NONE_DROPPED)
     broken = TINY.encode("😀").ids[0]
 
-    told = "".join(decoder.feed(broken) for _ in range(200))
+    sent = "".join(decoder.feed(broken) for _ in range(200))
 
-    assert 150 < len(told) <= 200
-    assert told + decoded(decoder, TINY.encode("😀 fine").ids) == "\ufffd" * 200 + "😀 fine"
+    assert 150 < len(sent) <= 200
+    assert sent + decoded(decoder, TINY.encode("😀 fine").ids) == "\ufffd" * 200 + "😀 fine"
 
 
 def test_special_tokens_vanish_unless_they_are_kept():
@@ -150,7 +150,7 @@ def test_a_text_that_is_gone_on_with_keeps_its_spaces():
 
 
 @pytest.mark.parametrize("after", [[1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []])
-def test_special_tokens_and_pieces_of_characters_are_no_text_to_go_on_with(after):
+def test_special_tokens_and_parts_of_characters_are_no_text_to_go_on_with(after):
     detokenizer = Detokenizer.keeping(FALLBACK, {1: "<s>"}, ())
 
     assert decoded(detokenizer.new_decoder(after), FALLBACK.encode("a").ids) == "a"
@@ -171,13 +171,13 @@ def vino():
 
 @settings(max_examples=30, deadline=None)
 @given(text=st.text(max_size=40))
-def test_the_openvino_decoder_tells_the_same_text(vino, text):
+def test_the_openvino_decoder_returns_the_same_text(vino, text):
     ids = TINY.encode(text).ids
 
     assert decoded(WindowDecoder(vino, NONE_DROPPED), ids) == text
 
 
-def test_the_openvino_decoder_tells_the_same_deltas_over_a_long_text(vino):
+def test_the_openvino_decoder_returns_the_same_deltas_over_a_long_text(vino):
     ids = TINY.encode("Grüße aus 東京 😀, and many more words. " * 12).ids
     slow, fast = WindowDecoder(vino, NONE_DROPPED), FastDecoder(TINY, NONE_DROPPED)
 
@@ -191,12 +191,12 @@ def test_the_openvino_decoder_ends_half_a_character_too(vino):
     assert decoder.finish() == "\ufffd"
 
 
-def test_the_openvino_decoder_does_not_tell_what_went_before(vino):
+def test_the_openvino_decoder_does_not_return_what_went_before(vino):
     before, ids = TINY.encode("Hello ").ids, TINY.encode("there, 😀 Grüße! " * 20).ids
 
-    told = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
+    sent = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
 
-    assert told == TINY.decode(ids)
+    assert sent == TINY.decode(ids)
     assert decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), []) == ""
 
 

@@ -17,7 +17,7 @@ from serving.core.request import (
 )
 
 from . import tiny_chat
-from .tiny_chat import Model, calls_of
+from .tiny_chat import calls_of, reference_model
 
 pytestmark = pytest.mark.live
 
@@ -45,7 +45,7 @@ TWO_CITIES = "What is the weather in Paris and in London?"
 
 @pytest.fixture(scope="module")
 def model():
-    return Model()
+    return reference_model()
 
 
 def asked(question: str, *, tools=TOOLS, **fields) -> Conversation:
@@ -84,7 +84,7 @@ def test_it_thinks_before_it_calls(model):
 
 
 @pytest.mark.parametrize("thinking", [False, True])
-def test_a_required_call_is_made_even_where_no_tool_fits(model, thinking):
+def test_a_required_call_is_written_even_where_no_tool_fits(model, thinking):
     result = model.answer(asked("Hello!", thinking=thinking, tool_choice=REQUIRED))
 
     [(name, _)] = calls_of(result)
@@ -102,7 +102,7 @@ def test_several_calls_can_be_required(model, thinking):
 
 @pytest.mark.parametrize("choice", [REQUIRED, ToolChoice()])
 @pytest.mark.parametrize("thinking", [False, True])
-def test_only_one_call_is_made_when_they_may_not_be_parallel(model, choice, thinking):
+def test_only_one_call_is_written_when_they_may_not_be_parallel(model, choice, thinking):
     chat = asked(TWO_CITIES, thinking=thinking, tool_choice=choice, parallel_tool_calls=False)
 
     assert calls_of(model.answer(chat)) == [PARIS]
@@ -152,14 +152,14 @@ def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
         ),
     ],
 )
-def test_a_grammar_holds_for_the_answer_after_a_thought(model, grammar, thinking):
+def test_a_grammar_holds_for_the_answer_after_reasoning(model, grammar, thinking):
     result = model.answer(asked("Say: yes", tools=(), thinking=thinking), grammar)
 
     assert result.text.strip('"') in {"yes", "no"}
     assert bool(result.reasoning) == thinking
 
 
-def test_json_holds_for_the_answer_after_a_thought(model):
+def test_json_holds_for_the_answer_after_reasoning(model):
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},

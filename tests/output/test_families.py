@@ -17,14 +17,14 @@ from serving.constraints.families.registry import by_name
 from serving.core.events import TextDelta, ToolArgsDelta
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
-from .other_families import WRITERS as OTHERS
-from .other_families import Call
-from .ways import (
+from .families import (
     NOON,
+    OTHER_WRITERS,
     PARIS,
     PING,
     TOOLS,
     WRITERS,
+    Call,
     among_text,
     as_messages,
     calls_in,
@@ -114,7 +114,7 @@ def test_strings_in_arguments_may_hold_anything(way: str, value: str) -> None:
 
 
 @ways
-def test_a_string_is_told_as_it_is_made(way: str) -> None:
+def test_a_string_is_sent_as_it_grows(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
     words = "word " * 20
 
@@ -126,7 +126,7 @@ def test_a_string_is_told_as_it_is_made(way: str) -> None:
 
 
 @ways
-def test_a_call_is_told_with_its_first_argument(way: str) -> None:
+def test_a_call_is_sent_with_its_first_argument(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
     text = written(way, [PARIS])
 
@@ -170,7 +170,7 @@ def test_a_final_answer_that_is_cut_is_not_lost(way: str) -> None:
 
 
 @ways
-def test_text_is_told_at_once(way: str) -> None:
+def test_text_is_sent_at_once(way: str) -> None:
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
 
     assert parser.feed("Hello") == [TextDelta(0, "Hello")]
@@ -192,21 +192,21 @@ def test_without_tools_there_are_no_calls(way: str) -> None:
     assert folded(parser, [text]) == [("text", text)]
 
 
-# Without a tag only the tools' names tell a call from other brackets.
+# Without a tag only the tools' names distinguish a call from other brackets.
 _UNTAGGED = ("llama3", "llama3_pythonic", "llama4_pythonic")
 
 
 @pytest.mark.parametrize(
     "way", [way for way in WRITERS if way not in _UNTAGGED and "without its tag" not in way]
 )
-def test_a_tool_that_nobody_named_is_called_all_the_same(way: str) -> None:
+def test_an_unknown_tool_is_called_all_the_same(way: str) -> None:
     calls = [("unheard_of", {"a": [1, {"b": None}], "c": "x"})]
 
     assert calls_in(read(way, written(way, calls))) == calls
 
 
 def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
-    for family, write in OTHERS.values():
+    for family, write in OTHER_WRITERS.values():
         text = write([PARIS])
         assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
 
@@ -241,7 +241,7 @@ def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) ->
 
 @st.composite
 def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
-    """Well-formed calls with some stretches missing or doubled, and text between."""
+    """Well-formed calls with some parts missing or doubled, and text between."""
     text = "".join(
         draw(st.lists(st.one_of(_calls.map(write), st.sampled_from(["Hi.", "\n", "{", "["]))))
     )

@@ -90,7 +90,7 @@ def test_arguments_keep_the_exact_text_of_the_model():
     assert read("hermes", a_call(arguments)) == [("get_weather", arguments)]
 
 
-def test_arguments_are_told_while_they_grow():
+def test_arguments_are_sent_while_they_grow():
     parser = a_parser("hermes")
 
     assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
@@ -201,7 +201,7 @@ def test_without_tools_a_tag_is_text():
     assert folded(parser, [a_call()]) == [("text", a_call())]
 
 
-def test_text_is_told_at_once():
+def test_text_is_sent_at_once():
     parser = a_parser("hermes")
 
     assert parser.feed("Hello") == [TextDelta(0, "Hello")]

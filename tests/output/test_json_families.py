@@ -1,4 +1,4 @@
-"""What holds besides for every family that writes arguments as JSON: they are told exactly as the
+"""What holds besides for every family that writes arguments as JSON: they are sent exactly as the
 model wrote them."""
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from serving.core.events import ToolArgsDelta
 from serving.core.request import Tool
 
 from .builders import Folded, a_parser, events_of, folded
-from .families import WRITERS, Call
+from .families import JSON_WRITERS, JsonCall
 
-PARIS: Call = ("get_weather", '{"city": "Paris"}')
+PARIS: JsonCall = ("get_weather", '{"city": "Paris"}')
 TOOLS = [Tool(name) for name in ("get_weather", "get_time", "ping", "f")]
 
-ways = pytest.mark.parametrize("way", WRITERS)
+ways = pytest.mark.parametrize("way", JSON_WRITERS)
 
 
-def written(way: str, calls: Sequence[Call]) -> str:
-    return WRITERS[way][1](calls)
+def written(way: str, calls: Sequence[JsonCall]) -> str:
+    return JSON_WRITERS[way][1](calls)
 
 
 def read(way: str, text: str) -> Folded:
-    return folded(a_parser(WRITERS[way][0], tools=TOOLS), [text])
+    return folded(a_parser(JSON_WRITERS[way][0], tools=TOOLS), [text])
 
 
 @ways
@@ -45,9 +45,9 @@ def test_arguments_keep_the_exact_text_of_the_model(way: str) -> None:
 
 
 @ways
-def test_arguments_are_told_as_they_are_made(way: str) -> None:
+def test_arguments_are_sent_as_they_grow(way: str) -> None:
     arguments = json.dumps({"text": "word " * 20})
-    parser = a_parser(WRITERS[way][0], tools=TOOLS)
+    parser = a_parser(JSON_WRITERS[way][0], tools=TOOLS)
 
     events = events_of(parser, list(written(way, [("f", arguments)])))
 
@@ -80,5 +80,5 @@ _calls = st.lists(
 @ways
 @settings(max_examples=30)
 @given(calls=_calls)
-def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) -> None:
+def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[JsonCall]) -> None:
     assert read(way, written(way, calls)) == calls

@@ -33,7 +33,7 @@ def test_gemmas_own_notation_becomes_json(arguments: str, json_text: str) -> Non
     assert read("gemma4", gemma(arguments)) == [("f", json_text)]
 
 
-def test_a_channel_before_the_answer_is_a_thought() -> None:
+def test_a_channel_before_the_answer_is_reasoning() -> None:
     text = f"<|channel>thought\nHm, <b>.\n<channel|>I call.{gemma('count:1')}"
 
     assert read("gemma4", text) == [
@@ -43,18 +43,18 @@ def test_a_channel_before_the_answer_is_a_thought() -> None:
     ]
 
 
-def test_an_empty_thought_leaves_no_trace() -> None:
+def test_empty_reasoning_leaves_no_trace() -> None:
     assert read("gemma4", "<|channel>thought\n<channel|>Hello") == [("text", "Hello")]
 
 
-def test_a_thought_that_the_prompt_has_opened_goes_on() -> None:
+def test_reasoning_that_the_prompt_has_opened_goes_on() -> None:
     assert read("gemma4", "Hm.<channel|>Hello", opens=True) == [
         ("reasoning", "Hm."),
         ("text", "Hello"),
     ]
 
 
-def test_thoughts_are_read_without_tools_too() -> None:
+def test_reasoning_is_read_without_tools_too() -> None:
     text = f"<|channel>thought\nHm.<channel|>{gemma('')}"
 
     assert read("gemma4", text, tools=[]) == [("reasoning", "Hm."), ("text", gemma(""))]
@@ -127,7 +127,7 @@ def test_a_forgotten_bracket_does_no_harm() -> None:
     assert read("lfm2", text) == [("f", '{"count": 1}'), ("ping", "{}"), ("text", "Done.")]
 
 
-def test_a_broken_value_ends_a_call_that_is_told() -> None:
+def test_a_broken_value_ends_a_call_that_has_started() -> None:
     text = "[f(count=1, text=oops)] Done."
 
     assert read("llama3_pythonic", text) == [("f", '{"count": 1'), ("text", "oops)] Done.")]
@@ -143,7 +143,7 @@ def test_lfm2_thinks_before_it_calls() -> None:
     assert read("think+lfm2", text) == [("reasoning", "Hm."), ("ping", "{}")]
 
 
-def test_a_link_is_told_as_soon_as_it_is_one() -> None:
+def test_a_link_is_sent_as_soon_as_it_is_one() -> None:
     parser = a_parser("llama3_pythonic", tools=TOOLS)
 
     assert parser.feed("[pin") == []

@@ -1,4 +1,4 @@
-"""What only families write whose output is a row of messages."""
+"""What only families write whose output is a sequence of messages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def invoke(name: str, text: str = "Paris") -> str:
     )
 
 
-def test_a_message_to_itself_is_a_thought() -> None:
+def test_a_message_to_itself_is_reasoning() -> None:
     text = " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hello!<|eot|>"
 
     assert read("onyx", text) == [("reasoning", "Hm."), ("text", "Hello!")]
 
 
-def test_a_call_in_a_thought_is_none() -> None:
+def test_a_call_in_reasoning_is_none() -> None:
     text = (
         f" to=self<|message|>I might {invoke('f')}<|eom|><|start|>assistant to=user<|message|>No."
     )
@@ -79,14 +79,14 @@ def test_every_channel_goes_where_it_belongs() -> None:
         f"{START} to=functions.f<|channel|>commentary json",
     ],
 )
-def test_a_recipient_makes_a_call_wherever_it_stands(head: str) -> None:
+def test_a_recipient_begins_a_call_wherever_it_is(head: str) -> None:
     assert read("gptoss", f'{head}<|message|>{{"text": "a<|b"}}<|call|>') == [
         ("f", '{"text": "a<|b"}')
     ]
 
 
 @pytest.mark.parametrize("end", ["<|end|>", "<|return|>", "<|call|>", "", f"<|end|>{START}"])
-def test_a_final_answer_is_told_however_it_ends(end: str) -> None:
+def test_a_final_answer_is_sent_however_it_ends(end: str) -> None:
     assert read("gptoss", f"{FINAL}The answer{end}") == [("text", "The answer")]
 
 
@@ -119,7 +119,7 @@ def test_without_tools_a_call_is_text() -> None:
     assert read("gptoss", text, tools=[]) == [("text", "{}")]
 
 
-def test_it_is_reasoning_inside_the_thought_alone() -> None:
+def test_it_is_reasoning_inside_reasoning_only() -> None:
     parser = a_parser("gptoss", tools=TOOLS)
     states = []
     for part in (ANALYSIS, "Hm", "<|end|>", START, FINAL, "Hi"):

@@ -1,4 +1,4 @@
-"""The real engine under grammars of the families whose calls are no JSON: what a schema says is
+"""The real engine under grammars of the families whose calls are no JSON: a schema is
 kept to in the family's own syntax."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from serving.constraints.families.registry import by_name
 from serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
-from .tiny_chat import Model, asked, calls_of, straight
+from .tiny_chat import Model, asked, calls_of, reference_model, straight
 
 pytestmark = pytest.mark.live
 
@@ -33,11 +33,11 @@ QUESTION = "What is the weather in Paris and in London?"
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return Model()
+    return reference_model()
 
 
 def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
-    """What the model is made to write for one parameter of this schema."""
+    """What the model is forced to write for one parameter of this schema."""
     parameters = {"type": "object", "properties": {"it": schema}, "required": ["it"], **document}
     model.use(straight(name))
     choice = ToolChoice(ToolMode.NAMED, "take")
@@ -139,7 +139,7 @@ def test_all_arguments_may_be_left_out(model: Model, name: str) -> None:
         {"anyOf": [{"type": "object", "properties": {"day": {"const": "Monday"}}}]},
     ],
 )
-def test_what_a_list_of_arguments_cannot_say_is_written_as_one_dictionary(
+def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(
     model: Model, name: str, parameters: dict[str, Any]
 ) -> None:
     model.use(straight(name))
@@ -154,7 +154,7 @@ def test_what_a_list_of_arguments_cannot_say_is_written_as_one_dictionary(
 
 
 @pytest.mark.parametrize("name", ["gptoss", "onyx"])
-def test_a_family_that_begins_with_a_thought_may_do_so_before_a_forced_call(
+def test_a_family_that_begins_with_reasoning_may_do_so_before_a_forced_call(
     model: Model, name: str
 ) -> None:
     model.use(by_name(name))

@@ -13,9 +13,9 @@ _stops = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4
 _cuts = st.lists(st.integers(0, 30), max_size=8)
 
 
-def through(stop: StopStrings, pieces: list[str]) -> str:
-    told = "".join(stop.feed(piece) for piece in pieces)
-    return told if stop.met is not None else told + stop.release()
+def through(stop: StopStrings, parts: list[str]) -> str:
+    sent = "".join(stop.feed(part) for part in parts)
+    return sent if stop.met is not None else sent + stop.release()
 
 
 def naive(text: str, stops: list[str], *, include: bool) -> str:
@@ -31,17 +31,17 @@ def naive(text: str, stops: list[str], *, include: bool) -> str:
 def test_any_cut_gives_what_a_search_of_the_whole_text_gives(text, stops, cuts, include):
     stop = StopStrings(stops, include=include)
 
-    told = through(stop, cut(text, cuts))
+    sent = through(stop, cut(text, cuts))
 
-    assert told == naive(text, stops, include=include)
+    assert sent == naive(text, stops, include=include)
     assert (stop.met is not None) == any(string in text for string in stops)
 
 
 @given(_texts, _stops, _cuts)
-def test_no_stop_string_is_ever_told(text, stops, cuts):
-    told = through(StopStrings(stops), cut(text, cuts))
+def test_no_stop_string_is_ever_sent(text, stops, cuts):
+    sent = through(StopStrings(stops), cut(text, cuts))
 
-    assert not any(string in told for string in stops)
+    assert not any(string in sent for string in stops)
 
 
 def test_it_holds_back_only_what_may_begin_a_stop_string():

@@ -48,7 +48,7 @@ def qwen(key: str, value: str) -> str:
         ("unknown", "7", "7"),
     ],
 )
-def test_the_schema_says_what_a_value_is(key: str, value: str, argument: str) -> None:
+def test_the_schema_decides_what_a_value_is(key: str, value: str, argument: str) -> None:
     assert read("qwen3coder", qwen(key, value)) == [("f", f'{{"{key}": {argument}}}')]
 
 
@@ -92,7 +92,7 @@ def test_words_between_arguments_end_the_call() -> None:
     assert read("qwen3coder", text) == [("f", '{"count": 1'), ("text", "\nand so on")]
 
 
-def test_thoughts_come_before_the_calls() -> None:
+def test_reasoning_comes_before_the_calls() -> None:
     text = f"<think>\nI call f.\n</think>\n\n{qwen('count', '1')}"
 
     assert read("think+qwen3coder", text) == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ from serving.output.writer import EventWriter
 from serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
+
+
+@cache
+def _engine() -> Model:
+    return Model()
+
+
+def reference_model() -> Model:
+    """The one engine of all live tests, with the family of its own template."""
+    model = _engine()
+    model.use(detect(model.assets.template_text))
+    return model
 
 
 class Model:
@@ -50,11 +63,11 @@ class Model:
 
     def answer(self, chat: Conversation, wanted: Grammar | None = None) -> ChoiceResult:
         """Greedy. Fails when the answer does not end by itself."""
-        result, is_ended = self.stretch(chat, wanted)
+        result, is_ended = self.answer_part(chat, wanted)
         assert is_ended, "the model did not come to an end"
         return result
 
-    def stretch(
+    def answer_part(
         self, chat: Conversation, wanted: Grammar | None = None
     ) -> tuple[ChoiceResult, bool]:
         """The same, and whether it ended by itself."""
@@ -62,7 +75,7 @@ class Model:
         return choice_of(events), is_ended
 
     def events(self, chat: Conversation, wanted: Grammar | None = None) -> tuple[list[Event], bool]:
-        """What each token tells, and whether the answer ended by itself."""
+        """The events of each token, and whether the answer ended by itself."""
         prompt = self.assets.render(chat)
         grammar = wanted and answer_grammar(
             self.family.grammar, wanted, opens_reasoning=prompt.opens_reasoning
@@ -122,5 +135,5 @@ def asked(
 
 
 def calls_of(result: ChoiceResult) -> list[tuple[str, Any]]:
-    """Names, and what the arguments say."""
+    """Names, and the values of the arguments."""
     return [(call.name, json.loads(call.arguments)) for call in result.tool_calls]

@@ -1,4 +1,4 @@
-"""Small tokenizers in the manner of sentencepiece, where a sign stands for the space.
+"""Small tokenizers like those of sentencepiece, which write a sign for the space.
 
 All drop or keep the first space of a text in a way of their own, as the families of models
 that they are named after do.

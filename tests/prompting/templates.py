@@ -90,7 +90,7 @@ ITEMIZED_ARGUMENTS = """\
 {%- endfor -%}
 """
 
-# Qwen 3: thoughts come back only after the last question; thinking is opened in the prompt.
+# Qwen 3: reasoning is rendered only after the last question, and the prompt opens it.
 REASONING = """\
 {%- set ns = namespace(last=0) -%}
 {%- for message in messages -%}

@@ -1,4 +1,4 @@
-"""A request that finds all of a quota reserved waits, in order, for what others return."""
+"""A request that finds a quota reserved waits for returned tokens, in order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from serving.requests.reservation import Reservation
 from tests.accounts.limits.builders import request_for
 from tests.requests.test_reservation import (
     NUM_PROMPT_TOKENS,
-    job,
     limits_of,
     num_used,
-    quota_of,
+    prepared,
+    reservation_of,
     rule,
 )
 
@@ -31,84 +31,86 @@ FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait ends because the machine is busy."""
+    """No wait times out because the machine is busy."""
     monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 600.0)
 
 
 async def used(limits: LimitService, quota: Reservation, num_tokens: int) -> None:
-    """End its answer after so many tokens."""
-    ended = job(1000)
+    """Settle the reservation of an answer with this many tokens."""
+    ended = prepared(1000)
     ended.meter.is_accepted = True
     ended.meter.num_output_tokens = num_tokens
     quota.settle(ended.meter)
 
 
-async def queued(waiting: Coroutine[object, object, None]) -> asyncio.Task[None]:
+async def in_queue(waiting: Coroutine[object, object, None]) -> asyncio.Task[None]:
     task = asyncio.create_task(waiting)
     await asyncio.sleep(0.01)
     assert not task.done()
     return task
 
 
-async def test_what_was_reserved_and_not_used_is_for_the_next() -> None:
+async def test_unused_tokens_go_to_the_next_request() -> None:
     limits = limits_of(rule(FIRST + 20))
-    first, second = quota_of(limits, "1"), quota_of(limits, "2")
-    await first.reserve(job(1000))
-    waiting = await queued(second.reserve(job(1000)))
+    first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
+    await first.reserve(prepared(1000))
+    waiting = await in_queue(second.reserve(prepared(1000)))
     await used(limits, first, 5)
     await waiting
     assert second.num_granted == 128
     assert not second.is_last
 
 
-async def test_the_first_to_come_is_the_first_to_be_served() -> None:
+async def test_the_first_request_is_served_first() -> None:
     limits = limits_of(rule(2 * FIRST - 1))
-    quotas = [quota_of(limits, str(number)) for number in range(4)]
-    await quotas[0].reserve(job(1000))
-    waiting = [await queued(quota.reserve(job(1000))) for quota in quotas[1:]]
+    quotas = [reservation_of(limits, str(number)) for number in range(4)]
+    await quotas[0].reserve(prepared(1000))
+    waiting = [await in_queue(quota.reserve(prepared(1000))) for quota in quotas[1:]]
     for number, task in enumerate(waiting):
         await used(limits, quotas[number], 0)
         await task
         assert [each.done() for each in waiting] == [at <= number for at in range(3)]
 
 
-async def test_all_are_refused_at_once_when_no_lease_can_return_anything() -> None:
+async def test_once_no_tokens_can_be_returned_all_requests_are_refused() -> None:
     limits = limits_of(rule(FIRST))
-    first = quota_of(limits, "first")
-    await first.reserve(job(1000))
-    waiting = [await queued(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    first = reservation_of(limits, "first")
+    await first.reserve(prepared(1000))
+    waiting = [
+        await in_queue(reservation_of(limits, str(n)).reserve(prepared(1000))) for n in range(5)
+    ]
     await used(limits, first, 128)
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [LimitReached] * 5
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
 
 
-async def test_the_last_tokens_are_for_a_waiting_request_and_their_end_is_known() -> None:
+async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> None:
     limits = limits_of(rule(FIRST + 20))
-    first, second = quota_of(limits, "1"), quota_of(limits, "2")
-    await first.reserve(job(1000))
-    waiting = await queued(second.reserve(job(1000)))
+    first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
+    await first.reserve(prepared(1000))
+    waiting = await in_queue(second.reserve(prepared(1000)))
     await used(limits, first, 100)
     await waiting
     assert (second.num_granted, second.is_last) == (20 + 128 - 100 - NUM_PROMPT_TOKENS, True)
 
 
-async def test_a_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts.limits.queue, "MAX_QUOTA_WAIT_S", 0.05)
     limits = limits_of(rule(FIRST))
-    await quota_of(limits, "1").reserve(job(1000))
+    await reservation_of(limits, "1").reserve(prepared(1000))
     with pytest.raises(LimitReached):
-        await quota_of(limits, "2").reserve(job(1000))
+        await reservation_of(limits, "2").reserve(prepared(1000))
 
 
 def processes(amount: int) -> tuple[LimitService, LimitService]:
-    """Return two processes that count in one store, and do not notify each other."""
+    """Two services that count in one store, without messages to each other."""
     here, there = limits_of(rule(amount)), limits_of(rule(amount))
     there._limiter = here._limiter
     return here, there
 
 
-async def test_a_request_that_finds_another_quota_reserved_leaves_the_first_to_the_next() -> None:
+async def test_a_request_that_another_quota_blocks_leaves_the_first_to_the_next() -> None:
     shared = rule(1000, metric=Metric.OUTPUT_TOKENS)
     own = replace(shared, id=2)
     limits = limits_of(shared, own)
@@ -124,7 +126,7 @@ async def test_a_request_that_finds_another_quota_reserved_leaves_the_first_to_t
     assert isinstance(await asyncio.wait_for(both, 60), Lease)
 
 
-async def test_of_two_requests_that_may_try_at_once_the_earlier_stays_in_front() -> None:
+async def test_of_two_requests_woken_together_the_earlier_stays_first() -> None:
     limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
     held = [await lease_of(limits, num_tokens) for num_tokens in (450, 450, 100)]
     early = await waiting_for(limits, 500)
@@ -140,7 +142,7 @@ async def test_of_two_requests_that_may_try_at_once_the_earlier_stays_in_front()
     late.cancel()
 
 
-async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for() -> None:
+async def test_new_requests_do_not_take_tokens_that_an_earlier_request_waits_for() -> None:
     limits = limits_of(rule(1000, metric=Metric.OUTPUT_TOKENS))
     held = [await lease_of(limits, 450), await lease_of(limits, 450)]
     early = await waiting_for(limits, 500)
@@ -155,9 +157,11 @@ async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for() -> 
 
 async def test_queues_do_not_leak() -> None:
     limits = limits_of(rule(FIRST))
-    first = quota_of(limits, "first")
-    await first.reserve(job(1000))
-    waiting = [await queued(quota_of(limits, str(n)).reserve(job(1000))) for n in range(5)]
+    first = reservation_of(limits, "first")
+    await first.reserve(prepared(1000))
+    waiting = [
+        await in_queue(reservation_of(limits, str(n)).reserve(prepared(1000))) for n in range(5)
+    ]
     for task in waiting[::2]:
         task.cancel()
     await used(limits, first, 128)
@@ -183,23 +187,23 @@ async def waiting_for(
     return task
 
 
-async def test_what_another_process_gives_back_is_waited_for() -> None:
+async def test_a_request_waits_for_tokens_of_another_process() -> None:
     here, there = processes(FIRST + 20)
-    first, second = quota_of(here, "1"), quota_of(there, "2")
-    await first.reserve(job(1000))
-    waiting = await queued(second.reserve(job(1000)))
+    first, second = reservation_of(here, "1"), reservation_of(there, "2")
+    await first.reserve(prepared(1000))
+    waiting = await in_queue(second.reserve(prepared(1000)))
     await used(here, first, 5)
     async with asyncio.timeout(60):
         await waiting
     assert second.num_granted == 128
 
 
-async def test_a_request_that_waits_for_another_process_and_leaves_lets_the_next_try() -> None:
+async def test_a_cancelled_wait_for_another_process_wakes_the_next_request() -> None:
     here, there = processes(FIRST + NUM_PROMPT_TOKENS)
-    first, third = quota_of(here, "1"), quota_of(there, "3")
-    await first.reserve(job(1000))
-    gone = await queued(quota_of(there, "2").reserve(job(1000)))
-    waiting = await queued(third.reserve(job(1000)))
+    first, third = reservation_of(here, "1"), reservation_of(there, "3")
+    await first.reserve(prepared(1000))
+    gone = await in_queue(reservation_of(there, "2").reserve(prepared(1000)))
+    waiting = await in_queue(third.reserve(prepared(1000)))
     gone.cancel()
     await used(here, first, 0)
     async with asyncio.timeout(60):
@@ -207,11 +211,13 @@ async def test_a_request_that_waits_for_another_process_and_leaves_lets_the_next
     assert third.num_granted == 128
 
 
-async def test_once_no_other_process_can_give_anything_back_all_are_refused() -> None:
+async def test_once_no_process_can_return_tokens_all_requests_are_refused() -> None:
     here, there = processes(FIRST)
-    first = quota_of(here, "first")
-    await first.reserve(job(1000))
-    waiting = [await queued(quota_of(there, str(n)).reserve(job(1000))) for n in range(5)]
+    first = reservation_of(here, "first")
+    await first.reserve(prepared(1000))
+    waiting = [
+        await in_queue(reservation_of(there, str(n)).reserve(prepared(1000))) for n in range(5)
+    ]
     await used(here, first, 128)
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
@@ -219,7 +225,7 @@ async def test_once_no_other_process_can_give_anything_back_all_are_refused() ->
 
 
 @pytest.mark.parametrize("amount", [None, 2000])
-async def test_a_limit_that_is_gone_or_larger_is_waited_for_no_more(amount: int | None) -> None:
+async def test_a_removed_or_larger_limit_ends_the_wait(amount: int | None) -> None:
     before = rule(1000, metric=Metric.OUTPUT_TOKENS)
     limits = limits_of(before)
     held = await lease_of(limits, 1000)
@@ -234,12 +240,12 @@ async def test_a_limit_that_is_gone_or_larger_is_waited_for_no_more(amount: int 
     limits.settle(held, NO_USAGE)
 
 
-async def test_a_request_that_leaves_the_queue_lets_the_next_try() -> None:
+async def test_a_cancelled_wait_wakes_the_next_request() -> None:
     limits = limits_of(rule(FIRST))
-    first, third = quota_of(limits, "1"), quota_of(limits, "3")
-    await first.reserve(job(1000))
-    gone = await queued(quota_of(limits, "2").reserve(job(1000)))
-    waiting = await queued(third.reserve(job(100)))
+    first, third = reservation_of(limits, "1"), reservation_of(limits, "3")
+    await first.reserve(prepared(1000))
+    gone = await in_queue(reservation_of(limits, "2").reserve(prepared(1000)))
+    waiting = await in_queue(third.reserve(prepared(100)))
     await used(limits, first, 0)
     gone.cancel()
     await waiting
@@ -247,13 +253,13 @@ async def test_a_request_that_leaves_the_queue_lets_the_next_try() -> None:
 
 
 @pytest.mark.parametrize("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
-async def test_no_request_waits_for_what_is_never_returned(metric: Metric) -> None:
+async def test_no_request_waits_for_metrics_that_are_never_returned(metric: Metric) -> None:
     amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
     limits = limits_of(rule(amount, metric=metric))
-    await quota_of(limits, "1").reserve(job(1000))
+    await reservation_of(limits, "1").reserve(prepared(1000))
     async with asyncio.timeout(60):
         with pytest.raises(LimitReached):
-            await quota_of(limits, "2").reserve(job(1000))
+            await reservation_of(limits, "2").reserve(prepared(1000))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -264,9 +270,9 @@ async def test_many_short_answers_at_once_use_all_of_a_quota(seed: int) -> None:
 
     async def ask(number: int) -> None:
         nonlocal most
-        quota = quota_of(limits, str(number))
+        quota = reservation_of(limits, str(number))
         try:
-            await quota.reserve(job(1000))
+            await quota.reserve(prepared(1000))
         except LimitReached:
             return
         most = max(most, await num_used(limits))

@@ -1,4 +1,4 @@
-"""What one request may use: reserved, extended, ended and given back."""
+"""The reservation of one request: made, extended, ended and settled."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def limits_of(*rules: Rule, num_processes: int = 1) -> LimitService:
 
 
 def follow(limits: LimitService, *rules: Rule) -> None:
-    """From now on these."""
+    """Replace the rules."""
     weights = {"small": Weights(uncached_milli=500, output_milli=2000)}
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
-def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
+def prepared(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
     submit = SimpleNamespace(max_new_tokens=max_tokens, beams="wide" if is_search else None)
     made = SimpleNamespace(
         engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
@@ -53,7 +53,7 @@ def job(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> Pr
     return cast(PreparedRequest, made)
 
 
-def quota_of(limits: LimitService, request_id: str = "r") -> Reservation:
+def reservation_of(limits: LimitService, request_id: str = "r") -> Reservation:
     return Reservation(limits, ANONYMOUS, request_id)
 
 
@@ -63,16 +63,16 @@ async def num_used(limits: LimitService) -> int:
 
 
 async def test_without_a_limit_nothing_is_counted() -> None:
-    quota = quota_of(limits_of())
-    await quota.reserve(job(1000))
-    assert quota.allowance is None
+    quota = reservation_of(limits_of())
+    await quota.reserve(prepared(1000))
+    assert quota.token_source is None
     assert quota.headers == []
 
 
-async def test_the_prompt_and_the_first_tokens_are_reserved_and_more_can_be_asked_for() -> None:
+async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended() -> None:
     limits = limits_of(rule(10_000))
-    quota = quota_of(limits)
-    await quota.reserve(job(1000))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(1000))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 128
     assert (quota.num_granted, quota.is_last) == (128, False)
     await quota.extend(64)
@@ -82,40 +82,40 @@ async def test_the_prompt_and_the_first_tokens_are_reserved_and_more_can_be_aske
 
 async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     limits = limits_of(rule(10_000))
-    quota = quota_of(limits)
-    await quota.reserve(job(30, num_answers=3))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(30, num_answers=3))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 90
     assert quota.num_granted == 90
-    assert quota.allowance is None  # there is nothing to ask for
+    assert quota.token_source is None  # there is nothing to ask for
 
 
-async def test_the_last_tokens_are_for_the_next_request_and_their_end_is_known_at_once() -> None:
+async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
     limits = limits_of(rule(50))
-    quota = quota_of(limits)
-    await quota.reserve(job(1000))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(1000))
     assert await num_used(limits) == 50
     assert (quota.num_granted, quota.is_last) == (40, True)
     assert [bound.limit_id for bound in quota.bound_limits] == [1]
     with pytest.raises(LimitReached) as refused:
-        await quota_of(limits, "next").reserve(job(1000))
+        await reservation_of(limits, "next").reserve(prepared(1000))
     assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
     assert refused.value.headers["x-should-retry"] == "false"
 
 
-async def test_a_bucket_refuses_an_early_request_instead_of_granting_the_last_tokens() -> None:
+async def test_a_bucket_refuses_a_request_instead_of_granting_its_last_tokens() -> None:
     limits = limits_of(rule(200, window=Window.MINUTE))
-    await quota_of(limits).reserve(job(1000))
+    await reservation_of(limits).reserve(prepared(1000))
     with pytest.raises(LimitReached) as refused:
-        await quota_of(limits, "next").reserve(job(1000))
+        await reservation_of(limits, "next").reserve(prepared(1000))
     assert refused.value.code == "rate_limit_exceeded"
     # 76 tokens are missing, and 200 flow in a minute.
     assert refused.value.headers["retry-after"] == "23"
 
 
-async def test_a_quota_that_runs_out_on_the_way_ends_the_answer_there() -> None:
+async def test_a_quota_that_is_used_up_ends_the_answer() -> None:
     limits = limits_of(rule(170))
-    quota = quota_of(limits)
-    await quota.reserve(job(1000))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(1000))
     for _ in range(2):
         await quota.extend(64)
         assert (quota.num_granted, quota.is_last) == (160, True)
@@ -123,13 +123,13 @@ async def test_a_quota_that_runs_out_on_the_way_ends_the_answer_there() -> None:
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-async def test_an_answer_that_runs_has_what_its_limits_leave_it_now(num_processes: int) -> None:
+async def test_a_running_answer_gets_what_its_present_limits_leave(num_processes: int) -> None:
     def amounting_to(amount: int) -> Rule:
         return rule(num_processes * amount)
 
     limits = limits_of(amounting_to(150), num_processes=num_processes)
-    quota = quota_of(limits)
-    await quota.reserve(job(1000))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(1000))
 
     follow(limits, amounting_to(10_000))
     await quota.extend(64)
@@ -144,8 +144,8 @@ async def test_an_answer_that_runs_has_what_its_limits_leave_it_now(num_processe
 
 async def test_a_limit_that_was_removed_ends_no_answer() -> None:
     limits = limits_of(rule(150))
-    quota = quota_of(limits)
-    await quota.reserve(job(1000))
+    quota = reservation_of(limits)
+    await quota.reserve(prepared(1000))
 
     follow(limits)
     await quota.extend(64)
@@ -154,28 +154,28 @@ async def test_a_limit_that_was_removed_ends_no_answer() -> None:
     assert quota.bound_limits == ()
 
 
-async def test_a_search_is_reserved_whole_or_refused() -> None:
+async def test_a_beam_search_is_reserved_as_a_whole_or_refused() -> None:
     limits = limits_of(rule(100))
     with pytest.raises(LimitReached, match="too large"):
-        await quota_of(limits).reserve(job(60, num_answers=2, is_search=True))
+        await reservation_of(limits).reserve(prepared(60, num_answers=2, is_search=True))
     assert await num_used(limits) == 0
-    await quota_of(limits).reserve(job(45, num_answers=2, is_search=True))
+    await reservation_of(limits).reserve(prepared(45, num_answers=2, is_search=True))
     assert await num_used(limits) == 100
 
 
-async def test_a_shadow_limit_refuses_nothing_and_is_reported() -> None:
-    quota = quota_of(limits_of(rule(5, is_shadow=True)))
-    await quota.reserve(job(20))
+async def test_a_shadow_limit_refuses_nothing_and_is_recorded() -> None:
+    quota = reservation_of(limits_of(rule(5, is_shadow=True)))
+    await quota.reserve(prepared(20))
     assert [bound.is_shadow for bound in quota.bound_limits] == [True]
 
 
 @pytest.mark.parametrize(
     ("is_accepted", "num_charged"), [(True, NUM_PROMPT_TOKENS + 7), (False, 0)]
 )
-async def test_what_was_not_used_is_given_back(is_accepted: bool, num_charged: int) -> None:
+async def test_unused_tokens_are_returned(is_accepted: bool, num_charged: int) -> None:
     limits = limits_of(rule(10_000))
-    quota = quota_of(limits)
-    running = job(1000)
+    quota = reservation_of(limits)
+    running = prepared(1000)
     await quota.reserve(running)
     running.meter.is_accepted = is_accepted
     running.meter.num_output_tokens = 7 if is_accepted else 0
@@ -186,8 +186,8 @@ async def test_what_was_not_used_is_given_back(is_accepted: bool, num_charged: i
 
 
 async def test_budgets_are_charged_by_weight() -> None:
-    quota = quota_of(limits_of(rule(10_000, metric=Metric.WEIGHTED_TOKENS)))
-    running = job(1000)
+    quota = reservation_of(limits_of(rule(10_000, metric=Metric.WEIGHTED_TOKENS)))
+    running = prepared(1000)
     await quota.reserve(running)
     running.meter.is_accepted = True
     running.meter.num_output_tokens = 4

@@ -5,17 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
+from tests.fakes.clock import FakeClock
 
 MIB = 1024 * 1024
 TERABYTES = 10**18
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def test_a_database_that_failed_is_unavailable_until_it_answers() -> None:
@@ -30,7 +23,7 @@ def test_a_database_that_failed_is_unavailable_until_it_answers() -> None:
 
 
 def test_a_database_that_does_not_answer_for_seconds_is_unavailable() -> None:
-    clock = Clock()
+    clock = FakeClock()
     database = DatabaseHealth(clock)
 
     clock.now_s += 9.9
@@ -89,7 +82,7 @@ def test_a_missing_folder_cannot_be_read_until_it_exists(tmp_path: Path) -> None
 
 
 def test_a_disk_that_does_not_answer_is_reported(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = FakeClock()
     disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0, clock=clock)
     disk.check()
 

@@ -1,4 +1,4 @@
-"""What is counted of requests, and that a client cannot make labels of its own."""
+"""The counters of requests, and their labels, which clients cannot add."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def test_requests_are_counted_by_model_endpoint_and_status() -> None:
     assert traffic.models["large"].requests == {("completions", 200): 1}
 
 
-def test_names_that_clients_make_up_are_one() -> None:
+def test_unknown_model_names_are_one_label() -> None:
     traffic = counted(*(settlement(name, 404) for name in ("", "gpt-9", "gpt-10", UNKNOWN)))
     assert list(traffic.models) == [UNKNOWN]
     assert traffic.models[UNKNOWN].requests == {("completions", 404): 4}
 
 
-def test_a_model_that_is_removed_is_counted_on_under_its_name() -> None:
+def test_a_removed_model_keeps_its_label() -> None:
     traffic = counted(settlement())
     traffic.settled(settlement(), served=())
     assert traffic.models["small"].requests == {("completions", 200): 2}
 
 
 @pytest.mark.parametrize("name", ["first_token", "inter_token", "queue", "request"])
-def test_each_time_is_counted_apart_and_only_if_it_was_measured(name: str) -> None:
+def test_each_duration_is_counted_separately_and_only_if_measured(name: str) -> None:
     field = "total_ms" if name == "request" else f"{name}_ms"
     small = counted(settlement(**{field: 40.0}), settlement()).models["small"]
     nums = {
@@ -88,7 +88,7 @@ def test_a_duration_belongs_to_the_first_bound_that_it_does_not_exceed() -> None
     assert histogram.sum_ms == pytest.approx(6200.1)
 
 
-def test_what_limits_did_is_counted_without_saying_whose_they_are() -> None:
+def test_effects_of_limits_are_counted_without_their_owners() -> None:
     traffic = counted(
         settlement(status=429, bound_limits=(bound("key:1"),)),
         settlement(status=429, bound_limits=(bound("key:2"), bound("platform", is_shadow=True))),

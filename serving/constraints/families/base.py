@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from serving.constraints.ebnf import StructuralTag
 from serving.constraints.family import GrammarFamily
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.base import ReasoningTags
 

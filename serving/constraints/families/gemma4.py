@@ -7,8 +7,8 @@ import re
 from typing import Any, Final
 
 from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
-from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import AfterReasoning, Calls, tag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 

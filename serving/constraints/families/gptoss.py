@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Messages, tag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
 from serving.output.parsers.messages import MESSAGE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls, CallTag, tag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import deepseek, granite, hermes, mistral, phi4
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.ebnf import StructuralTag, grammar_tag
 from serving.constraints.families.base import Calls, tag
+from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers.kimi_k2 import ARGUMENTS, BEGIN, CALL_BEGIN, CALL_END, END
 

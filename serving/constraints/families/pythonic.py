@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.constraints.arguments import PYTHON_NOTATION, arguments_tag, notated_arguments_tag
-from serving.constraints.ebnf import StructuralTag
 from serving.constraints.families.base import Calls, calls_in_text, tag
+from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers.pythonic import (
     LFM2_TAGS,

@@ -18,10 +18,10 @@ from serving.constraints.arguments import (
     Parameters,
     parameters_of,
 )
-from serving.constraints.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.families.base import Calls, Messages, tag
-from serving.constraints.json_schema.grammar import json_tag
-from serving.constraints.rules import plain
+from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
+from serving.constraints.grammar.rules import plain
+from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.texts import text_tag
 from serving.core.errors import UnsupportedParameter
 from serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode

@@ -1,1 +1,1 @@
-"""JSON schemas as grammars: `grammar.py` reads a schema with the help of the other files."""
+"""JSON schemas as grammars: `translator.py` reads a schema with the help of the other files."""

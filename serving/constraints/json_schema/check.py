@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from serving.constraints.grammar.languages import NotRegular
+from serving.constraints.grammar.patterns import InvalidPattern, search_language
 from serving.constraints.json_schema.nodes import TYPES, SchemaError, SchemaNode, Unenforceable
-from serving.constraints.languages import NotRegular
-from serving.constraints.patterns import InvalidPattern, search_language
 
 # Formats of the specification without a useful pattern.
 _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))

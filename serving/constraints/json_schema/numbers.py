@@ -13,8 +13,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Final
 
-from serving.constraints.json_schema.nodes import SchemaNode
-from serving.constraints.languages import (
+from serving.constraints.grammar.languages import (
     NOTHING,
     Chars,
     Language,
@@ -26,6 +25,7 @@ from serving.constraints.languages import (
     times,
     union,
 )
+from serving.constraints.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 15
 _END: Final = 10**_NUM_DIGITS

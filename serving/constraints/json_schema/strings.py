@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from serving.constraints.json_schema.alternatives import count_bounds, types_of
-from serving.constraints.json_schema.nodes import SchemaNode, constants_of
-from serving.constraints.languages import (
+from serving.constraints.grammar.languages import (
     ANY,
     ANYTHING,
     NOTHING,
@@ -24,7 +22,9 @@ from serving.constraints.languages import (
     times,
     union,
 )
-from serving.constraints.patterns import fullmatch_language, search_language
+from serving.constraints.grammar.patterns import fullmatch_language, search_language
+from serving.constraints.json_schema.alternatives import count_bounds, types_of
+from serving.constraints.json_schema.nodes import SchemaNode, constants_of
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,8}}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from serving.constraints.grammar.languages import NotRegular, matches
+from serving.constraints.grammar.patterns import search_language
 from serving.constraints.json_schema.nodes import SchemaNode, constants_of, equal
-from serving.constraints.languages import NotRegular, matches
-from serving.constraints.patterns import search_language
 
 Resolve = Callable[[SchemaNode], SchemaNode]
 

@@ -202,8 +202,8 @@ class CallsParser:
 class CallsFamily:
     """Text in which an opening tag begins calls.
 
-    `opening`: the tag, or what makes it of a request's tools. `new_reader` gets the sink, the
-    spelling of the tag that was met, and the tools.
+    `opening`: the tag, or a function that returns the tag for a request's tools. `new_reader`
+    gets the sink, the spelling of the tag that was met, and the tools.
     """
 
     opening: Tag | Callable[[Sequence[Tool]], Tag]

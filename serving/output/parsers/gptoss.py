@@ -6,7 +6,7 @@ of their own.
     {"city": "Paris"}<|call|>
 
 without the line breaks. The prompt ends with `<|start|>assistant`. The recipient of a call may
-also stand before the channel, and `json` may come without the mark `<|constrain|>`.
+also come before the channel, and `json` may come without the mark `<|constrain|>`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     <function name="get_weather"><param name="city">Paris</param></function>
 
-A value that holds tags or line breaks may stand in a CDATA section.
+A value that holds tags or line breaks may be in a CDATA section.
 """
 
 from __future__ import annotations

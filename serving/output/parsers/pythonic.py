@@ -2,8 +2,8 @@
 
     [get_weather(city="Paris", days=3), get_time()]
 
-The list stands between tags, or alone. Without tags it is a list of calls where it begins with
-one of the request's tools. Arguments have names, or stand in a dictionary after two stars. They
+The list is between tags, or alone. Without tags it is a list of calls where it begins with
+one of the request's tools. Arguments have names, or are in a dictionary after two stars. They
 become JSON text while they grow.
 """
 

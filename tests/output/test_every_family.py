@@ -1,4 +1,4 @@
-"""What holds for every output format that there is, those of tomorrow included."""
+"""What holds for every output family that there is, those of tomorrow included."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ARGUMENTS = '{"city": "Paris; {"}'
 
 
 def _is_usual(name: str) -> bool:
-    """Every family alone and after a thought, every form of thoughts with one family."""
-    thought, plus, calls = name.partition("+")
-    return not plus or thought == "think" or calls == "hermes"
+    """Every family alone and after reasoning, all reasoning tags with one family."""
+    reasoning, plus, calls = name.partition("+")
+    return not plus or reasoning == "think" or calls == "hermes"
 
 
-every_format = pytest.mark.parametrize("name", [name for name in family_names() if _is_usual(name)])
+every_family = pytest.mark.parametrize("name", [name for name in family_names() if _is_usual(name)])
 
 
-def texts_in(shape: Any) -> Iterator[str]:
-    """All fixed texts of a shape, with arguments where JSON is expected."""
-    match shape:
+def texts_in(tag: Any) -> Iterator[str]:
+    """All fixed texts of a structural tag, with arguments where JSON is expected."""
+    match tag:
         case {"type": "tag", **tag}:
             yield from (tag["begin"], *texts_in(tag["content"]), tag["end"])
         case {"type": "const_string", "value": value}:
@@ -39,15 +39,15 @@ def texts_in(shape: Any) -> Iterator[str]:
         case {"type": "grammar" | "json_schema"}:
             yield ARGUMENTS
         case dict():
-            for value in shape.values():
+            for value in tag.values():
                 yield from texts_in(value)
         case list():
-            for each in shape:
+            for each in tag:
                 yield from texts_in(each)
 
 
 def syntax_of(name: str) -> list[str]:
-    """What the family's output is made of: whole calls, their parts, and its tags."""
+    """The family's syntax: whole calls, their parts, and its tags."""
     family = by_name(name)
     texts = [*family.parser.special_texts]
     if family.grammar.supports_calls:
@@ -63,7 +63,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from([*syntax_of(name), *noise]), max_size=8).map("".join)
 
 
-@every_format
+@every_family
 @settings(max_examples=60)
 @given(data=st.data(), cuts=st.lists(st.integers(0, 300), max_size=8), opens=st.booleans())
 def test_any_cut_gives_the_same(
@@ -79,8 +79,8 @@ def test_any_cut_gives_the_same(
     assert read(list(text)) == whole
 
 
-@every_format
-def test_plain_words_are_told_as_they_come(name: str) -> None:
+@every_family
+def test_plain_words_are_sent_as_they_come(name: str) -> None:
     parser = a_parser(name, tools=TOOLS)
 
     events = [event for word in ("Hello", " there", ", you") for event in parser.feed(word)]
@@ -111,6 +111,6 @@ def test_without_tools_no_call_is_read(name: str) -> None:
     assert {type(event) for event in events} <= {TextDelta, ReasoningDelta}
 
 
-@every_format
+@every_family
 def test_it_is_found_by_its_name(name: str) -> None:
     assert by_name(name).name == name

@@ -31,7 +31,7 @@ def whole(text: str, **reader_settings):
     return choice_of([*events, *reader.finish("stop")])
 
 
-def test_it_tells_reasoning_text_and_calls_in_order():
+def test_it_reads_reasoning_text_and_calls_in_order():
     result = whole(f"<think>Hm.</think>Look: {CALL}")
 
     assert result.items == (
@@ -59,7 +59,7 @@ def test_calls_are_numbered_in_the_order_in_which_they_start():
     assert [call.id for call in result.tool_calls] == ["call_0", "call_1"]
 
 
-def test_the_engines_reason_is_told_where_there_is_no_call():
+def test_the_engines_reason_is_reported_where_there_is_no_call():
     reader = a_reader()
     reader.feed(ids_of("one, two"))
 
@@ -104,11 +104,11 @@ def test_tokens_after_a_stop_string_do_not_count():
     assert reader.num_output_tokens == len("one END")
 
 
-def test_what_only_looked_like_a_stop_string_is_told_at_the_end():
+def test_what_only_looked_like_a_stop_string_is_sent_at_the_end():
     assert whole("one EN", stop=["END"]).text == "one EN"
 
 
-def test_a_stop_string_inside_a_thought_does_not_count():
+def test_a_stop_string_inside_reasoning_does_not_count():
     result = whole("<think>END</think>one END two", stop=["END"])
 
     assert result.reasoning == "END"
@@ -121,7 +121,7 @@ def test_a_stop_string_inside_a_call_does_not_count():
     assert result.tool_calls[0].arguments == '{"a": "END"}'
 
 
-def test_a_stop_string_is_not_made_of_text_from_both_sides_of_a_call():
+def test_a_stop_string_does_not_join_text_from_both_sides_of_a_call():
     result = whole(f"E{CALL}ND", stop=["END"])
 
     assert [type(item).__name__ for item in result.items] == ["TextItem", "ToolCall", "TextItem"]
@@ -136,20 +136,20 @@ def test_a_stop_string_in_text_that_the_parser_held_back_is_found_at_the_end():
     assert reader.is_stopped
 
 
-def test_reasoning_tokens_go_from_the_first_of_the_thought_to_its_closing_tag():
+def test_reasoning_tokens_go_from_the_first_of_the_reasoning_to_its_closing_tag():
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     decoder = Detokenizer.keeping(tokenizer, SPECIAL, {"<think>", "</think>"}).new_decoder()
     reader = a_reader("think", decoder=decoder)
-    thought = tokenizer.encode("<think>\nHm, well.\n</think>").ids
+    reasoning = tokenizer.encode("<think>\nHm, well.\n</think>").ids
     answer = tokenizer.encode("\n\nYes.<|im_end|>").ids
 
-    reader.feed([*thought, *answer])
+    reader.feed([*reasoning, *answer])
 
-    assert reader.num_reasoning_tokens == len(thought)
-    assert reader.num_output_tokens == len(thought) + len(answer)
+    assert reader.num_reasoning_tokens == len(reasoning)
+    assert reader.num_output_tokens == len(reasoning) + len(answer)
 
 
-def test_an_opened_thought_counts_from_the_first_token():
+def test_opened_reasoning_counts_from_the_first_token():
     reader = a_reader("think", opens_reasoning=True)
 
     assert reader.feed(ids_of("Hm.")) == [ReasoningDelta(0, "Hm.")]
@@ -200,15 +200,15 @@ def test_a_stop_id_ends_a_choice_after_the_least_number_of_tokens(text, least, i
     events = [event for part in cut(text, cuts) for event in reader.feed(ids_of(part))]
     choice = choice_of([*events, *reader.finish("length")])
 
-    told = naive_end(text, least, is_included=included)
+    expected = naive_end(text, least, is_included=included)
     is_met = "x" in text[least:]
-    assert choice.text == told
+    assert choice.text == expected
     assert reader.is_stopped is is_met
     assert choice.finish_reason is (FinishReason.STOP if is_met else FinishReason.LENGTH)
     assert reader.num_output_tokens == len(naive_end(text, least, is_included=True))
 
 
-def test_text_that_was_held_for_a_stop_string_is_told_when_a_stop_id_comes():
+def test_text_that_was_held_for_a_stop_string_is_sent_when_a_stop_id_comes():
     reader = a_reader("plain", stop=["ab!"], stop_ids=[ord("x")])
 
     events = [*reader.feed(ids_of("cabx")), *reader.finish("stop")]
@@ -227,25 +227,25 @@ def test_no_stop_string_begins_before_the_least_number_of_tokens(text, least):
     assert reader.is_stopped is (at >= 0)
 
 
-def test_hidden_thoughts_are_counted_and_not_told():
-    thought = "<think>Hm, well.</think>"
+def test_hidden_reasoning_is_counted_and_not_sent():
+    reasoning = "<think>Hm, well.</think>"
     shown, hidden = a_reader(), a_reader(hides_reasoning=True)
 
     for reader in (shown, hidden):
-        events = [*reader.feed(ids_of(thought + "Yes")), *reader.finish("stop")]
+        events = [*reader.feed(ids_of(reasoning + "Yes")), *reader.finish("stop")]
         choice = choice_of(events)
 
     assert choice.items == (TextItem("Yes"),)
     assert hidden.num_reasoning_tokens == shown.num_reasoning_tokens > len("Hm, well.")
 
 
-def test_it_tells_which_stop_string_was_met():
+def test_it_reports_which_stop_string_was_met():
     assert whole("one END two", stop=["two", "END", "E E"]).cause == "END"
     assert whole("one EN", stop=["END"]).cause is None
     assert whole("a <tool_c", stop=["zzz", "<tool"]).cause == "<tool"
 
 
-def test_it_tells_which_token_of_the_requests_was_met_but_not_the_models_own():
+def test_it_reports_which_token_of_the_requests_was_met_but_not_the_models_own():
     first, second = ids_of("!?")
 
     assert whole("one!", stop_ids=[first, second]).cause == first
@@ -268,14 +268,14 @@ def test_a_choice_that_repeats_itself_is_over():
     assert reader.finish("stop") == [Finished(0, FinishReason.STOP, REPETITION)]
 
 
-def test_what_was_held_when_it_repeated_itself_is_told():
+def test_what_was_held_when_it_repeated_itself_is_sent():
     result = whole("<tool<tool<tool", repetition=Repetition(9, 1, 3))
 
     assert result.text == "<tool<tool<tool"
     assert result.cause == REPETITION
 
 
-def test_a_repetition_may_be_one_of_thoughts():
+def test_reasoning_may_repeat_itself():
     result = whole("<think>no no no no no no", repetition=TWICE_THREE)
 
     assert result.reasoning == "no no no"
@@ -306,8 +306,8 @@ TOKENIZER = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 SOME_IDS = st.lists(st.integers(0, 400), max_size=20)
 
 
-def told(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
-    """The choice that batches of these tokens make, with each token told by its id."""
+def exposed(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
+    """The choice of batches of these tokens, with each token known by its id."""
     reader = a_reader(
         "plain",
         decoder=Detokenizer.keeping(TOKENIZER, SPECIAL, ()).new_decoder(),
@@ -323,16 +323,16 @@ def told(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
 
 
 @given(SOME_IDS, st.integers(1, 5))
-def test_silent_tokens_are_told_in_their_places_where_all_are_wanted(token_ids, size):
-    tokens = told(token_ids, size, silent=True).tokens
+def test_silent_tokens_are_exposed_in_order_where_all_are_wanted(token_ids, size):
+    tokens = exposed(token_ids, size, silent=True).tokens
 
     assert [token.id for token in tokens] == token_ids
     assert all((token.raw == b"") == (token.id in SPECIAL) for token in tokens)
 
 
 @given(SOME_IDS, st.integers(1, 5))
-def test_silent_tokens_are_not_told_where_only_text_is(token_ids, size):
-    with_all, without = (told(token_ids, size, silent=silent) for silent in (True, False))
+def test_silent_tokens_are_not_exposed_where_only_text_is(token_ids, size):
+    with_all, without = (exposed(token_ids, size, silent=silent) for silent in (True, False))
 
     assert [token.id for token in without.tokens] == [
         id_ for id_ in token_ids if id_ not in SPECIAL
@@ -340,8 +340,8 @@ def test_silent_tokens_are_not_told_where_only_text_is(token_ids, size):
     assert with_all.text == without.text
 
 
-def test_the_token_that_ends_a_choice_is_told_without_text_or_place():
-    result = told([2], 1, silent=True)
+def test_the_token_that_ends_a_choice_is_exposed_without_text():
+    result = exposed([2], 1, silent=True)
 
     assert result.text == ""
     assert [token.id for token in result.tokens] == [2]

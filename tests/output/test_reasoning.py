@@ -11,47 +11,47 @@ from .builders import a_parser, cut, folded, read
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 
 
-def test_it_splits_a_thought_from_the_answer():
+def test_it_splits_reasoning_from_the_answer():
     assert read("think", "<think>\nHm.\n</think>\n\nYes.") == [
         ("reasoning", "Hm."),
         ("text", "Yes."),
     ]
 
 
-def test_a_thought_that_the_prompt_opened_needs_no_tag():
+def test_reasoning_that_the_prompt_opened_needs_no_tag():
     assert read("think", "Hm.\n</think>\n\nYes.", opens_reasoning=True) == [
         ("reasoning", "Hm."),
         ("text", "Yes."),
     ]
 
 
-def test_a_thought_that_the_prompt_opened_may_be_opened_again():
+def test_reasoning_that_the_prompt_opened_may_be_opened_again():
     assert read("think", "\n<think>Hm.</think>Yes.", opens_reasoning=True) == [
         ("reasoning", "Hm."),
         ("text", "Yes."),
     ]
 
 
-def test_white_space_inside_a_thought_is_kept():
+def test_white_space_inside_reasoning_is_kept():
     assert read("think", "<think>\none\n\ntwo \n</think>Yes.") == [
         ("reasoning", "one\n\ntwo"),
         ("text", "Yes."),
     ]
 
 
-def test_an_empty_thought_is_none():
+def test_empty_reasoning_is_none():
     assert read("think", "<think>\n\n</think>\n\nYes.") == [("text", "Yes.")]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "</thi", "\n</think"])
-def test_a_thought_that_is_never_closed_is_all_reasoning(end):
+def test_reasoning_that_is_never_closed_is_all_reasoning(end):
     text = f"Hm, let me see{end}"
 
     assert read("think", text, opens_reasoning=True) == [("reasoning", text.rstrip())]
     assert read("think", f"<think>{text}") == [("reasoning", text.rstrip())]
 
 
-def test_an_answer_without_a_thought_is_text():
+def test_an_answer_without_reasoning_is_text():
     assert read("think", " Yes.") == [("text", " Yes.")]
 
 
@@ -61,14 +61,14 @@ def test_an_answer_may_speak_about_the_tags():
     assert read("think", text) == [("text", text)]
 
 
-def test_a_thought_may_speak_about_tool_calls():
+def test_reasoning_may_mention_tool_calls():
     assert read("think+hermes", f"<think>I write {CALL}.</think>{CALL}") == [
         ("reasoning", f"I write {CALL}."),
         ("f", "{}"),
     ]
 
 
-def test_calls_follow_a_thought():
+def test_calls_follow_reasoning():
     assert read("think+hermes", f"Hm.\n</think>\n\n{CALL}\n{CALL}", opens_reasoning=True) == [
         ("reasoning", "Hm."),
         ("f", "{}"),
@@ -76,7 +76,7 @@ def test_calls_follow_a_thought():
     ]
 
 
-def test_it_knows_whether_it_is_inside_a_thought():
+def test_it_knows_whether_it_is_inside_reasoning():
     parser = a_parser("think")
     seen = []
 
@@ -87,7 +87,7 @@ def test_it_knows_whether_it_is_inside_a_thought():
     assert seen == [False, True, True, True, False, False, False]
 
 
-def test_an_opened_thought_is_one_from_the_start():
+def test_opened_reasoning_is_read_from_the_start():
     assert a_parser("think", opens_reasoning=True).is_reasoning
 
 
@@ -102,9 +102,9 @@ _outputs = st.lists(
 @pytest.mark.parametrize("name", ["plain", "think", "hermes", "think+hermes"])
 @given(text=_outputs, opens=st.booleans(), cuts=st.lists(st.integers(0, 120), max_size=8))
 def test_any_cut_gives_the_same(name, text, opens, cuts):
-    told = folded(a_parser(name, opens_reasoning=opens), cut(text, cuts))
+    sent = folded(a_parser(name, opens_reasoning=opens), cut(text, cuts))
 
-    assert told == read(name, text, opens_reasoning=opens)
+    assert sent == read(name, text, opens_reasoning=opens)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_any_cut_gives_the_same(name, text, opens, cuts):
         ("granite_think", "<think>Hm.</think>Yes."),
     ],
 )
-def test_each_form_of_thoughts_is_split_from_the_answer(name, text):
+def test_reasoning_of_each_form_is_split_from_the_answer(name, text):
     assert read(name, text) == [("reasoning", "Hm."), ("text", "Yes.")]
 
 
@@ -138,13 +138,13 @@ def test_marks_around_an_answer_are_no_part_of_it(text, answer):
     assert read("granite_think", text) == [("text", answer)]
 
 
-def test_calls_may_stand_inside_the_marks_of_an_answer():
+def test_calls_may_be_inside_the_marks_of_an_answer():
     call = '<|tool_call|>[{"name": "get_weather", "arguments": {}}]'
 
     assert read("granite_think+granite", f"<response>{call}</response>") == [("get_weather", "{}")]
 
 
-def test_what_r1_writes_without_an_end_is_all_thought():
+def test_what_r1_writes_without_an_end_is_all_reasoning():
     assert read("deepseek_r1", "Hm, let me") == [("reasoning", "Hm, let me")]
     assert a_parser("deepseek_r1").is_reasoning
 
@@ -156,11 +156,11 @@ def test_forms_that_the_model_opens_itself_may_be_missing(name):
 
 @pytest.mark.parametrize("name", ["think", "deepseek_r1", "mistral_think", "granite_think"])
 @pytest.mark.parametrize("calls", ["hermes", "llama3"])
-def test_every_form_of_thoughts_goes_with_every_family(name, calls):
+def test_reasoning_of_every_form_goes_with_every_family(name, calls):
     tags = by_name(name).parser.reasoning
     call = CALL if calls == "hermes" else '{"name": "get_weather", "parameters": {}}'
 
-    thought, *others = read(f"{name}+{calls}", f"{tags.open.text}Hm.{tags.close.text}{call}")
+    reasoning, *others = read(f"{name}+{calls}", f"{tags.open.text}Hm.{tags.close.text}{call}")
 
-    assert thought == ("reasoning", "Hm.")
+    assert reasoning == ("reasoning", "Hm.")
     assert others == [("f" if calls == "hermes" else "get_weather", "{}")]

@@ -1,4 +1,4 @@
-"""Fixed strings in text that arrives in pieces."""
+"""Fixed strings in text that arrives in parts."""
 
 import pytest
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from serving.constraints.languages import (
+from serving.constraints.grammar.languages import (
     ANYTHING,
     EMPTY,
     Chars,

@@ -16,10 +16,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from serving.constraints.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
-from serving.constraints.languages import ANY_CHARS, Chars, Language, NotRegular, cat
-from serving.constraints.patterns import InvalidPattern, caseless, fullmatch_language
-from serving.constraints.rules import RuleSet
+from serving.constraints.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, seq
+from serving.constraints.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
+from serving.constraints.grammar.patterns import InvalidPattern, caseless, fullmatch_language
+from serving.constraints.grammar.rules import RuleSet
 
 if TYPE_CHECKING:
     from lark import Token, Tree

@@ -25,7 +25,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final
 
-from serving.constraints.ebnf import (
+from serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Expr,
@@ -38,6 +38,28 @@ from serving.constraints.ebnf import (
     grammar_tag,
     productive,
     seq,
+)
+from serving.constraints.grammar.languages import (
+    ANY,
+    Language,
+    TooManyStates,
+    complement,
+    intersection,
+    length_bounds,
+    literal,
+    matches,
+    times,
+    union,
+)
+from serving.constraints.grammar.rules import (
+    ANY_MEMBER,
+    COLON,
+    COMMA,
+    RuleSet,
+    TooManyRules,
+    in_json,
+    json_string,
+    some_of,
 )
 from serving.constraints.json_schema.alternatives import (
     Alternative,
@@ -62,28 +84,6 @@ from serving.constraints.json_schema.strings import (
     string_language,
 )
 from serving.constraints.json_schema.values import fits_here, member_nodes
-from serving.constraints.languages import (
-    ANY,
-    Language,
-    TooManyStates,
-    complement,
-    intersection,
-    length_bounds,
-    literal,
-    matches,
-    times,
-    union,
-)
-from serving.constraints.rules import (
-    ANY_MEMBER,
-    COLON,
-    COMMA,
-    RuleSet,
-    TooManyRules,
-    in_json,
-    json_string,
-    some_of,
-)
 from serving.core.errors import InvalidGrammar, UnsupportedParameter
 
 # What a schema may cost before it is refused. Real schemas stay far below.

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never
 
-from serving.constraints import languages
-from serving.constraints.ebnf import (
+from serving.constraints.grammar import languages
+from serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
     Chars,
@@ -24,7 +24,7 @@ from serving.constraints.ebnf import (
     seq,
     text_of,
 )
-from serving.constraints.languages import ANY_CHARS, Intervals, Language, NotRegular
+from serving.constraints.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
 
 Spelling = Callable[[Intervals], Expr]
 

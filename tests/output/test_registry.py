@@ -8,7 +8,7 @@ import pytest
 from serving.constraints.answers import answer_grammar, tool_grammar
 from serving.constraints.families.base import AfterReasoning, Answers
 from serving.constraints.families.registry import by_name, detect
-from serving.constraints.json_schema.grammar import json_grammar
+from serving.constraints.json_schema.translator import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from serving.output.parsers.reasoning import THINK
@@ -49,12 +49,12 @@ def test_the_reference_model_thinks_and_calls():
         ("{{ '<|assistant|><think>' }}", "think"),
     ],
 )
-def test_marks_in_the_template_tell_the_family(text, name):
+def test_marks_in_the_template_decide_the_family(text, name):
     assert detect(text).name == name
 
 
 @pytest.mark.parametrize("model", TEMPLATES)
-def test_a_template_tells_its_family_and_no_other(model):
+def test_a_template_has_one_family(model):
     text, name = TEMPLATES[model]
 
     assert detect(text).name == name
@@ -75,7 +75,7 @@ def test_names_of_other_servers_are_understood(other, name):
 
 
 @pytest.mark.parametrize("name", ["german", "hermes+think", "think+think", "", "+", "think+"])
-def test_an_unknown_family_is_told_with_the_known_ones(name):
+def test_an_unknown_family_is_refused_with_the_known_ones(name):
     with pytest.raises(ValueError, match=f"'{re.escape(name)}'.*hermes, "):
         by_name(name)
 
@@ -89,7 +89,7 @@ def test_without_a_format_a_call_cannot_be_forced_and_none_is_read():
     ]
 
 
-def test_an_output_that_begins_in_a_thought_ends_it_before_what_is_demanded():
+def test_an_output_that_begins_in_reasoning_ends_it_before_what_is_demanded():
     calls = format_of(a_grammar("deepseek_r1+hermes"))
     answer = answer_grammar(
         by_name("deepseek_r1").grammar, Grammar(GrammarKind.REGEX, "a|b"), opens_reasoning=False
@@ -101,8 +101,8 @@ def test_an_output_that_begins_in_a_thought_ends_it_before_what_is_demanded():
 
 def test_marks_around_an_answer_are_part_of_its_grammar():
     class Marked(Answers):
-        def answer(self, shape):
-            return {"type": "tag", "begin": "<", "content": shape, "end": ">"}
+        def answer(self, calls):
+            return {"type": "tag", "begin": "<", "content": calls, "end": ">"}
 
     grammar = Grammar(GrammarKind.REGEX, "a|b", "guided_regex")
 
@@ -137,14 +137,14 @@ def test_where_nothing_is_demanded_there_is_no_grammar(tools, choice):
 
 
 def test_a_required_call_may_be_of_any_tool():
-    shape = format_of(a_grammar(tools=(WEATHER, PING)))
+    calls = format_of(a_grammar(tools=(WEATHER, PING)))
 
-    assert [tag["begin"] for tag in shape["tags"]] == [
+    assert [tag["begin"] for tag in calls["tags"]] == [
         '<tool_call>\n{"name": "get_weather", "arguments": ',
         '<tool_call>\n{"name": "ping", "arguments": ',
     ]
-    assert shape["at_least_one"]
-    assert not shape["stop_after_first"]
+    assert calls["at_least_one"]
+    assert not calls["stop_after_first"]
 
 
 def test_a_tool_without_parameters_takes_an_empty_object():
@@ -154,10 +154,10 @@ def test_a_tool_without_parameters_takes_an_empty_object():
 
 
 def test_a_named_call_is_one_call_of_that_tool():
-    shape = format_of(a_grammar(tools=(WEATHER, PING), choice=ToolChoice(ToolMode.NAMED, "ping")))
+    calls = format_of(a_grammar(tools=(WEATHER, PING), choice=ToolChoice(ToolMode.NAMED, "ping")))
 
-    assert len(shape["tags"]) == 1
-    assert shape["stop_after_first"]
+    assert len(calls["tags"]) == 1
+    assert calls["stop_after_first"]
 
 
 def test_one_call_at_most_is_held_to():
@@ -166,10 +166,10 @@ def test_one_call_at_most_is_held_to():
 
 
 def test_strict_tools_are_held_to_their_schema_in_free_text():
-    shape = format_of(a_grammar(tools=(STRICT, WEATHER), choice=AUTO))
+    calls = format_of(a_grammar(tools=(STRICT, WEATHER), choice=AUTO))
 
-    assert shape["type"] == "triggered_tags"
-    assert [tag["content"]["grammar"] for tag in shape["tags"]] == [
+    assert calls["type"] == "triggered_tags"
+    assert [tag["content"]["grammar"] for tag in calls["tags"]] == [
         json_grammar(STRICT.parameters),
         json_grammar({"type": "object"}),
     ]
@@ -194,10 +194,10 @@ def test_a_tools_name_cannot_break_out_of_the_grammar():
     assert r'"a\"b"' in tag["begin"]
 
 
-def test_an_open_thought_ends_before_the_calls():
-    [thought, gap, calls] = format_of(a_grammar("think+hermes", opens=True))["elements"]
+def test_open_reasoning_ends_before_the_calls():
+    [reasoning, gap, calls] = format_of(a_grammar("think+hermes", opens=True))["elements"]
 
-    assert (thought["begin"], thought["end"]) == ("", "</think>")
+    assert (reasoning["begin"], reasoning["end"]) == ("", "</think>")
     assert gap["value"] == "\n\n"
     assert calls["type"] == "tags_with_separator"
 
@@ -216,5 +216,5 @@ def test_a_model_without_calls_cannot_be_forced():
     assert caught.value.param == "tool_choice"
 
 
-def test_a_model_without_calls_makes_no_second_one():
+def test_a_model_without_calls_writes_no_second_one():
     assert a_grammar("plain", choice=AUTO, parallel=False) is None

@@ -1,0 +1,1 @@
+"""Grammars as values: expressions and rules, regular languages and Lark grammars."""
