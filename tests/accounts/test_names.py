@@ -1,4 +1,4 @@
-"""Unreadable names are refused at every entry point, and stored ones do no harm."""
+"""CaptureUnreadable names are refused at every entry point, and stored ones do no harm."""
 
 from __future__ import annotations
 
