@@ -305,19 +305,21 @@ def test_a_padded_stream_has_the_same_text(client: openai.OpenAI) -> None:
 
 
 def test_no_response_is_stored(client: openai.OpenAI) -> None:
-    made = client.responses.create(model=MODEL, input="What is the capital of France?")
+    created = client.responses.create(model=MODEL, input="What is the capital of France?")
     asked = [
-        lambda: client.responses.retrieve(made.id),
-        lambda: client.responses.delete(made.id),
-        lambda: client.responses.cancel(made.id),
-        lambda: client.responses.input_items.list(made.id),
+        lambda: client.responses.retrieve(created.id),
+        lambda: client.responses.delete(created.id),
+        lambda: client.responses.cancel(created.id),
+        lambda: client.responses.input_items.list(created.id),
     ]
 
     for ask in asked:
-        with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
+        with pytest.raises(
+            openai.NotFoundError, match=f"Response with id '{created.id}' not found"
+        ):
             ask()
     with pytest.raises(openai.BadRequestError, match="it stores no responses"):
-        client.responses.create(model=MODEL, input="Hi", previous_response_id=made.id)
+        client.responses.create(model=MODEL, input="Hi", previous_response_id=created.id)
 
 
 def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:

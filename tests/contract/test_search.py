@@ -105,10 +105,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("v1", {"best_of": 3, "stream": True}, "best_of", "cannot be streamed"),
     ("v1", {"length_penalty": 2.0}, "length_penalty", "is an option of beam search"),
     ("v1", {"early_stopping": True}, "early_stopping", "is an option of beam search"),
-    ("v3", {"best_of": 3, "temperature": 0.7}, "temperature", "cannot go with a search"),
-    ("v3", {"best_of": 3, "presence_penalty": 1}, "presence_penalty", "cannot go with a search"),
-    ("v3", {"best_of": 3, "logprobs": 1}, "logprobs", "cannot go with a search"),
-    ("v3", {"best_of": 3, "logit_bias": {"5": 1}}, "logit_bias", "cannot go with a search"),
+    ("v3", {"best_of": 3, "temperature": 0.7}, "temperature", "cannot go with beam search"),
+    ("v3", {"best_of": 3, "presence_penalty": 1}, "presence_penalty", "cannot go with beam search"),
+    ("v3", {"best_of": 3, "logprobs": 1}, "logprobs", "cannot go with beam search"),
+    ("v3", {"best_of": 3, "logit_bias": {"5": 1}}, "logit_bias", "cannot go with beam search"),
     ("v3", {"best_of": 65}, "best_of", "at most 64"),
 ]
 
