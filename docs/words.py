@@ -2,7 +2,7 @@
 
 The last column of the glossary in ARCHITECTURE.md lists the retired words of each term. This
 check reads every tracked text file, splits identifiers into their words, and prints each use
-with its place in the file. `docs/words_allowed.txt` lists the quotations that may stay.
+with its line. `docs/words_allowed.txt` lists the quotations that may stay.
 Exit status 1 if a retired word is used.
 """
 

@@ -265,7 +265,7 @@ def _wait_until_ready(
         assert supervisor.poll() is None, f"it ended early:\n{_tail(log)}"
         if not file.exists():
             return None
-        # After an earlier start the file names a port at which nobody answers any more,
+        # After an earlier start the file names a port that is closed,
         # until this start corrects it.
         known = json.loads(file.read_text(encoding="utf-8"))
         if not _is_ready(known["base_url"]):

@@ -19,7 +19,7 @@ import redis
 IS_SCALED: Final = bool(os.environ.get("VINERY_TEST_SCALED"))
 NUM_WEB_PROCESSES: Final = 2 if IS_SCALED else 1
 
-# Counts the databases that were lent, in Redis' first, which is lent to nobody.
+# Counts the used databases, in the first one of Redis, which no test uses.
 _COUNTER: Final = "vinery-tests:databases"
 
 # By home folder.

@@ -34,11 +34,11 @@ pytestmark = pytest.mark.django_db
 
 WHOLE = ("viewer", "member", "admin", "owner")
 SINGLE = tuple(f"project {role}" for role in WHOLE)
-EVERYBODY = (*WHOLE, *SINGLE, "stranger", "superuser")
+ALL_USERS = (*WHOLE, *SINGLE, "stranger", "superuser")
 
 
 @dataclass
-class World:
+class Scenario:
     """Two organisations with two projects each, and in all of them the same things."""
 
     rows: dict[str, Model]
@@ -80,11 +80,11 @@ def fill(name: str) -> dict[str, Model]:
 
 
 @pytest.fixture
-def world() -> World:
+def scenario() -> Scenario:
     ours, theirs = fill("ours"), fill("theirs")
     one = ours["project one"]
     assert isinstance(one, Project)
-    people = {who: User.objects.create_user(who.replace(" ", "-")) for who in EVERYBODY}
+    people = {who: User.objects.create_user(who.replace(" ", "-")) for who in ALL_USERS}
     for role in WHOLE:
         changes.set_role(people[role], one.organization, role)
         changes.set_role(people[f"project {role}"], one, role)
@@ -98,10 +98,10 @@ def world() -> World:
     rows["new project"] = Project(organization=one.organization, name="new")
     rows["new owner"] = changes.membership_of(people["stranger"], one.organization, Role.OWNER)
     rows["new owner of one"] = changes.membership_of(people["stranger"], one, Role.OWNER)
-    return World(rows, people)
+    return Scenario(rows, people)
 
 
-# What each sees of ours, and of nobody else's.
+# What each sees of our rows, and of no other rows.
 PARTS_OF_ONE = {"project one", "member of one", "key in one", "limit of one", "limit of key"}
 FOR_ALL = {"limit of platform", "limit of model", "weight"}
 SEEN_IN_ALL = {
@@ -113,10 +113,10 @@ SEEN_IN_ALL = {
 SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of organization"}
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_everybody_sees_what_is_theirs_and_no_more(world: World, who: str) -> None:
-    access = world.access(who)
-    stored = {name: row for name, row in world.rows.items() if row.pk is not None}
+@pytest.mark.parametrize("who", ALL_USERS)
+def test_all_users_sees_what_is_theirs_and_no_more(scenario: Scenario, who: str) -> None:
+    access = scenario.access(who)
+    stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
 
     seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
 
@@ -149,18 +149,20 @@ MANAGED = {
 
 
 @pytest.mark.parametrize("who", MANAGED)
-def test_everybody_manages_what_their_role_says_where_it_holds(world: World, who: str) -> None:
-    access = world.access(who)
+def test_all_users_manages_what_their_role_reports_where_it_holds(
+    scenario: Scenario, who: str
+) -> None:
+    access = scenario.access(who)
 
-    managed = {name for name, row in world.rows.items() if access.may(Action.MANAGE, row)}
+    managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
 
     assert managed == MANAGED[who]
 
 
-def test_a_superuser_manages_everything(world: World) -> None:
-    access = world.access("superuser")
+def test_a_superuser_manages_everything(scenario: Scenario) -> None:
+    access = scenario.access("superuser")
 
-    assert all(access.may(action, row) for action in Action for row in world.rows.values())
+    assert all(access.may(action, row) for action in Action for row in scenario.rows.values())
 
 
 @pytest.mark.parametrize(
@@ -174,11 +176,13 @@ def test_a_superuser_manages_everything(world: World) -> None:
         ("stranger", False, True),
     ],
 )
-def test_members_manage_keys_of_their_own_and_anybody_stops_them(
-    world: World, who: str, makes: bool, stops: bool
+def test_members_manage_keys_of_their_own_and_any_user_stops_them(
+    scenario: Scenario, who: str, makes: bool, stops: bool
 ) -> None:
-    mine = create_key(owner=world.people[who], name="mine", project=world.rows["project one"]).key  # type: ignore[arg-type]
-    access = world.access(who)
+    mine = create_key(
+        owner=scenario.people[who], name="mine", project=scenario.rows["project one"]
+    ).key  # type: ignore[arg-type]
+    access = scenario.access(who)
 
     assert access.may(Action.VIEW, mine)
     assert access.may(Action.MANAGE, mine) is makes
@@ -186,55 +190,59 @@ def test_members_manage_keys_of_their_own_and_anybody_stops_them(
 
 
 @pytest.mark.parametrize("who", ["member", "project member", "viewer"])
-def test_members_stop_no_key_of_others(world: World, who: str) -> None:
-    assert not world.access(who).may(Action.STOP, world.rows["key in one"])
+def test_members_stop_no_key_of_others(scenario: Scenario, who: str) -> None:
+    assert not scenario.access(who).may(Action.STOP, scenario.rows["key in one"])
 
 
-def test_only_superusers_switch_an_organisation(world: World) -> None:
+def test_only_superusers_switch_an_organisation(scenario: Scenario) -> None:
     allowed = {
-        who for who in EVERYBODY if world.access(who).may(Action.SWITCH, world.rows["organization"])
+        who
+        for who in ALL_USERS
+        if scenario.access(who).may(Action.SWITCH, scenario.rows["organization"])
     }
     assert allowed == {"superuser"}
 
 
 @pytest.mark.parametrize("what", ["organization", "person", "service"])
-def test_only_superusers_remove_people_and_organisations(world: World, what: str) -> None:
-    allowed = {who for who in EVERYBODY if world.access(who).may(Action.REMOVE, world.rows[what])}
+def test_only_superusers_remove_people_and_organisations(scenario: Scenario, what: str) -> None:
+    allowed = {
+        who for who in ALL_USERS if scenario.access(who).may(Action.REMOVE, scenario.rows[what])
+    }
     assert allowed == {"superuser"}
 
 
-def test_nobody_is_led_by_one_of_their_two_organisations(world: World) -> None:
-    person = world.rows["person"]
+def test_no_user_is_led_by_one_of_their_two_organisations(scenario: Scenario) -> None:
+    person = scenario.rows["person"]
     assert isinstance(person, User)
-    owner = world.access("owner")
+    owner = scenario.access("owner")
     assert owner.may(Action.MANAGE, person)
 
-    changes.set_role(person, world.rows["their organization"], Role.VIEWER)  # type: ignore[arg-type]
+    changes.set_role(person, scenario.rows["their organization"], Role.VIEWER)  # type: ignore[arg-type]
 
     assert not owner.may(Action.MANAGE, person)
     assert owner.may(Action.VIEW, person)
 
 
 @pytest.mark.parametrize("mark", ["is_superuser", "is_staff"])
-def test_an_owner_leads_no_administrator(world: World, mark: str) -> None:
-    person = world.rows["person"]
+def test_an_owner_leads_no_administrator(scenario: Scenario, mark: str) -> None:
+    person = scenario.rows["person"]
     User.objects.filter(pk=person.pk).update(**{mark: True})
     person.refresh_from_db()
 
-    assert not world.access("owner").may(Action.MANAGE, person)
+    assert not scenario.access("owner").may(Action.MANAGE, person)
 
 
-def test_nobody_manages_themselves(world: World) -> None:
-    assert not world.access("owner").may(Action.MANAGE, world.people["owner"])
+def test_no_user_manages_themselves(scenario: Scenario) -> None:
+    assert not scenario.access("owner").may(Action.MANAGE, scenario.people["owner"])
 
 
-def test_who_is_deactivated_or_not_signed_in_sees_nothing(world: World) -> None:
-    person = world.people["owner"]
+def test_who_is_deactivated_or_not_signed_in_sees_nothing(scenario: Scenario) -> None:
+    person = scenario.people["owner"]
     person.is_active = False
     for access in (Access.of(person), Access.of(AnonymousUser())):
         for model in (Organization, User, ApiKey, Limit, AuditEntry, ModelWeight, UsageRecord):
             assert not access.rows(model).exists()
-        assert not any(access.may(Action.VIEW, row) for row in world.rows.values() if row.pk)
+        assert not any(access.may(Action.VIEW, row) for row in scenario.rows.values() if row.pk)
 
 
 # -- Keys with the manage scope
@@ -250,24 +258,26 @@ def test_who_is_deactivated_or_not_signed_in_sees_nothing(world: World) -> None:
     ],
 )
 def test_a_key_may_what_its_owner_may_in_its_project_alone(
-    world: World, who: str, same_as: str
+    scenario: Scenario, who: str, same_as: str
 ) -> None:
-    project = world.rows["project one"]
+    project = scenario.rows["project one"]
     assert isinstance(project, Project)
-    key = create_key(owner=world.people[who], name="robot", project=project, scopes=["manage"]).key
+    key = create_key(
+        owner=scenario.people[who], name="robot", project=project, scopes=["manage"]
+    ).key
 
     access = Access.of_key(key)
 
-    stored = {name: row for name, row in world.rows.items() if row.pk is not None}
+    stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
     seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
     assert seen == SEEN_IN_ONE
-    managed = {name for name, row in world.rows.items() if access.may(Action.MANAGE, row)}
+    managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
     assert managed == MANAGED[same_as]
 
 
-def test_a_key_whose_owner_has_no_role_may_nothing(world: World) -> None:
-    project = world.rows["project one"]
-    key = create_key(owner=world.people["stranger"], name="x", project=project).key  # type: ignore[arg-type]
+def test_a_key_whose_owner_has_no_role_may_nothing(scenario: Scenario) -> None:
+    project = scenario.rows["project one"]
+    key = create_key(owner=scenario.people["stranger"], name="x", project=project).key  # type: ignore[arg-type]
 
     access = Access.of_key(key)
 
@@ -276,13 +286,13 @@ def test_a_key_whose_owner_has_no_role_may_nothing(world: World) -> None:
     assert not access.may(Action.STOP, key)
 
 
-def test_nobody_holds_a_managing_key_of_someone_greater(world: World) -> None:
-    project = world.rows["project one"]
+def test_no_user_holds_a_managing_key_of_someone_greater(scenario: Scenario) -> None:
+    project = scenario.rows["project one"]
     assert isinstance(project, Project)
 
     def may_hold(who: str, owner: str, *scopes: str) -> bool:
-        key = ApiKey(owner=world.people[owner], project=project, scopes=list(scopes))
-        return world.access(who).may_act_as(key)
+        key = ApiKey(owner=scenario.people[owner], project=project, scopes=list(scopes))
+        return scenario.access(who).may_act_as(key)
 
     assert not may_hold("admin", "owner", "manage")
     assert not may_hold("project owner", "superuser", "inference", "manage")
@@ -299,25 +309,25 @@ def test_nobody_holds_a_managing_key_of_someone_greater(world: World) -> None:
 
 
 @pytest.mark.parametrize("owner", ["owner", "superuser"])
-def test_a_deactivated_owner_is_as_great_as_before(world: World, owner: str) -> None:
-    project, person = world.rows["project one"], world.people[owner]
+def test_a_deactivated_owner_is_as_great_as_before(scenario: Scenario, owner: str) -> None:
+    project, person = scenario.rows["project one"], scenario.people[owner]
     assert isinstance(project, Project)
     person.is_active = False
     key = ApiKey(owner=person, project=project, scopes=["manage"])
 
     # Who holds the secret manages in their name as soon as they are activated again.
-    assert not world.access("admin").may_act_as(key)
-    assert not world.access("project admin").may_act_as(key)
+    assert not scenario.access("admin").may_act_as(key)
+    assert not scenario.access("project admin").may_act_as(key)
 
 
 @pytest.mark.parametrize(("who", "may"), [("admin", True), ("project admin", False)])
 def test_a_key_holds_managing_keys_of_leaders_if_its_owner_leads(
-    world: World, who: str, may: bool
+    scenario: Scenario, who: str, may: bool
 ) -> None:
-    project, leader = world.rows["project one"], world.people["admin"]
+    project, leader = scenario.rows["project one"], scenario.people["admin"]
     assert isinstance(project, Project)
-    changes.set_role(leader_too := world.people["viewer"], project.organization, Role.ADMIN)
-    own = create_key(owner=world.people[who], name="own", project=project, scopes=["manage"]).key
+    changes.set_role(leader_too := scenario.people["viewer"], project.organization, Role.ADMIN)
+    own = create_key(owner=scenario.people[who], name="own", project=project, scopes=["manage"]).key
     access = Access.of_key(own)
 
     for owner in (leader, leader_too):
@@ -325,24 +335,24 @@ def test_a_key_holds_managing_keys_of_leaders_if_its_owner_leads(
         assert access.may_act_as(key) is may
 
 
-# -- The books
+# -- Usage records
 
 
-def test_the_books_are_read_by_place_and_by_oneself(world: World) -> None:
-    ours, one = world.rows["organization"].pk, world.rows["project one"].pk
-    me = {who: world.people[who].pk for who in EVERYBODY}
+def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
+    ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
+    me = {who: scenario.people[who].pk for who in ALL_USERS}
 
-    assert world.access("viewer").visible() == Visible(
+    assert scenario.access("viewer").visible() == Visible(
         organizations=frozenset({ours}), users=frozenset({me["viewer"]})
     )
-    assert world.access("project admin").visible() == Visible(
+    assert scenario.access("project admin").visible() == Visible(
         projects=frozenset({one}), users=frozenset({me["project admin"]})
     )
-    assert world.access("stranger").visible() == Visible(users=frozenset({me["stranger"]}))
-    assert world.access("superuser").visible() is None
+    assert scenario.access("stranger").visible() == Visible(users=frozenset({me["stranger"]}))
+    assert scenario.access("superuser").visible() is None
 
 
-def test_refusals_are_seen_like_usage(world: World) -> None:
+def test_refusals_are_seen_like_usage(scenario: Scenario) -> None:
     common = {
         "created_at": "2026-03-01T12:00Z",
         "model": "m",
@@ -352,17 +362,17 @@ def test_refusals_are_seen_like_usage(world: World) -> None:
         "level": 1,
         "needed": 1,
     }
-    ours, one = world.rows["organization"].pk, world.rows["project one"].pk
-    stranger = world.people["stranger"].pk
+    ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
+    stranger = scenario.people["stranger"].pk
     for name, place in {
         "in one": {"organization_id": ours, "project_id": one},
-        "in all": {"organization_id": ours, "project_id": world.rows["project two"].pk},
+        "in all": {"organization_id": ours, "project_id": scenario.rows["project two"].pk},
         "elsewhere": {"user_id": stranger},
     }.items():
         RefusedRequest.objects.create(request_id=name, **common, **place)
 
     def seen(who: str) -> set[str]:
-        return {row.request_id for row in world.access(who).rows(RefusedRequest)}
+        return {row.request_id for row in scenario.access(who).rows(RefusedRequest)}
 
     assert seen("viewer") == {"in one", "in all"}
     assert seen("project viewer") == {"in one"}
@@ -370,51 +380,51 @@ def test_refusals_are_seen_like_usage(world: World) -> None:
     assert seen("superuser") == {"in one", "in all", "elsewhere"}
 
 
-def test_the_log_is_for_those_who_lead_and_for_what_one_did_oneself(world: World) -> None:
+def test_the_log_is_for_those_who_lead_and_for_what_one_did_oneself(scenario: Scenario) -> None:
     def seen(who: str) -> set[int]:
-        return set(world.access(who).rows(AuditEntry).values_list("organization_id", flat=True))
+        return set(scenario.access(who).rows(AuditEntry).values_list("organization_id", flat=True))
 
-    ours, theirs = world.rows["organization"].pk, world.rows["their organization"].pk
+    ours, theirs = scenario.rows["organization"].pk, scenario.rows["their organization"].pk
     assert seen("viewer") == seen("member") == seen("project owner") == set()
     assert seen("admin") == seen("owner") == {ours}
     assert {ours, theirs, None} <= seen("superuser")
 
-    member = world.access("member")
-    record("look", world.rows["key in one"], by=Actor(member.user_id, "member"))
+    member = scenario.access("member")
+    record("look", scenario.rows["key in one"], by=Actor(member.user_id, "member"))
     assert member.rows(AuditEntry).get().action == "key.look"
 
 
-def test_asking_who_someone_is_takes_one_query(world: World) -> None:
+def test_asking_who_someone_is_takes_one_query(scenario: Scenario) -> None:
     with CaptureQueriesContext(connection) as queries:
-        world.access("owner")
-        world.access("superuser")
+        scenario.access("owner")
+        scenario.access("superuser")
     assert len(queries) == 1
 
 
-def test_a_table_that_nobody_thought_of_is_shown_to_nobody(world: World) -> None:
-    with pytest.raises(TypeError, match="who may see Group"):
-        world.access("owner").rows(Group)
-    assert not world.access("owner").may(Action.MANAGE, Group(name="x"))
+def test_a_table_without_a_rule_is_visible_to_no_user(scenario: Scenario) -> None:
+    with pytest.raises(TypeError, match="visibility of Group"):
+        scenario.access("owner").rows(Group)
+    assert not scenario.access("owner").may(Action.MANAGE, Group(name="x"))
 
 
-# -- Whom one may limit
+# -- Whose limits a user may set
 
 
 @pytest.mark.parametrize("as_key", [False, True])
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_whom_one_may_limit_is_the_same_asked_by_row_and_by_query(
-    world: World, who: str, as_key: bool
+@pytest.mark.parametrize("who", ALL_USERS)
+def test_whose_limits_a_user_may_set_is_the_same_by_row_and_by_query(
+    scenario: Scenario, who: str, as_key: bool
 ) -> None:
-    access = world.access(who)
+    access = scenario.access(who)
     if as_key:
-        project = world.rows["project one"]
+        project = scenario.rows["project one"]
         assert isinstance(project, Project)
-        key = create_key(owner=world.people[who], name="key", project=project, scopes=["manage"])
+        key = create_key(owner=scenario.people[who], name="key", project=project, scopes=["manage"])
         access = Access.of_key(ApiKey.objects.get(pk=key.key.pk))
-    # Somebody with a second place that the others do not lead.
-    elsewhere = world.rows["their project two"]
+    # A user with a second role where the others have none.
+    elsewhere = scenario.rows["their project two"]
     assert isinstance(elsewhere, Project)
-    changes.set_role(world.people["project viewer"], elsewhere, Role.VIEWER)
+    changes.set_role(scenario.people["project viewer"], elsewhere, Role.VIEWER)
 
     for kind, table in OWNERS.items():
         found = set(access.rows_to_limit(table).values_list("pk", flat=True))

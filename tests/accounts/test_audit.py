@@ -1,4 +1,4 @@
-"""What the audit log tells: all changes, by whom, without secrets."""
+"""The audit log has all changes with their actors, without secrets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 ROOT = Actor(1, "root", "192.0.2.1")
 
 
-def told() -> list[str]:
+def result() -> list[str]:
     """The actions in the log, in order."""
     return list(AuditEntry.objects.order_by("number").values_list("action", flat=True))
 
@@ -41,10 +41,10 @@ def newest() -> AuditEntry:
     return AuditEntry.objects.latest("number")
 
 
-# -- What is told
+# -- What is result
 
 
-def test_an_entry_says_who_did_what_to_what_and_from_where(db: None) -> None:
+def test_an_entry_reports_who_did_what_to_what_and_from_where(db: None) -> None:
     with acting_as(ROOT):
         organization = changes.add(Organization(name="acme"))
         changes.change(organization, name="Acme")
@@ -62,9 +62,9 @@ def test_an_entry_says_who_did_what_to_what_and_from_where(db: None) -> None:
     assert entry.number == 2
 
 
-def test_the_whole_life_of_a_key_is_told(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_the_whole_life_of_a_key_is_reported(new_key: Callable[..., NewKey], alice: User) -> None:
     key = new_key().key
-    start = len(told()) - 1
+    start = len(result()) - 1
     changes.change(key, name="renamed", allowed_models=["small"])
     pause_key(key)
     pause_key(key)
@@ -74,7 +74,7 @@ def test_the_whole_life_of_a_key_is_told(new_key: Callable[..., NewKey], alice: 
     revoke_key(key)
     revoke_key(key)
 
-    assert told()[start:] == [
+    assert result()[start:] == [
         "key.create",
         "key.update",
         "key.pause",
@@ -95,7 +95,7 @@ def test_the_whole_life_of_a_key_is_told(new_key: Callable[..., NewKey], alice: 
     }
 
 
-def test_limits_weights_people_and_places_are_told(alice: User) -> None:
+def test_limits_weights_users_and_projects_are_reported(alice: User) -> None:
     acme = changes.add(Organization(name="acme"))
     project = changes.add(Project(organization=acme, name="search"))
     member = changes.set_role(alice, acme, Role.MEMBER)
@@ -113,7 +113,7 @@ def test_limits_weights_people_and_places_are_told(alice: User) -> None:
     changes.set_active(project, True)
     changes.remove(member)
 
-    assert told() == [
+    assert result() == [
         "organization.create",
         "project.create",
         "membership.create",
@@ -130,10 +130,10 @@ def test_limits_weights_people_and_places_are_told(alice: User) -> None:
     ]
     assert verify().broken is None
     in_acme = AuditEntry.objects.filter(organization_id=acme.pk)
-    assert in_acme.count() == len(told()) - 2  # the weight is the platform's
+    assert in_acme.count() == len(result()) - 2  # the weight is the platform's
 
 
-def test_what_goes_with_a_deleted_user_is_told_too(
+def test_what_goes_with_a_deleted_user_is_reported_too(
     new_key: Callable[..., NewKey], alice: User
 ) -> None:
     key = new_key().key
@@ -149,7 +149,7 @@ def test_what_goes_with_a_deleted_user_is_told_too(
     assert not ApiKey.objects.exists()
 
 
-def test_no_secret_is_told(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_no_secret_is_reported(new_key: Callable[..., NewKey], alice: User) -> None:
     new = new_key()
     changes.set_password(alice, "correct-horse-7")
     rotated = rotate_key(new.key, grace=timedelta(0))
@@ -162,16 +162,16 @@ def test_no_secret_is_told(new_key: Callable[..., NewKey], alice: User) -> None:
     for secret in secrets | {alice.password, person.password, "correct-horse"}:
         assert secret not in log
     assert "digest" not in log
-    assert "user.password" in told()
+    assert "user.password" in result()
 
 
-def test_a_change_that_changes_nothing_is_not_told(alice: User) -> None:
+def test_a_change_that_changes_nothing_is_not_logged(alice: User) -> None:
     acme = changes.add(Organization(name="acme"))
     stamp = acme.updated_at
     changes.change(acme, name="acme", is_active=True)
 
     acme.refresh_from_db()
-    assert told() == ["organization.create"]
+    assert result() == ["organization.create"]
     assert acme.updated_at == stamp
 
 
@@ -192,13 +192,13 @@ def test_a_change_that_is_undone_leaves_no_entry(alice: User) -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         changes.set_active(alice, False)
         raise RuntimeError
-    assert told() == []
+    assert result() == []
 
     changes.set_active(alice, False)
     assert verify().num_entries == 1
 
 
-def test_values_that_a_row_cannot_have_change_nothing_and_tell_nothing(alice: User) -> None:
+def test_values_that_a_row_cannot_have_change_nothing_and_log_nothing(alice: User) -> None:
     limit = changes.add(
         Limit(scope="user", scope_id=alice.pk, metric="tokens", window="day", amount=1)
     )
@@ -208,7 +208,7 @@ def test_values_that_a_row_cannot_have_change_nothing_and_tell_nothing(alice: Us
         changes.add(Limit(scope="project", scope_id=99, metric="tokens", window="day", amount=1))
     limit.refresh_from_db()
     assert limit.amount == 1
-    assert told() == ["limit.create"]
+    assert result() == ["limit.create"]
 
 
 def test_an_organisation_keeps_an_owner_and_the_platform_an_administrator(
@@ -233,7 +233,7 @@ def test_an_organisation_keeps_an_owner_and_the_platform_an_administrator(
 # -- Who acts
 
 
-def test_nobody_in_particular_is_the_system(alice: User) -> None:
+def test_no_user_in_particular_is_the_system(alice: User) -> None:
     assert current_actor() is SYSTEM
     changes.set_active(alice, False)
     assert newest().actor == "system"

@@ -83,7 +83,7 @@ def test_an_entry_that_was_taken_out_is_found(chain: list[AuditEntry]) -> None:
     assert verdict.message == "Entries 2 to 3 are missing."
 
 
-def test_an_entry_that_was_taken_out_and_its_number_given_away_is_found(
+def test_an_entry_that_was_taken_out_and_its_number_given_unavailable_is_found(
     chain: list[AuditEntry],
 ) -> None:
     take_out(2)
@@ -130,7 +130,7 @@ def test_a_chain_that_has_grown_still_has_the_entry_that_was_the_newest(
     assert verify(chain[2].hash).broken is None
 
 
-def test_the_model_lets_nobody_change_or_delete_entries(chain: list[AuditEntry]) -> None:
+def test_the_model_lets_no_user_change_or_delete_entries(chain: list[AuditEntry]) -> None:
     entry = chain[0]
     ways: list[Callable[[], Any]] = [
         entry.save,
@@ -166,7 +166,7 @@ JSON = st.recursive(
 @given(
     before=st.dictionaries(st.sampled_from("abc"), JSON), after=st.dictionaries(st.just("d"), JSON)
 )
-def test_whatever_is_told_gives_the_same_hash_when_it_is_read_again(
+def test_whatever_is_reported_gives_the_same_hash_when_it_is_read_again(
     db: None, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     with transaction.atomic():

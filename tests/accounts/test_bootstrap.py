@@ -48,7 +48,7 @@ def test_it_prefers_a_superuser_who_is_active() -> None:
 
 
 @pytest.mark.parametrize("first", ["admin", "Admin"])
-def test_it_promotes_nobody_by_their_name(first: str) -> None:
+def test_it_promotes_no_user_by_their_name(first: str) -> None:
     for name in (first, "admin2", "administrator"):
         User.objects.create_user(name)
 
@@ -59,7 +59,7 @@ def test_it_promotes_nobody_by_their_name(first: str) -> None:
     assert not User.objects.get(username=first).is_superuser
 
 
-def test_the_first_key_opens_the_door(alice: User) -> None:
+def test_the_first_key_opens_the_endpoint(alice: User) -> None:
     secret = ensure_first_key(alice)
 
     assert secret is not None

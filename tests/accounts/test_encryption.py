@@ -12,7 +12,7 @@ from accounts.base.encryption import cipher
 OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
 
 
-def test_what_is_sealed_is_opened_again(settings: Any) -> None:
+def test_an_encrypted_text_is_decrypted_again(settings: Any) -> None:
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
     encrypted = cipher(b"one").encrypt(b"secret")
 
@@ -25,7 +25,7 @@ def test_another_purpose_opens_nothing() -> None:
         cipher(b"another").decrypt(cipher(b"one").encrypt(b"secret"))
 
 
-def test_a_new_key_opens_what_an_old_one_sealed_as_long_as_that_is_named(settings: Any) -> None:
+def test_an_old_key_decrypts_while_it_is_a_fallback(settings: Any) -> None:
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = OLD, []
     encrypted = cipher(b"one").encrypt(b"secret")
 

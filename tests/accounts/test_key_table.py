@@ -115,7 +115,7 @@ def test_it_takes_the_scheme_in_any_case_as_text_or_bytes(
 
 
 @pytest.mark.parametrize("nothing", [None, "", b"", "Bearer", "Bearer ", b"bearer   "])
-def test_it_tells_that_a_key_is_missing(table: KeyTable, nothing: bytes | str | None) -> None:
+def test_it_reports_that_a_key_is_missing(table: KeyTable, nothing: bytes | str | None) -> None:
     assert refusal(table, nothing) is Refusal.MISSING
 
 
@@ -197,5 +197,5 @@ def test_a_key_is_unknown_when_its_pepper_is_gone(new_key: Callable[..., NewKey]
 
 
 @pytest.mark.parametrize("reason", list(Refusal))
-def test_every_refusal_says_what_to_do(reason: Refusal) -> None:
+def test_every_refusal_reports_what_to_do(reason: Refusal) -> None:
     assert len(KeyRefused(reason).message) > 40

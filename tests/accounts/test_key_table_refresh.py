@@ -60,7 +60,7 @@ def test_it_learns_a_new_key_without_reading_the_others(
 ) -> None:
     new_key("old")
     table = settled_table()
-    # The name would be read with the row, but nothing tells that the row changed.
+    # The name would be read with the row, but nothing shows that the row changed.
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
     Project.objects.update(updated_at=LONG_AGO)
     Organization.objects.update(updated_at=LONG_AGO)
@@ -81,12 +81,12 @@ def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
     clock: FakeClock,
     table_of: type[Stamped],
 ) -> None:
-    """Whoever owns a hundred thousand keys signs in, or renames what they are in."""
+    """The owner of a hundred thousand keys signs in, or their project is renamed."""
     made = new_key("old")
     table = settled_table()
     table_of.objects.update(updated_at=clock.moment())
     table.refresh()
-    # The name would be read with the row, but nothing tells that the row changed.
+    # The name would be read with the row, but nothing shows that the row changed.
     ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
 
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_key_that_vanishes_while_it_waits_is_never_let_in(
     assert len(table) == 1
 
 
-def test_new_keys_that_wait_make_nobody_read_all_the_others(
+def test_new_keys_that_wait_make_no_user_read_all_the_others(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     monkeypatch: pytest.MonkeyPatch,
@@ -308,7 +308,7 @@ def test_it_looks_once_more_after_the_last_write_could_come_late(
     seen = clock.moment()
     ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
     table.refresh()
-    # No refresh for a long while, as when the database is away.
+    # No refresh for a long while, as with an unavailable database.
     ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=seen)
     clock.now_s += 10 * OVERLAP_S
 
@@ -345,16 +345,16 @@ def test_it_balances_when_one_key_goes_and_another_comes(
     assert table.authenticate(bearer(come.secret)).key_name == "come"
 
 
-def test_it_goes_on_with_what_it_has_when_the_database_is_away(
+def test_it_goes_on_with_what_it_has_when_the_database_is_unavailable(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
     table = settled_table()
 
-    def away(*args: object) -> None:
+    def fail(*args: object) -> None:
         raise OperationalError("no database")
 
-    with connection.execute_wrapper(away), pytest.raises(OperationalError):
+    with connection.execute_wrapper(fail), pytest.raises(OperationalError):
         table.refresh()
 
     assert table.authenticate(bearer(made.secret)).username == "alice"

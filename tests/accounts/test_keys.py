@@ -22,7 +22,7 @@ ENVS = st.text(string.ascii_lowercase, min_size=2, max_size=8)
 
 
 def test_a_known_key_has_the_check_characters_it_always_had() -> None:
-    # Keys outlive the program: a change of the check would lock everybody out.
+    # Keys outlive the program: a change of the check would lock all users out.
     assert looks_like_key("vny_live_0123456789ABCDEFGHIJKLMNOPQRSTUV4MRp1F")
 
 
@@ -115,7 +115,7 @@ def test_revoking_twice_keeps_the_first_time(new_key: Callable[..., NewKey]) -> 
     assert key.revoked_at == first
 
 
-def test_a_key_tells_why_it_is_refused(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_a_key_reports_why_it_is_refused(new_key: Callable[..., NewKey], alice: User) -> None:
     now = timezone.now()
     key = new_key(expires_at=now).key
 
@@ -125,7 +125,7 @@ def test_a_key_tells_why_it_is_refused(new_key: Callable[..., NewKey], alice: Us
     assert key.state_at(now) is KeyState.REVOKED
 
 
-def test_a_key_of_an_inactive_owner_says_so(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_a_key_of_an_inactive_owner_reports_so(new_key: Callable[..., NewKey], alice: User) -> None:
     key = new_key().key
     alice.is_active = False
 

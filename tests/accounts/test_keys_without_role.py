@@ -194,7 +194,7 @@ def test_a_paused_key_is_not_rotated(search: Project, bob: User) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_nobody_resumes_a_key_for_a_role_that_they_have_lost(
+def test_no_user_resumes_a_key_for_a_role_that_they_have_lost(
     acme: Organization, search: Project, bob: User, client: Any
 ) -> None:
     role = changes.set_role(bob, acme, Role.MEMBER)

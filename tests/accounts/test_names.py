@@ -1,4 +1,4 @@
-"""Names that nobody could read are refused at every door, and do no harm where they are."""
+"""CaptureUnreadable names are refused at every entry point, and stored ones do no harm."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def refuse(kind: Kind, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_nothing_has_a_name_that_nobody_could_read(kind: Kind, name: str) -> None:
+def test_nothing_has_a_name_that_no_user_could_read(kind: Kind, name: str) -> None:
     refuse(kind, name)
 
 
@@ -79,7 +79,7 @@ def test_names_are_written_as_scripts_write_them(kind: Kind, name: str) -> None:
         assert act().pk
 
 
-def test_a_slash_is_no_part_of_the_name_of_a_place(kind: Kind) -> None:
+def test_a_slash_is_no_part_of_the_name_of_a_scope(kind: Kind) -> None:
     if kind.word in ("organization", "project"):
         refuse(kind, "a/b")
     else:
@@ -94,36 +94,36 @@ def test_people_have_no_such_name_either(alice: User, field: str, name: str) -> 
 
 
 @pytest.mark.parametrize("name", HIDDEN[:3])
-def test_a_name_is_told_to_be_wrong_at_every_door(
+def test_a_name_is_reported_to_be_wrong_at_every_endpoint(
     client: Client,
     root: User,
     search: Project,
     name: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = "has an invisible character"
+    result = "has an invisible character"
     key: dict[str, Any] = {"name": name, "project": search.pk, "scopes": ["usage"]}
 
     answer = client.post("/api/keys/", key, content_type="application/json")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "name")
-    assert told in answer.json()["error"]["message"]
+    assert result in answer.json()["error"]["message"]
     for page, form in (
         ("/console/keys/new/", key | {"once": "x" * 16}),
         (reverse("admin:accounts_apikey_add"), key | {"owner": root.pk}),
     ):
         answer = client.post(page, form)
         assert answer.status_code == 200
-        assert told in answer.content.decode()
+        assert result in answer.content.decode()
     assert main(["key", "create", "--name", name, "--project", "search"]) == 1
     shown = capsys.readouterr()
-    assert told in shown.err
+    assert result in shown.err
     assert name not in shown.err
     assert not ApiKey.objects.exists()
 
 
 @pytest.mark.parametrize("command", ["organization", "project"])
 @pytest.mark.parametrize("name", ["  ", "a/b"])
-def test_a_place_is_not_made_by_command_under_a_name_that_means_nothing(
+def test_a_scope_is_not_made_by_command_under_a_name_that_means_nothing(
     db: None, command: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "create", name]) == 1
@@ -133,7 +133,7 @@ def test_a_place_is_not_made_by_command_under_a_name_that_means_nothing(
     assert not Organization.objects.filter(name=name).exists()
 
 
-def test_nobody_is_called_as_another_but_for_the_case(alice: User) -> None:
+def test_no_user_is_called_as_another_but_for_the_case(alice: User) -> None:
     for act in (
         lambda: changes.add_user("Alice"),
         lambda: changes.change(changes.add_user("bob"), username="ALICE"),
@@ -182,7 +182,7 @@ def test_a_key_with_a_name_from_before_is_rotated_all_the_same(
     assert rotate_key(key, grace=timedelta(0)).key.name == after
 
 
-def test_a_place_with_a_name_from_before_is_changed_all_the_same(
+def test_a_scope_with_a_name_from_before_is_changed_all_the_same(
     client: Client, root: User, search: Project
 ) -> None:
     named(search, "a/b")

@@ -1,4 +1,4 @@
-"""What goes when a person, a key or a place goes: nothing is left that counts for nobody."""
+"""Deleting a user, a key, a project or an organisation deletes what belongs to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def deleted(since: int = 0) -> list[str]:
     return list(entries.order_by("number").values_list("action", flat=True))
 
 
-def test_a_key_takes_its_limits_along_and_the_log_says_so(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_takes_its_limits_along_and_the_log_reports_so(
+    new_key: Callable[..., NewKey],
+) -> None:
     key, other = new_key().key, new_key("other").key
     gone, stays = limit("key", key.pk), limit("key", other.pk)
     of_platform, key_id = limit("platform"), key.pk
@@ -62,7 +64,7 @@ def test_a_key_takes_its_limits_along_and_the_log_says_so(new_key: Callable[...,
     entry = AuditEntry.objects.get(action="limit.delete")
     assert entry.target_id == str(gone.pk)
     assert (entry.before or {})["scope_id"] == key_id
-    # Whoever leads the organisation sees both.
+    # Admins of the organisation see both.
     assert entry.organization_id == key.project.organization_id
 
 
@@ -172,15 +174,15 @@ def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: T
     assert list(User.objects.all()) == [bob]
 
 
-def test_nobody_removes_themselves(client: Client) -> None:
+def test_no_user_removes_themselves(client: Client) -> None:
     root = User.objects.create_superuser("root")
     User.objects.create_superuser("other")
     client.force_login(root)
 
     page = reverse("admin:accounts_user_delete", args=[root.pk])
-    told = client.post(page, {"post": "yes"}, follow=True).content.decode()
+    result = client.post(page, {"post": "yes"}, follow=True).content.decode()
 
-    assert "You cannot remove yourself." in told
+    assert "You cannot remove yourself." in result
     assert User.objects.filter(pk=root.pk).exists()
 
 

@@ -1,4 +1,4 @@
-"""Keys that are to be rotated: when they are due, who is told of it, and when those stop that
+"""Keys that are to be rotated: when they are due, who is result of it, and when those stop that
 were not."""
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def test_a_key_is_due_so_many_days_after_it_was_made(new_key: Keys) -> None:
     assert key.rotation_due_at == due_at
     assert not key.is_rotation_overdue(due_at - timedelta(seconds=1))
     assert key.is_rotation_overdue(due_at)
-    # Nobody said that it should stop.
+    # No setting makes it expire.
     assert key.expires_at is None
     assert key.state_at(due_at + 1000 * DAY) is KeyState.ACTIVE
 
 
 @pytest.mark.django_db
-def test_a_key_is_due_at_no_time_unless_told(new_key: Keys) -> None:
+def test_a_key_is_due_at_no_time_by_default(new_key: Keys) -> None:
     key = new_key().key
 
     assert key.rotation_due_at is None
@@ -203,7 +203,7 @@ NOW = MADE + 50 * DAY
     after=st.tuples(DAYS, DAYS),
     own=st.none() | st.integers(51, 300).map(lambda days: MADE + days * DAY),
 )
-def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_was_said(
+def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_was_set(
     before: tuple[int | None, int | None],
     after: tuple[int | None, int | None],
     own: datetime | None,
@@ -225,7 +225,7 @@ def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_w
         assert end == own
 
 
-# -- Told
+# -- What users see
 
 
 @pytest.fixture
@@ -238,16 +238,18 @@ def check(at: datetime) -> list[tuple[str, int]]:
     return [(each.event, each.days_before) for each in found]
 
 
-def test_the_owner_is_told_before_it_is_due_and_before_it_stops(olga: User, new_key: Keys) -> None:
+def test_the_owner_is_reported_before_it_is_due_and_before_it_stops(
+    olga: User, new_key: Keys
+) -> None:
     key = new_key(owner=olga, rotate_every_days=90, rotation_grace_days=7).key
     due_at, end = key.rotation_due_at, key.expires_at
     assert due_at is not None
     assert end is not None
 
     moments = [due_at - 8 * DAY, due_at - 7 * DAY, due_at - DAY, due_at, end - 7 * DAY, end - DAY]
-    told = [check(moment) for moment in moments]
+    result = [check(moment) for moment in moments]
 
-    assert told == [
+    assert result == [
         [],
         [("rotation", 7)],
         [("rotation", 1)],
@@ -257,7 +259,7 @@ def test_the_owner_is_told_before_it_is_due_and_before_it_stops(olga: User, new_
     ]
 
 
-def test_an_e_mail_says_what_is_to_be_done(olga: User, new_key: Keys) -> None:
+def test_an_e_mail_reports_what_is_to_be_done(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=90).key
     due_at = key.rotation_due_at
     assert due_at is not None
@@ -267,10 +269,10 @@ def test_an_e_mail_says_what_is_to_be_done(olga: User, new_key: Keys) -> None:
 
     [message] = mail.outbox
     assert message.subject == f"API key laptop is due to be rotated at {due_at:%Y-%m-%d %H:%M} UTC"
-    assert "a new key that may do the same" in message.body
+    assert "a new key with the same rights" in message.body
 
 
-def test_a_rotated_key_is_not_told_of_and_its_successor_in_its_time(
+def test_a_rotated_key_is_not_reported_of_and_its_successor_in_its_time(
     olga: User, new_key: Keys
 ) -> None:
     old = new_key(owner=olga, rotate_every_days=90).key
@@ -283,7 +285,7 @@ def test_a_rotated_key_is_not_told_of_and_its_successor_in_its_time(
     assert KeyReminder.objects.get().key_id == new.pk
 
 
-def test_other_days_are_told_anew(olga: User, new_key: Keys) -> None:
+def test_other_days_are_reported_anew(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=30).key
     made_at: Any = key.created_at
     assert check(made_at + 29 * DAY) == [("rotation", 1)]

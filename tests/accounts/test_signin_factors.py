@@ -181,7 +181,7 @@ def test_a_code_works_once_as_long_as_it_is_good(
     assert who(thief) == ""
 
 
-def test_a_recovery_code_works_in_its_place_and_once(client: Client) -> None:
+def test_a_recovery_code_works_in_its_scope_and_once(client: Client) -> None:
     alice = person("alice")
     give_factor(alice)
     code = recovery_codes(alice)[3]
@@ -255,7 +255,7 @@ def test_administrators_reset_it_in_the_admin(client: Client) -> None:
 
 @pytest.fixture
 def required(settings: Any) -> Iterator[Any]:
-    """Says of whom it is demanded. Middleware reads that once, when the server starts."""
+    """Sets who must have it. Middleware reads the setting once, when the server starts."""
 
     def demand(of: str) -> Client:
         settings.VINERY_REQUIRE_2FA = of
@@ -266,7 +266,7 @@ def required(settings: Any) -> Iterator[Any]:
     yield demand
 
 
-def test_whoever_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> None:
+def test_a_user_who_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> None:
     client = required("staff")
     root = person("root", is_staff=True, is_superuser=True)
     sign_in(client, "root")
@@ -284,7 +284,7 @@ def test_whoever_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> No
 
 
 @pytest.mark.parametrize(("of", "is_enforced"), [("off", False), ("staff", False), ("all", True)])
-def test_of_whom_it_is_demanded(required: Any, of: str, is_enforced: bool) -> None:
+def test_who_must_have_it(required: Any, of: str, is_enforced: bool) -> None:
     client = required(of)
     person("alice")
     sign_in(client, "alice")
@@ -301,18 +301,18 @@ def test_the_api_is_not_asked_for_it(required: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v3/models/tiny", "/v1/nothing"])
-def test_what_no_session_opens_is_answered_as_to_anybody(required: Any, path: str) -> None:
+def test_what_no_session_opens_is_answered_as_without_a_session(required: Any, path: str) -> None:
     client = required("all")
-    anybody = client.get(path)
+    anonymous = client.get(path)
     person("alice")
     sign_in(client, "alice")
 
     with_session = client.get(path)
 
-    assert anybody.status_code in (401, 404)
+    assert anonymous.status_code in (401, 404)
     assert (with_session.status_code, with_session.content) == (
-        anybody.status_code,
-        anybody.content,
+        anonymous.status_code,
+        anonymous.content,
     )
 
 

@@ -38,7 +38,7 @@ def client() -> Client:
     return Client(REMOTE_ADDR=HERE)
 
 
-def told(action: str) -> list[AuditEntry]:
+def logged(action: str) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(action=f"user.{action}").order_by("number"))
 
 
@@ -60,38 +60,38 @@ def everything() -> str:
 # -- Coming in
 
 
-def test_a_sign_in_is_told_with_the_address_and_what_it_took(client: Client) -> None:
+def test_a_sign_in_is_reported_with_the_address_and_what_it_took(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice")
 
-    [entry] = told("sign_in")
+    [entry] = logged("sign_in")
     assert (entry.actor_id, entry.actor, entry.ip) == (alice.pk, "alice", HERE)
     assert (entry.target_kind, entry.target_id) == ("user", str(alice.pk))
     assert entry.after == {"with": ["password"]}
     assert PASSWORD not in everything()
 
 
-def test_a_second_factor_is_told_of_and_half_a_sign_in_is_none(client: Client) -> None:
+def test_a_second_factor_is_reported_of_and_half_a_sign_in_is_none(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
-    assert told("sign_in") == []
+    assert logged("sign_in") == []
 
     enter_code(client, code_of(secret))
 
-    [entry] = told("sign_in")
+    [entry] = logged("sign_in")
     assert entry.after == {"with": ["password", "totp"]}
 
 
-def test_a_recovery_code_is_told_with_how_many_are_left(client: Client) -> None:
+def test_a_recovery_code_is_reported_with_how_many_are_left(client: Client) -> None:
     alice = person("alice")
     give_factor(alice)
     code, *_ = recovery_codes(alice)
     sign_in(client, "alice")
     enter_code(client, code)
 
-    [entry] = told("recovery_code_used")
+    [entry] = logged("recovery_code_used")
     assert (entry.actor, entry.ip, entry.after) == ("alice", HERE, {"num_left": 9})
-    assert (told("sign_in")[0].after or {})["with"] == ["password", "recovery_codes"]
+    assert (logged("sign_in")[0].after or {})["with"] == ["password", "recovery_codes"]
     assert code not in everything()
 
 
@@ -110,31 +110,33 @@ def come_through(client: Client) -> None:
     client.get(httpx.get(to_issuer["location"]).headers["location"])
 
 
-def test_a_sign_in_through_the_issuer_is_told_as_such(client: Client, issuer: TestIssuer) -> None:
+def test_a_sign_in_through_the_issuer_is_reported_as_such(
+    client: Client, issuer: TestIssuer
+) -> None:
     come_through(client)
 
     assert who(client) == "ada"
-    [entry] = told("sign_in")
+    [entry] = logged("sign_in")
     assert (entry.actor, entry.after) == ("ada", {"with": ["issuer"]})
 
 
-def test_a_failure_of_the_issuer_is_told(client: Client, issuer: TestIssuer) -> None:
-    issuer.userinfo = {"sub": "somebody else"}
+def test_a_failure_of_the_issuer_is_reported(client: Client, issuer: TestIssuer) -> None:
+    issuer.userinfo = {"sub": "another user"}
     come_through(client)
 
     assert who(client) == ""
-    [entry] = told("sign_in_failed")
+    [entry] = logged("sign_in_failed")
     assert (entry.target, entry.after) == ("unknown account", {"at": "issuer", "num_times": 1})
 
 
 # -- Not coming in
 
 
-def test_a_wrong_password_is_told_of_whom_it_concerns(client: Client) -> None:
+def test_a_wrong_password_is_reported_of_the_user_that_it_concerns(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice", "not it")
 
-    [entry] = told("sign_in_failed")
+    [entry] = logged("sign_in_failed")
     assert (entry.actor_id, entry.actor, entry.ip) == (None, "anonymous", HERE)
     assert (entry.target, entry.target_id) == ("alice", str(alice.pk))
     assert entry.after == {"at": "password", "num_times": 1}
@@ -144,24 +146,26 @@ def test_a_wrong_password_is_told_of_whom_it_concerns(client: Client) -> None:
 def test_a_password_in_the_wrong_field_stays_a_secret(client: Client) -> None:
     sign_in(client, PASSWORD, PASSWORD)
 
-    [entry] = told("sign_in_failed")
+    [entry] = logged("sign_in_failed")
     assert (entry.target, entry.target_id) == ("unknown account", "")
     assert PASSWORD not in everything()
 
 
-def test_failures_are_counted_and_told_once_a_minute(client: Client) -> None:
+def test_failures_are_counted_and_reported_once_a_minute(client: Client) -> None:
     person("alice")
     for _ in range(4):
         sign_in(client, "alice", "not it")
-    assert [entry.after for entry in told("sign_in_failed")] == [{"at": "password", "num_times": 1}]
+    assert [entry.after for entry in logged("sign_in_failed")] == [
+        {"at": "password", "num_times": 1}
+    ]
 
     a_minute_later()
     sign_in(client, "alice", "not it")
 
-    assert (told("sign_in_failed")[1].after or {})["num_times"] == 4
+    assert (logged("sign_in_failed")[1].after or {})["num_times"] == 4
 
 
-def test_a_sign_in_tells_how_often_it_failed_before(client: Client) -> None:
+def test_a_sign_in_reports_how_often_it_failed_before(client: Client) -> None:
     person("alice")
     for _ in range(3):
         sign_in(client, "alice", "not it")
@@ -169,7 +173,7 @@ def test_a_sign_in_tells_how_often_it_failed_before(client: Client) -> None:
     client.logout()
     sign_in(client, "alice")
 
-    first, second = told("sign_in")
+    first, second = logged("sign_in")
     assert first.after == {"with": ["password"], "num_failed_before": 2}
     assert second.after == {"with": ["password"]}
 
@@ -181,7 +185,7 @@ def test_each_network_and_each_account_is_counted_apart() -> None:
         for name in ("alice", "bob"):
             sign_in(Client(REMOTE_ADDR=address), name, "not it")
 
-    found = [(entry.target, entry.ip) for entry in told("sign_in_failed")]
+    found = [(entry.target, entry.ip) for entry in logged("sign_in_failed")]
     assert found == [
         (name, address)
         for address in ("192.0.2.1", "2001:db8::1", "2001:db8:1::1")
@@ -191,33 +195,33 @@ def test_each_network_and_each_account_is_counted_apart() -> None:
 
 def test_made_up_names_fill_no_log(client: Client) -> None:
     for number in range(8):
-        sign_in(client, f"nobody{number}", "not it")
+        sign_in(client, f"unknown{number}", "not it")
 
-    assert len(told("sign_in_failed")) == 1
+    assert len(logged("sign_in_failed")) == 1
 
 
-def test_a_closed_door_is_told_of_once(client: Client) -> None:
+def test_a_closed_endpoint_is_reported_of_once(client: Client) -> None:
     alice = person("alice")
     for _ in range(8):
         sign_in(client, "ALICE", "not it")
 
-    [entry] = told("locked_out")
+    [entry] = logged("locked_out")
     assert (entry.target_id, entry.ip, entry.after) == (str(alice.pk), HERE, {"num_times": 1})
     a_minute_later()
     sign_in(client, "alice")
-    assert (told("locked_out")[1].after or {})["num_times"] == 3
+    assert (logged("locked_out")[1].after or {})["num_times"] == 3
 
 
-def test_wrong_codes_are_failures_and_close_the_door_too(client: Client) -> None:
+def test_wrong_codes_are_failures_and_close_the_endpoint_too(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
     for _ in range(6):
         enter_code(client, code_of(secret, periods_from_now=9))
 
-    [failed] = told("sign_in_failed")
+    [failed] = logged("sign_in_failed")
     assert failed.after == {"at": "second factor", "num_times": 1}
-    assert len(told("locked_out")) == 1
-    assert told("sign_in") == []
+    assert len(logged("locked_out")) == 1
+    assert logged("sign_in") == []
 
 
 def test_a_code_that_was_used_before_is_a_failure(client: Client) -> None:
@@ -227,26 +231,26 @@ def test_a_code_that_was_used_before_is_a_failure(client: Client) -> None:
         sign_in(each, "alice")
         enter_code(each, code)
 
-    assert len(told("sign_in")) == 1
-    assert len(told("sign_in_failed")) == 1
+    assert len(logged("sign_in")) == 1
+    assert len(logged("sign_in_failed")) == 1
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_an_account_that_may_not_sign_in_is_told_of(
+def test_an_account_that_may_not_sign_in_is_reported_of(
     client: Client, fields: dict[str, bool]
 ) -> None:
     person("robot", **fields)
     sign_in(client, "robot")
 
-    [entry] = told("sign_in_failed")
+    [entry] = logged("sign_in_failed")
     assert entry.target == "robot"
-    assert told("sign_in") == []
+    assert logged("sign_in") == []
 
 
 # -- Changes
 
 
-def test_setting_up_and_removing_a_second_factor_is_told(
+def test_setting_up_and_removing_a_second_factor_is_reported(
     client: Client, django_capture_on_commit_callbacks: Any
 ) -> None:
     alice = person("alice")
@@ -271,7 +275,7 @@ def test_setting_up_and_removing_a_second_factor_is_told(
     assert not [each for each in (secret, *codes) if each in everything()]
 
 
-def test_a_changed_password_is_told(client: Client) -> None:
+def test_a_changed_password_is_reported(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     confirm(client)
@@ -281,12 +285,12 @@ def test_a_changed_password_is_told(client: Client) -> None:
         {"oldpassword": PASSWORD, "password1": new, "password2": new},
     )
 
-    [entry] = told("password")
+    [entry] = logged("password")
     assert (entry.actor, entry.ip, entry.target) == ("alice", HERE, "alice")
     assert new not in everything()
 
 
-def test_a_password_that_was_reset_by_mail_is_told(client: Client, settings: Any) -> None:
+def test_a_password_that_was_reset_by_mail_is_reported(client: Client, settings: Any) -> None:
     settings.VINERY_PASSWORD_RESET = True
     person("alice", email="alice@example.com")
     client.post(reverse("account_reset_password"), {"email": "alice@example.com"})
@@ -296,7 +300,7 @@ def test_a_password_that_was_reset_by_mail_is_told(client: Client, settings: Any
     client.post(page.request["PATH_INFO"], {"password1": new, "password2": new})
 
     assert User.objects.get().check_password(new)
-    [entry] = told("password")
+    [entry] = logged("password")
     assert (entry.actor, entry.ip, entry.target) == ("anonymous", HERE, "alice")
     assert entry.after == {"by": "e-mail"}
 
@@ -304,7 +308,7 @@ def test_a_password_that_was_reset_by_mail_is_told(client: Client, settings: Any
 def test_the_chain_stays_whole(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice", "not it")
-    sign_in(client, "nobody", "not it")
+    sign_in(client, "unknown", "not it")
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
 

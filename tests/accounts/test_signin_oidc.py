@@ -81,7 +81,7 @@ def test_the_next_sign_in_finds_the_same_account(client: Client, issuer: TestIss
     assert User.objects.count() == 1
 
 
-def test_nobody_gets_an_account_unless_the_settings_allow_it(
+def test_no_user_gets_an_account_unless_the_settings_allow_it(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     settings.VINERY_OIDC = issuer.settings()
@@ -92,7 +92,7 @@ def test_nobody_gets_an_account_unless_the_settings_allow_it(
     assert not User.objects.exists()
 
 
-def test_a_taken_name_gets_another_and_opens_nobody_s_account(
+def test_a_taken_name_gets_another_and_opens_no_user_s_account(
     client: Client, issuer: TestIssuer
 ) -> None:
     person("ada", is_superuser=True)
@@ -119,7 +119,7 @@ def test_a_verified_address_opens_its_account_only_where_the_settings_allow_it(
     assert not User.objects.get().has_usable_password()
 
 
-def test_whoever_made_the_account_of_an_address_is_out_when_its_person_comes(
+def test_a_user_who_made_the_account_of_an_address_is_out_when_its_person_comes(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     """They know its password, and may have put a factor or themselves at the issuer to it."""
@@ -187,7 +187,7 @@ def test_an_address_of_two_accounts_opens_neither(
     assert not SocialAccount.objects.exists()
 
 
-def test_an_address_that_was_somebody_s_before_opens_nothing(
+def test_an_address_that_was_a_user_s_before_opens_nothing(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     """Companies give the address of who left to who comes next."""
@@ -345,7 +345,7 @@ def test_a_link_alone_does_not_sign_in(client: Client, issuer: TestIssuer) -> No
     response = client.get(reverse("openid_connect_login"))
 
     assert response.status_code == 200
-    assert "You go to single sign-on now" in response.content.decode()
+    assert "You will be redirected to single sign-on" in response.content.decode()
 
 
 def test_the_way_back_is_under_the_public_url(
@@ -374,7 +374,7 @@ def test_the_sign_in_page_offers_the_issuer(client: Client, issuer: TestIssuer) 
 
 # -- What is refused
 
-_NOBODY = "https://another.example"
+_OTHER_ISSUER = "https://another.example"
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ _NOBODY = "https://another.example"
     [
         {"nonce": "of another sign-in"},
         {"nonce": None},
-        {"iss": _NOBODY},
+        {"iss": _OTHER_ISSUER},
         {"iss": None},
         {"aud": "another client"},
         {"aud": None},
@@ -396,7 +396,7 @@ _NOBODY = "https://another.example"
     ],
     ids=str,
 )
-def test_a_token_that_says_something_wrong_is_refused(
+def test_a_token_that_reports_something_wrong_is_refused(
     client: Client, issuer: TestIssuer, lie: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer.lie_in_token = lie
@@ -431,7 +431,7 @@ def test_an_answer_without_a_token_is_refused(client: Client, issuer: TestIssuer
     assert refused(come_through(client))
 
 
-def test_userinfo_of_somebody_else_is_refused(client: Client, issuer: TestIssuer) -> None:
+def test_userinfo_of_a_user_else_is_refused(client: Client, issuer: TestIssuer) -> None:
     issuer.userinfo = {"sub": "another"}
 
     assert refused(come_through(client))
@@ -440,7 +440,7 @@ def test_userinfo_of_somebody_else_is_refused(client: Client, issuer: TestIssuer
 def test_a_discovery_document_of_another_issuer_is_refused(
     client: Client, issuer: TestIssuer
 ) -> None:
-    issuer.lie_in_discovery = {"issuer": _NOBODY}
+    issuer.lie_in_discovery = {"issuer": _OTHER_ISSUER}
 
     assert refused(begin(client))
 
@@ -457,7 +457,9 @@ def test_the_name_of_an_issuer_may_end_in_a_slash(
     assert who(client) == "ada"
 
 
-def test_an_issuer_that_is_away_is_told_at_both_ends(client: Client, issuer: TestIssuer) -> None:
+def test_an_issuer_that_is_unavailable_is_reported_at_both_ends(
+    client: Client, issuer: TestIssuer
+) -> None:
     to_issuer = begin(client)
     back = httpx.get(to_issuer.url).headers["location"]
     issuer.is_down = True
@@ -489,7 +491,7 @@ def test_a_code_of_another_session_is_refused(client: Client, issuer: TestIssuer
     assert refused(planted)
 
 
-def test_whoever_cancels_there_is_told_so_here(client: Client, issuer: TestIssuer) -> None:
+def test_a_user_who_cancels_there_is_reported_so_here(client: Client, issuer: TestIssuer) -> None:
     back = httpx.URL(httpx.get(begin(client).url).headers["location"])
     query = urlencode({"error": "access_denied", "state": back.params["state"]})
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def test_a_person_with_the_right_password_gets_a_new_session(client: Client) -> None:
     person("alice")
     client.get(reverse("account_login"))
-    client.session["planted"] = "by somebody else"
+    client.session["planted"] = "by an attacker"
     before = client.session.session_key
 
     response = sign_in(client, "alice")
@@ -32,11 +32,11 @@ def test_a_person_with_the_right_password_gets_a_new_session(client: Client) -> 
     assert client.session.session_key != before
 
 
-def test_a_wrong_password_is_told_without_saying_what_was_wrong(client: Client) -> None:
+def test_a_wrong_password_is_reported_without_the_reason(client: Client) -> None:
     person("alice")
 
     wrong = sign_in(client, "alice", "not it").content.decode()
-    unknown = sign_in(client, "nobody", "not it").content.decode()
+    unknown = sign_in(client, "unknown", "not it").content.decode()
 
     assert "username and/or password you specified are not correct" in wrong
     assert "username and/or password you specified are not correct" in unknown
@@ -56,7 +56,7 @@ def test_an_account_that_may_not_sign_in_is_answered_like_an_unknown_one(
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service"])
-def test_whoever_may_not_sign_in_any_more_is_out_at_once(client: Client, field: str) -> None:
+def test_a_user_who_may_not_sign_in_any_more_is_out_at_once(client: Client, field: str) -> None:
     alice = person("alice")
     sign_in(client, "alice")
     assert who(client) == "alice"
@@ -67,7 +67,7 @@ def test_whoever_may_not_sign_in_any_more_is_out_at_once(client: Client, field: 
     assert who(client) == ""
 
 
-def test_nobody_can_sign_up(client: Client) -> None:
+def test_no_user_can_sign_up(client: Client) -> None:
     assert client.get("/accounts/signup/").status_code == 404
 
 
@@ -93,7 +93,7 @@ def test_sign_in_leads_to_the_page_that_was_wanted_but_to_no_other_server(client
     assert sign_in(client, "root", next="https://evil.example/").url == "/admin/"
 
 
-def test_whoever_is_no_administrator_lands_on_their_own_page_and_is_kept_out_of_the_admin(
+def test_a_user_who_is_no_administrator_lands_on_their_own_page_and_is_kept_out_of_the_admin(
     client: Client,
 ) -> None:
     person("alice")
@@ -107,7 +107,7 @@ def test_whoever_is_no_administrator_lands_on_their_own_page_and_is_kept_out_of_
 # -- Attempts
 
 
-def test_five_wrong_passwords_close_the_door_for_that_name_even_to_the_right_one(
+def test_five_wrong_passwords_close_the_endpoint_for_that_name_even_to_the_right_one(
     client: Client,
 ) -> None:
     person("alice")
@@ -120,12 +120,12 @@ def test_five_wrong_passwords_close_the_door_for_that_name_even_to_the_right_one
 
 
 @pytest.mark.parametrize("command", [["user", "password", "root"], ["admin", "reset-password"]])
-def test_a_new_password_by_command_opens_a_door_that_wrong_ones_have_closed(
+def test_a_new_password_by_command_opens_a_endpoint_that_wrong_ones_have_closed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     person("Root", is_superuser=True)
     person("root", is_superuser=True)
-    close_the_door("ROOT")
+    close_the_endpoint("ROOT")
 
     words = [*command, "--user", "root"] if command[0] == "admin" else command
     assert main(words) == 0
@@ -135,10 +135,10 @@ def test_a_new_password_by_command_opens_a_door_that_wrong_ones_have_closed(
     assert who(client) == "root"
 
 
-def test_a_new_password_in_the_admin_opens_the_door_too(client: Client) -> None:
+def test_a_new_password_in_the_admin_opens_the_endpoint_too(client: Client) -> None:
     alice = person("alice")
     client.force_login(person("root", is_superuser=True, is_staff=True))
-    close_the_door("alice")
+    close_the_endpoint("alice")
     new = "another horse altogether"
     form = {"usable_password": "true", "password1": new, "password2": new}
 
@@ -150,7 +150,7 @@ def test_a_new_password_in_the_admin_opens_the_door_too(client: Client) -> None:
     assert who(client) == "alice"
 
 
-def close_the_door(username: str) -> None:
+def close_the_endpoint(username: str) -> None:
     elsewhere = Client(REMOTE_ADDR="203.0.113.9")
     for _ in range(5):
         sign_in(elsewhere, username, "wrong")
@@ -223,7 +223,7 @@ def test_a_changed_password_ends_the_other_sessions(client: Client) -> None:
     assert who(elsewhere) == ""
 
 
-def test_without_e_mail_the_reset_page_says_whom_to_ask(client: Client) -> None:
+def test_without_e_mail_the_reset_page_names_administrators(client: Client) -> None:
     page = client.get(reverse("account_reset_password")).content.decode()
 
     assert "ask one of its administrators" in page
@@ -251,7 +251,7 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
     assert letter.subject == "Vinery: set a new password"
     (link,) = re.findall(r"https://vinery\.example(/\S+)", letter.body)
 
-    close_the_door("alice")
+    close_the_endpoint("alice")
 
     form = client.get(link, follow=True)
     new = "another horse altogether"
@@ -263,7 +263,7 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_no_mail_goes_to_whom_a_password_would_not_help(
+def test_no_mail_goes_to_users_without_sign_in(
     client: Client, e_mail: None, fields: dict[str, bool]
 ) -> None:
     person("robot", email="robot@example.com", **fields)
@@ -273,13 +273,13 @@ def test_no_mail_goes_to_whom_a_password_would_not_help(
     assert mail.outbox == []
 
 
-def test_no_mail_gives_a_first_password_to_whom_the_issuer_vouches_for(
+def test_no_mail_gives_a_first_password_to_users_of_the_issuer(
     client: Client, e_mail: None
 ) -> None:
     User.objects.create_user("alice", email="alice@example.com")
 
     _ask_for_reset(client, "alice@example.com")
-    _ask_for_reset(client, "nobody@example.com")
+    _ask_for_reset(client, "unknown@example.com")
 
     assert mail.outbox == []
 

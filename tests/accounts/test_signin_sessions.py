@@ -1,4 +1,4 @@
-"""Sessions: what the database has of them opens nothing and tells nothing."""
+"""Sessions: the database alone reveals nothing of them and opens none."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_the_cookie_keeps_its_flags_and_its_age(client: Client, settings: Any) -
     assert cookie.value.startswith(f"{Session.objects.get().session_key}:")
 
 
-def test_a_cookie_from_before_an_upgrade_is_taken_away_and_replaced_at_sign_in(
+def test_a_cookie_from_before_an_upgrade_is_taken_unavailable_and_replaced_at_sign_in(
     client: Client,
 ) -> None:
     person("alice")
@@ -182,7 +182,7 @@ def test_a_cookie_from_before_an_upgrade_is_taken_away_and_replaced_at_sign_in(
     assert who(old) == "alice"
 
 
-def test_logging_out_takes_the_cookie_away_and_what_is_left_of_it_opens_nothing(
+def test_logging_out_takes_the_cookie_unavailable_and_what_is_left_of_it_opens_nothing(
     client: Client,
 ) -> None:
     person("alice")
@@ -242,7 +242,7 @@ async def test_it_is_the_same_in_the_server_s_asynchronous_way() -> None:
     assert refused.status_code == 302
 
 
-def test_what_is_sealed_is_read_again_whatever_its_letters() -> None:
+def test_an_encrypted_session_is_read_again_whatever_its_letters() -> None:
     session = {"path": "/\N{SNOWMAN}", "steps": [{"method": "password", "at": 1.5}], "n": None}
 
     assert EncryptedSerializer().loads(EncryptedSerializer().dumps(session)) == session

@@ -1,4 +1,4 @@
-"""Rows tell when they last changed, whichever way they are written."""
+"""Every way to write a row sets its time of change."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_earlier_use_does_not_hide_a_later_one(key: ApiKey) -> None:
     assert (key.last_used_ip, key.last_used_model) == ("10.0.0.7", "tiny-chat")
 
 
-def test_the_uses_of_many_keys_are_told_at_once(
+def test_the_uses_of_many_keys_are_reported_at_once(
     key: ApiKey, new_key: Callable[..., NewKey]
 ) -> None:
     other = new_key().key

@@ -16,7 +16,7 @@ import pytest
 from playwright import sync_api
 
 from tests.conftest import REPOSITORY, Running, until
-from tests.system.books import wait_until_seen
+from tests.system.ledger import wait_until_seen
 
 _TIMEOUT_MS = 15_000  # the slowest page takes a tenth of it on a busy machine
 
@@ -50,7 +50,7 @@ class Administrator:
             self.page.get_by_role("button", name="Save", exact=True).click()
 
     def row(self, text: str) -> sync_api.Locator:
-        """The row of a list in which some cell says just this."""
+        """The row of a list with a cell of exactly this text."""
         cell = self.page.locator("th, td").get_by_text(text, exact=True)
         return self.page.locator("#result_list tbody tr").filter(has=cell)
 
@@ -62,11 +62,11 @@ class Administrator:
             self.page.get_by_role("button", name="Go").click()
 
     def messages(self) -> str:
-        """What the page says about the last thing that was done."""
+        """The message of the page about the last action."""
         return self.page.locator("ul.messagelist").inner_text()
 
     def error_at(self, field: str) -> str:
-        """What a form says at one field."""
+        """The error of a form at one field."""
         return self.page.locator(f".form-row.field-{field} .errorlist").inner_text()
 
     def _hear(self, message: sync_api.ConsoleMessage) -> None:

@@ -27,7 +27,7 @@ PAGES = ("", MODELS, f"{MODELS}add/", KEYS, f"{KEYS}add/", USAGE, "accounts/user
 # -- Coming in
 
 
-def test_the_front_door_leads_to_the_login_and_on_to_the_admin(stranger: Administrator) -> None:
+def test_the_start_page_leads_to_the_login_and_on_to_the_admin(stranger: Administrator) -> None:
     stranger.page.goto(stranger.platform.base_url)
     assert stranger.page.url.endswith("/accounts/login/")
 
@@ -124,13 +124,13 @@ def _status_of_models(platform: Running, key: str) -> int:
 
 
 def _see_state(admin: Administrator, name: str, state: str) -> None:
-    """Reload the list until it says so."""
+    """Reload the list until it shows the text."""
 
-    def says_so() -> bool:
+    def is_shown() -> bool:
         admin.visit(MODELS)
         return admin.row(name).locator(".field-state").inner_text().strip() == state
 
-    until(says_so)
+    until(is_shown)
 
 
 def test_the_reference_model_is_ready_in_its_folder(admin: Administrator) -> None:
@@ -159,7 +159,9 @@ def _fill_model(admin: Administrator, name: str, folder: str, options: str = "{}
     admin.page.get_by_label("Options:").fill(options)
 
 
-def test_a_wrong_folder_and_wrong_options_are_told_at_their_fields(admin: Administrator) -> None:
+def test_a_wrong_folder_and_wrong_options_are_reported_at_their_fields(
+    admin: Administrator,
+) -> None:
     _fill_model(admin, "wrong", "/nowhere", '{"max_runing": 3}')
     admin.save()
 
@@ -199,7 +201,7 @@ def served_broken(admin: Administrator, broken_folder: Path) -> Iterator[None]:
     admin.page.get_by_text("Successfully deleted 1 served model.").wait_for()
 
 
-def test_a_model_that_cannot_be_loaded_says_why(
+def test_a_model_that_cannot_be_loaded_shows_the_reason(
     admin: Administrator, served_broken: None, broken_folder: Path
 ) -> None:
     assert "Loading broken: its state is in this list" in admin.messages()
@@ -220,7 +222,7 @@ def _last_error(admin: Administrator) -> str:
 # -- Usage
 
 
-def test_a_request_leaves_a_row_that_nobody_changes(admin: Administrator) -> None:
+def test_a_request_leaves_a_read_only_record(admin: Administrator) -> None:
     response = ask(admin.platform)
     num_tokens = response.json()["usage"]
     rows = admin.page.locator("#result_list tbody tr")
@@ -250,7 +252,7 @@ def test_a_request_leaves_a_row_that_nobody_changes(admin: Administrator) -> Non
     assert admin.page.locator("#content-main").get_by_role("textbox").count() == 0
 
 
-def test_lists_that_are_empty_say_so(admin: Administrator) -> None:
+def test_empty_lists_show_a_message(admin: Administrator) -> None:
     admin.visit(f"{MODELS}?q=nothing-is-called-this")
 
     assert "Nothing matches" in admin.page.locator(".empty-list").inner_text()

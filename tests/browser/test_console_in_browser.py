@@ -197,8 +197,8 @@ def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) ->
     ground = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(ground) == "rgb(246, 246, 248)"
     assert _fits(page)
-    # The browser, too, tells of the status.
-    found = [told for told in admin.complaints if "404" in told]
+    # The browser logs the status, too.
+    found = [message for message in admin.complaints if "404" in message]
     assert found == admin.complaints
     admin.complaints.clear()
 

@@ -117,7 +117,7 @@ def test_a_second_factor_is_set_up_used_and_recovered(stranger: Administrator, g
     assert page.url == f"{base_url}/admin/"
 
 
-def test_a_wrong_password_is_told_where_it_was_typed(stranger: Administrator, grace: None) -> None:
+def test_a_wrong_password_is_reported_at_its_field(stranger: Administrator, grace: None) -> None:
     page, base_url = stranger.page, stranger.platform.base_url
     page.goto(f"{base_url}/accounts/login/")
     page.get_by_label("Username").fill(_NAME)

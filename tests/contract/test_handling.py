@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Running, until
 from tests.contract.tiny_chat import MODEL, prompt_of
-from tests.system.books import rows
+from tests.system.ledger import rows
 
 pytestmark = pytest.mark.system
 

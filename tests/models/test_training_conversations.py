@@ -35,7 +35,7 @@ def test_every_kind_turns_up_within_a_thousand_conversations():
     assert {"tool answer", "system", "sum", "unknown", "no call: fact"} <= kinds
 
 
-def test_a_conversation_ends_with_what_the_assistant_should_say():
+def test_a_conversation_ends_with_the_expected_answer():
     assert all(talk.answer["role"] == "assistant" for talk in talks(300))
 
 
@@ -80,14 +80,14 @@ def test_what_is_repeated_stands_in_the_question():
         assert answer["content"] in question["content"]
 
 
-def test_what_is_remembered_was_told():
+def test_the_remembered_name_was_given_before():
     rng = Random(5)
 
     for _ in range(300):
         item = memory(rng)
-        told = item.system + " ".join(m["content"] for m in item.messages[:-1])
+        conversation = item.system + " ".join(m["content"] for m in item.messages[:-1])
         remembered = item.messages[-1]["content"].rstrip(".!").split()[-1]
-        assert remembered in told or item.messages[-1]["content"] == "I will remember that."
+        assert remembered in conversation or item.messages[-1]["content"] == "I will remember that."
 
 
 def test_a_count_goes_one_by_one():

@@ -22,7 +22,7 @@ def test_the_shipped_template_is_the_one_of_training(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_model_is_greedy_unless_told_otherwise(name):
+def test_a_shipped_model_is_greedy_by_default(name):
     defaults = json.loads((MODELS / name / "generation_config.json").read_text(encoding="utf-8"))
 
     assert defaults["do_sample"] is False

@@ -14,7 +14,7 @@ KNOWN = Credentials(URL, "vny_live_k", "admin", "pa55word")
 FILE = Path("/srv/vinery/bootstrap.json")
 
 
-def test_the_first_start_tells_everything() -> None:
+def test_the_first_start_reports_everything() -> None:
     text = ready(URL, FILE, KNOWN, "tiny-chat", is_first_start=True)
 
     for part in (URL, "user admin, password pa55word", "vny_live_k", str(FILE), "curl "):
@@ -28,7 +28,7 @@ def test_a_later_start_keeps_the_password_to_itself() -> None:
     assert str(FILE) in text
 
 
-def test_without_saved_credentials_it_says_how_to_make_a_key() -> None:
+def test_without_saved_credentials_it_reports_how_to_make_a_key() -> None:
     text = ready(URL, FILE, None, None, is_first_start=False)
 
     assert "vinery key create" in text

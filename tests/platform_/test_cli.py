@@ -41,20 +41,20 @@ def test_every_command_and_every_argument_has_a_help_text(
 
 
 def test_help_does_not_load_django() -> None:
-    told = scripts.run_python(
+    result = scripts.run_python(
         "-X", "importtime", "-m", "vinery.cli", "--help", environment={"VINERY_PORT": "x"}
     )
 
-    assert told.returncode == 0
-    assert "VINERY_HOME" in told.stdout
-    assert "django" not in told.stderr
+    assert result.returncode == 0
+    assert "VINERY_HOME" in result.stdout
+    assert "django" not in result.stderr
 
 
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
-    told = scripts.vinery("grow")
+    result = scripts.vinery("grow")
 
-    assert told.returncode == 2
-    assert "invalid choice: 'grow'" in told.stderr
+    assert result.returncode == 2
+    assert "invalid choice: 'grow'" in result.stderr
 
 
 class OldVersion(NamedTuple):
@@ -63,7 +63,7 @@ class OldVersion(NamedTuple):
     micro: int
 
 
-def test_an_old_python_is_told_in_one_line(
+def test_an_old_python_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "version_info", OldVersion(3, 10, 4))
@@ -89,20 +89,20 @@ def test_an_old_python_is_told_in_one_line(
 def test_a_bad_setting_is_one_line_that_names_it(
     platform_home: Home, settings: dict[str, str], words: tuple[str, ...], message: str
 ) -> None:
-    told = scripts.vinery(*words, environment={"VINERY_HOME": str(platform_home.path)} | settings)
+    result = scripts.vinery(*words, environment={"VINERY_HOME": str(platform_home.path)} | settings)
 
-    assert told.returncode == 2
-    assert told.stderr.startswith(f"vinery: {message}")
-    assert told.stderr.count("\n") == 1
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"vinery: {message}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_database_that_is_not_there_is_one_line(platform_home: Home) -> None:
-    told = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
+    result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
 
-    assert told.returncode == 1
-    assert told.stderr.startswith("vinery: The database cannot be used: no such table")
-    assert "vinery prepare" in told.stderr
-    assert told.stderr.count("\n") == 1
+    assert result.returncode == 1
+    assert result.stderr.startswith("vinery: The database cannot be used: no such table")
+    assert "vinery prepare" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

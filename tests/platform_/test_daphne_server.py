@@ -20,6 +20,6 @@ asyncio.run(end_lifespan(application))
 
 
 def test_the_application_is_started_and_then_ended() -> None:
-    told = scripts.run_python("-c", _END)
+    result = scripts.run_python("-c", _END)
 
-    assert told.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], told.stderr
+    assert result.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], result.stderr

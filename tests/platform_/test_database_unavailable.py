@@ -1,5 +1,7 @@
-"""Pages while the database is away: 503 with advice, each in the manner of its place, whether
-somebody has noticed before or the page is the first to meet it."""
+"""Pages while the database is unavailable: 503 with advice, in the format of each path.
+
+This holds whether the process has noticed it before, or the page meets the error itself.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def no_query(*_: object) -> None:
     raise AssertionError("the database was asked")
 
 
-def told(response: Any, status: int = 503) -> str:
+def result(response: Any, status: int = 503) -> str:
     assert response.status_code == status
     assert response.headers.get("Retry-After") == ("5" if status == 503 else None)
     text: str = response.content.decode()
@@ -41,7 +43,7 @@ def told(response: Any, status: int = 503) -> str:
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_refused_without_asking_the_database(path: str) -> None:
     with connection.execute_wrapper(no_query):
-        text = told(Client().get(path))
+        text = result(Client().get(path))
 
     assert "<h1>The database does not answer</h1>" in text or path == "/console/"
     assert 'href="/static/' in text
@@ -59,11 +61,11 @@ def test_such_a_page_is_guarded_as_others_are(path: str) -> None:
 
 @pytest.mark.usefixtures("noticed")
 @pytest.mark.django_db
-def test_programs_are_told_in_json_without_asking_the_database() -> None:
+def test_programs_are_reported_in_json_without_asking_the_database() -> None:
     with connection.execute_wrapper(no_query):
         response = Client().get("/api/keys/", headers={"authorization": "Bearer vny_live_x"})
 
-    assert told(response)
+    assert result(response)
     assert response.json()["error"]["code"] == "unavailable"
 
 
@@ -75,7 +77,7 @@ def test_what_needs_no_database_is_not_refused() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("noticed")
 async def test_it_is_refused_in_the_server_s_asynchronous_way_too() -> None:
-    assert told(await AsyncClient().get("/admin/"))
+    assert result(await AsyncClient().get("/admin/"))
     await sync_to_async(connections.close_all)()
 
 
@@ -88,18 +90,18 @@ async def test_it_is_refused_in_the_server_s_asynchronous_way_too() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/admin/", "/accounts/", "/", "/console/", "/api/keys/"])
-def test_a_page_that_is_the_first_to_meet_it_says_so(
+def test_a_page_that_is_the_first_to_meet_it_reports_so(
     monkeypatch: pytest.MonkeyPatch, reader: str, path: str
 ) -> None:
     client = Client(raise_request_exception=False)
     client.force_login(User.objects.create_superuser("root"))
 
-    def away(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise OperationalError("secret of mine")
 
-    monkeypatch.setattr(reader, away)
+    monkeypatch.setattr(reader, fail)
 
-    assert "secret of mine" not in told(client.get(path))
+    assert "secret of mine" not in result(client.get(path))
 
 
 @pytest.mark.django_db
@@ -114,4 +116,4 @@ def test_another_failure_of_the_database_is_the_server_s_own(
 
     monkeypatch.setattr("django.contrib.auth.get_user", broken)
 
-    assert "secret of mine" not in told(client.get("/admin/"), 500)
+    assert "secret of mine" not in result(client.get("/admin/"), 500)

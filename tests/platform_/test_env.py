@@ -44,7 +44,7 @@ def test_it_reads_a_switch_that_is_off(set_to: SetTo, word: str) -> None:
     assert env.on_off(NAME, default=True) is False
 
 
-def test_it_refuses_a_switch_that_says_neither(set_to: SetTo) -> None:
+def test_it_refuses_a_switch_that_reports_neither(set_to: SetTo) -> None:
     set_to("maybe")
 
     with pytest.raises(SettingError, match=f"{NAME}='maybe'.*on or off"):

@@ -1,5 +1,4 @@
-"""What readiness says of a process that does not follow what is changed, and what `/metrics`
-says of its requests and limits."""
+"""Readiness of a process that no longer follows changes, and metrics of requests and limits."""
 
 from __future__ import annotations
 
@@ -28,16 +27,16 @@ def keys_read(read_at_s: float) -> tuple[bool, str]:
 
 def test_keys_that_are_followed_are_well() -> None:
     assert keys_read(time.time()) == (True, "up to date")
-    assert keys_read(0.0) == (True, "not read yet")  # of which a start says more
+    assert keys_read(0.0) == (True, "not read yet")
 
 
-def test_keys_that_have_not_been_read_for_long_are_told() -> None:
-    is_well, told = keys_read(time.time() - 95)
+def test_keys_that_have_not_been_read_for_long_are_reported() -> None:
+    is_well, result = keys_read(time.time() - 95)
     assert not is_well
-    assert told.startswith("changes of the last 9")
+    assert result.startswith("changes of the last 9")
 
 
-def told_by(collector: Collector) -> dict[tuple[str, ...], float]:
+def reported_by(collector: Collector) -> dict[tuple[str, ...], float]:
     """By name and the values of all labels but the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
@@ -52,14 +51,14 @@ def told_by(collector: Collector) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_requests_and_refusals_are_told_by_their_labels() -> None:
+def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     traffic = Traffic()
     traffic.models["small"] = ModelTraffic()
     traffic.models["small"].requests["completions", 499] = 3
     traffic.refusals["tokens", "key", "shadow"] = 2
-    told = told_by(_Traffic(traffic))
-    assert told["vinery_requests_total", "completions", "small", "499"] == 3
-    assert told["vinery_refusals_total", "shadow", "tokens", "key"] == 2
+    result = reported_by(_Traffic(traffic))
+    assert result["vinery_requests_total", "completions", "small", "499"] == 3
+    assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
 
 
 def test_buckets_hold_all_that_is_shorter() -> None:
@@ -67,12 +66,12 @@ def test_buckets_hold_all_that_is_shorter() -> None:
     small = traffic.models["small"] = ModelTraffic()
     for duration_ms in (20.0, 40.0, 90_000.0):
         small.first_token.count(duration_ms)
-    told = told_by(_Traffic(traffic))
+    result = reported_by(_Traffic(traffic))
     name = "vinery_time_to_first_token_seconds"
     bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
-    assert [told[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
-    assert told[f"{name}_count", "small"] == 3
-    assert told[f"{name}_sum", "small"] == 90.06
+    assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
+    assert result[f"{name}_count", "small"] == 3
+    assert result[f"{name}_sum", "small"] == 90.06
 
 
 def limits_of(*scopes: str) -> LimitService:
@@ -85,12 +84,12 @@ def limits_of(*scopes: str) -> LimitService:
     return limits
 
 
-async def test_limits_are_told_with_what_is_used_of_them() -> None:
+async def test_limits_are_reported_with_what_is_used_of_them() -> None:
     limits = limits_of("platform", "organization:7")
     await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
-    told = told_by(_Levels(await read_levels(limits)))
+    result = reported_by(_Levels(await read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
-    assert told == {
+    assert result == {
         ("vinery_limit_used", *whole, "false", "none"): 10,
         ("vinery_limit_used", *organization, "false", "none"): 20,
         ("vinery_limit_amount", *whole, "false", "none"): 100,
@@ -98,19 +97,19 @@ async def test_limits_are_told_with_what_is_used_of_them() -> None:
     }
 
 
-async def test_limits_of_keys_and_users_are_not_told() -> None:
+async def test_limits_of_keys_and_users_are_not_exposed() -> None:
     levels = await read_levels(limits_of("key:1", "user:1", "project:1", "model:a:b"))
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
-    assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in told_by(
+    assert ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none") in reported_by(
         _Levels(levels)
     )
 
 
-async def test_limits_whose_store_is_away_are_left_out() -> None:
-    class Away:
+async def test_limits_whose_store_is_unavailable_are_left_out() -> None:
+    class Unavailable:
         async def levels(self, rules: object) -> object:
-            raise LimitsUnavailable("away")
+            raise LimitsUnavailable("unavailable")
 
     limits = limits_of("platform")
-    limits._limiter = cast(Limiter, Away())
+    limits._limiter = cast(Limiter, Unavailable())
     assert await read_levels(limits) == ()

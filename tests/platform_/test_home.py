@@ -31,7 +31,7 @@ def test_making_a_home_twice_changes_nothing(tmp_path: Path) -> None:
     assert (home.run / "kept").read_text() == "x"
 
 
-def test_it_refuses_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+def test_it_refuses_a_file_in_the_scope_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
 
     with pytest.raises(SettingError, match=r"VINERY_HOME=.* cannot be written"):

@@ -1,4 +1,4 @@
-"""Who a request comes from, as proxies in front tell it."""
+"""The client address of a request behind proxies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
 
 
 async def client_of(peer: str, *forwarded: str) -> str:
-    """The address that the application is told."""
+    """The address that the application is result."""
     seen: dict[str, Any] = {}
 
     async def application(scope: dict[str, Any], *_: Any) -> None:
@@ -37,7 +37,7 @@ async def client_of(peer: str, *forwarded: str) -> str:
         ("127.0.0.1", ["10.1.1.1, 203.0.113.9"], "203.0.113.9"),
         ("127.0.0.1", ["10.1.0.1", "203.0.113.9"], "203.0.113.9"),
         ("10.1.0.7", ["192.0.2.1, 203.0.113.9, 10.1.0.8"], "203.0.113.9"),
-        # Nobody but a proxy is believed.
+        # Only proxies are trusted.
         ("203.0.113.9", ["10.1.0.1"], "203.0.113.9"),
     ],
 )

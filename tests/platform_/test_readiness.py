@@ -74,9 +74,9 @@ def test_it_names_no_model_when_the_key_may_use_none(status: int, body: object) 
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
-def test_the_health_check_tells_by_its_exit_status(status: int, exit_status: int) -> None:
+def test_the_health_check_reports_by_its_exit_status(status: int, exit_status: int) -> None:
     with server(status, {}) as url:
-        told = scripts.vinery("ready", environment={"VINERY_PORT": url.rpartition(":")[2]})
+        result = scripts.vinery("ready", environment={"VINERY_PORT": url.rpartition(":")[2]})
 
-    assert told.returncode == exit_status
-    assert url in told.stdout + told.stderr
+    assert result.returncode == exit_status
+    assert url in result.stdout + result.stderr

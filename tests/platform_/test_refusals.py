@@ -14,70 +14,70 @@ from vinery.process import lock
 from vinery.process.listening import Address, listen
 
 
-def assert_one_line(told: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert told.returncode == 2
-    assert told.stdout == ""
-    assert told.stderr.count("\n") == 1
+def assert_one_line(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
     for part in parts:
-        assert part in told.stderr
+        assert part in result.stderr
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
     with listen(Address("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
 
-        told = scripts.vinery(
+        result = scripts.vinery(
             "up", environment={"VINERY_PORT": port, "VINERY_HOME": str(tmp_path / "home")}
         )
 
-    assert_one_line(told, f"Port {port} on 127.0.0.1 is in use", "VINERY_PORT")
+    assert_one_line(result, f"Port {port} on 127.0.0.1 is in use", "VINERY_PORT")
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, which stops root as well")
 
-    told = scripts.vinery(
+    result = scripts.vinery(
         "up", environment={"VINERY_PORT": "0", "VINERY_HOME": str(tmp_path / "home")}
     )
 
-    assert_one_line(told, f"VINERY_HOME={tmp_path / 'home'} cannot be written")
+    assert_one_line(result, f"VINERY_HOME={tmp_path / 'home'} cannot be written")
 
 
 def test_a_home_that_another_supervisor_uses(platform_home: Home) -> None:
     with lock.hold(platform_home.lock_file):
-        told = scripts.vinery(
+        result = scripts.vinery(
             "up", environment={"VINERY_PORT": "0", "VINERY_HOME": str(platform_home.path)}
         )
 
-    assert_one_line(told, str(platform_home.path), "is in use by process")
+    assert_one_line(result, str(platform_home.path), "is in use by process")
 
 
 def test_open_access_to_the_network(tmp_path: Path) -> None:
     settings = {"VINERY_PORT": "0", "VINERY_HOME": str(tmp_path / "home")}
 
-    told = scripts.vinery(
+    result = scripts.vinery(
         "up", environment=settings | {"VINERY_AUTH": "off", "VINERY_HOST": "0.0.0.0"}
     )
 
-    assert told.returncode == 2
-    assert told.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
-    assert told.stderr.count("\n") == 1
+    assert result.returncode == 2
+    assert result.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
     with listen(Address("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    told = scripts.vinery(
+    result = scripts.vinery(
         "prepare",
         environment={
             "VINERY_HOME": str(tmp_path / "home"),
-            "DATABASE_URL": f"postgres://nobody@127.0.0.1:{port}/nothing",
+            "DATABASE_URL": f"postgres://unknown@127.0.0.1:{port}/nothing",
         },
     )
 
-    assert told.returncode == 1
-    assert "vinery: The database cannot be used" in told.stderr
+    assert result.returncode == 1
+    assert "vinery: The database cannot be used" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_make_up_with_a_python_that_will_not_do(
         interpreter.write_text(python)
         interpreter.chmod(0o755)
 
-    told = subprocess.run(
+    result = subprocess.run(
         ["make", "up", f"PYTHON={interpreter}", f"VENV={tmp_path / 'venv'}"],
         cwd=REPOSITORY,
         env=clean_environment(),
@@ -108,8 +108,8 @@ def test_make_up_with_a_python_that_will_not_do(
         check=False,
     )
 
-    own_lines = [text for text in told.stderr.splitlines() if not text.startswith("make")]
-    assert told.returncode == 2
+    own_lines = [text for text in result.stderr.splitlines() if not text.startswith("make")]
+    assert result.returncode == 2
     assert len(own_lines) == 1
     assert line in own_lines[0]
     assert not (tmp_path / "venv").exists()

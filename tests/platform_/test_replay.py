@@ -1,4 +1,4 @@
-"""What an answer says in words, and a body that is edited and sent once more."""
+"""The texts of a response, and a body that is edited and sent again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_stream_says_what_the_whole_answer_says(name: str) -> None:
+def test_a_stream_reports_the_texts_of_the_whole_answer(name: str) -> None:
     streamed, whole = (texts_of((GOLDEN / f"{name}.{of}").read_bytes()) for of in ("sse", "json"))
     assert whole == streamed
     assert whole
@@ -38,7 +38,7 @@ def test_texts_have_names() -> None:
         assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
 
 
-def test_of_a_response_that_is_cut_its_pieces_are_read() -> None:
+def test_the_events_of_a_truncated_stream_are_read() -> None:
     stream = (GOLDEN / "responses_plain.sse").read_bytes()
     whole = "".join(texts_of(stream).values())
     cut = texts_of(stream[: stream.index(b"response.output_text.done")])
@@ -46,7 +46,7 @@ def test_of_a_response_that_is_cut_its_pieces_are_read() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'])
-def test_what_cannot_be_read_says_nothing(answer: bytes) -> None:
+def test_what_cannot_be_read_reports_nothing(answer: bytes) -> None:
     assert texts_of(answer) == {}
 
 
@@ -77,14 +77,14 @@ def test_a_body_without_edits_is_sent_as_it_was() -> None:
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Sends whoever asks elsewhere, and says with what they came."""
+    """Redirects one path, and returns the key of each request."""
 
     asked: list[str] = []
 
     def do_POST(self) -> None:
         self.asked.append(self.path)
         self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(302 if self.path == "/away" else 200)
+        self.send_response(302 if self.path == "/redirect" else 200)
         self.send_header("location", "/elsewhere")
         self.send_header("x-request-id", "req_1")
         self.end_headers()
@@ -102,18 +102,18 @@ def url() -> Iterator[str]:
         server.shutdown()
 
 
-def test_it_goes_where_it_was_told_and_nowhere_else(
+def test_it_goes_where_it_was_reported_and_nowhere_else(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert send(f"{url}/x", b"{}", "k", 5) == (200, "req_1", b"Bearer k")
-    response = send(f"{url}/away", b"{}", "k", 5)
+    response = send(f"{url}/redirect", b"{}", "k", 5)
     assert response.status == 302
     assert "/elsewhere" not in _Server.asked
     assert "not from a Vinery server" in error_message(response)
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_reported() -> None:
     with pytest.raises(CannotReplay, match="does not answer"):
         send("http://127.0.0.1:9/v1", b"{}", "k", 5)
     with pytest.raises(CannotReplay, match="does not answer"):
@@ -121,6 +121,6 @@ def test_a_server_that_is_not_there_is_told() -> None:
 
 
 def test_who_gives_no_key_is_asked_for_one() -> None:
-    told = scripts.vinery("replay", "req_1")
-    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
-    assert "VINERY_API_KEY" in told.stderr
+    result = scripts.vinery("replay", "req_1")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "VINERY_API_KEY" in result.stderr

@@ -81,8 +81,8 @@ def test_it_prints_where_it_is_and_a_line_that_works(running: Running) -> None:
     assert running.base_url in text
     assert running.admin_password in text
     curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
-    told = os.popen(f"{curl} --silent").read()
-    assert json.loads(told)["object"] == "chat.completion"
+    result = os.popen(f"{curl} --silent").read()
+    assert json.loads(result)["object"] == "chat.completion"
 
 
 def test_the_first_credentials_are_private(running: Running) -> None:

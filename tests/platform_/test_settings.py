@@ -24,9 +24,9 @@ def home(tmp_path: Path) -> str:
 
 def settings_with(*names: str, **environment: str) -> dict[str, Any]:
     """The values of these settings in a process of this environment."""
-    told = scripts.run_python("-c", _PRINT, *names, environment=environment)
-    assert told.returncode == 0, told.stderr
-    values: dict[str, Any] = json.loads(told.stdout)
+    result = scripts.run_python("-c", _PRINT, *names, environment=environment)
+    assert result.returncode == 0, result.stderr
+    values: dict[str, Any] = json.loads(result.stdout)
     return values
 
 
@@ -44,7 +44,7 @@ def test_nothing_needs_to_be_set(home: str) -> None:
     assert values["VINERY_MAX_BODY_BYTES"] == 64 * 1024 * 1024
 
 
-def test_places_are_in_the_home_folder(home: str) -> None:
+def test_folders_are_in_the_home_folder(home: str) -> None:
     names = ("VINERY_RUN_DIR", "VINERY_CACHE_DIR", "VINERY_USAGE_DIR", "STATIC_ROOT")
 
     values = settings_with(*names, VINERY_HOME=home)
@@ -118,7 +118,7 @@ def test_postgresql_gets_a_pool(home: str) -> None:
     assert database["CONN_MAX_AGE"] == 0
 
 
-def test_an_address_says_how_patient_postgresql_s_client_is(home: str) -> None:
+def test_an_address_reports_how_patient_postgresql_s_client_is(home: str) -> None:
     url = "postgres://u:p@db/vinery?connect_timeout=2"
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL=url)
 
@@ -178,6 +178,6 @@ with connection.cursor() as cursor:
     print(cursor.execute("SELECT n FROM counter").fetchone()[0])
 """
 
-    told = scripts.run_python("-c", code, environment={"VINERY_HOME": home})
+    result = scripts.run_python("-c", code, environment={"VINERY_HOME": home})
 
-    assert told.stdout.strip() == "100", told.stderr
+    assert result.stdout.strip() == "100", result.stderr

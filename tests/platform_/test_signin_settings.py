@@ -31,7 +31,7 @@ def test_without_an_issuer_there_is_none() -> None:
     assert issuer_from_env() is None
 
 
-def test_an_issuer_needs_little_and_trusts_nobody_by_default(issuer: Any) -> None:
+def test_an_issuer_needs_little_and_trusts_no_user_by_default(issuer: Any) -> None:
     assert issuer() == Issuer(
         url=URL,
         client_id="vinery",
@@ -43,10 +43,10 @@ def test_an_issuer_needs_little_and_trusts_nobody_by_default(issuer: Any) -> Non
     )
 
 
-def test_everything_about_an_issuer_can_be_said(issuer: Any, tmp_path: Path) -> None:
+def test_everything_about_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
 
-    told = issuer(
+    result = issuer(
         CLIENT_SECRET="",
         CLIENT_SECRET_FILE=str(tmp_path / "secret"),
         NAME="Example",
@@ -59,7 +59,7 @@ def test_everything_about_an_issuer_can_be_said(issuer: Any, tmp_path: Path) -> 
         ROLES="leads=admin, cn=staff=member",
     )
 
-    assert told == Issuer(
+    assert result == Issuer(
         url=URL,
         client_id="vinery",
         client_secret="from a file",
@@ -72,7 +72,7 @@ def test_everything_about_an_issuer_can_be_said(issuer: Any, tmp_path: Path) -> 
         admin_group="operators",
         roles={"leads": "admin", "cn=staff": "member"},
     )
-    assert "from a file" not in repr(told)
+    assert "from a file" not in repr(result)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_everything_about_an_issuer_can_be_said(issuer: Any, tmp_path: Path) -> 
         ({"SIGN_UP": "maybe"}, "VINERY_OIDC_SIGN_UP='maybe' is not a switch"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_told(
+def test_a_setting_that_cannot_be_used_is_reported(
     issuer: Any, wrong: dict[str, str], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
@@ -115,7 +115,7 @@ def test_mail_servers(url: str, server: MailServer, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("url", ["http://mail", "smtp://:25", "smtp://mail:many"])
-def test_a_mail_server_that_cannot_be_used_is_told(
+def test_a_mail_server_that_cannot_be_used_is_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VINERY_EMAIL_URL", url)

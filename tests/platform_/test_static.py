@@ -51,7 +51,7 @@ def test_a_part_of_a_file_is_sent_alone(files: StaticFilesMiddleware, rf: Reques
     assert (response.status_code, response.content) == (206, b"body")
 
 
-def test_head_tells_the_length_only(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+def test_head_reports_the_length_only(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     response = files(rf.head(URL))
 
     assert (response.status_code, response.content) == (200, b"")

@@ -1,4 +1,4 @@
-"""The supervisor, with small scripted children in the place of the real services."""
+"""The supervisor, with small scripts instead of the real services."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_it_never_gives_up_on_a_service_that_dies_at_once(script: MakeScri
         await until(lambda: len(short_lived.pids()) == 4)
 
 
-async def test_it_says_what_ended_and_how(
+async def test_it_reports_what_ended_and_how(
     script: MakeScript, caplog: pytest.LogCaptureFixture
 ) -> None:
     short_lived = script("short", _SHORT_LIVED)
@@ -277,6 +277,6 @@ def test_delays_never_shrink(num_early_ends: int) -> None:
     assert delay_before_restart_s(num_early_ends) <= delay_before_restart_s(num_early_ends + 1)
 
 
-def test_an_exit_is_told_in_words() -> None:
+def test_an_exit_is_reported_in_words() -> None:
     assert describe(2) == "exit status 2"
     assert describe(-signal.SIGKILL) == "killed by SIGKILL"

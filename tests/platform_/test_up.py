@@ -16,7 +16,7 @@ PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_wo
 
 
 class Watched(Supervisor):
-    """A supervisor that remembers whether it was told to kill."""
+    """A supervisor that remembers whether it was result to kill."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -40,7 +40,7 @@ def test_the_first_ctrl_c_stops_and_the_second_kills(supervisor: Watched) -> Non
     assert supervisor.is_killing
 
 
-def test_sigterm_that_comes_twice_kills_nobody(supervisor: Watched) -> None:
+def test_sigterm_that_comes_twice_kills_no_process(supervisor: Watched) -> None:
     """`kill` of a process group reaches us twice: make passes its own on."""
     up._end(supervisor)
     up._end(supervisor)
@@ -63,7 +63,7 @@ def test_engines_outlive_what_asks_them() -> None:
     assert back == ["node"]
 
 
-def test_children_are_told_the_settings_as_resolved() -> None:
+def test_children_are_reported_the_settings_as_resolved() -> None:
     environment = PLAN.environment()
 
     assert environment["VINERY_HOME"] == "/srv/vinery"

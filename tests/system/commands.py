@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tests.conftest import REPOSITORY, Running
-from tests.system.books import wait_until_seen
+from tests.system.ledger import wait_until_seen
 
 
 def vinery(platform: Running, *arguments: str) -> str:

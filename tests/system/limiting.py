@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.conftest import Running, until
-from tests.system.books import execute, is_written, rows, wait_until_seen
+from tests.system.ledger import execute, is_written, rows, wait_until_seen
 
 MODEL = "tiny-chat"
 # Of three to four hundred tokens: where four hundred are a minute's, a second one has to wait for
@@ -85,7 +85,7 @@ async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -
 
 
 def num_tokens(platform: Running, since: int = 0) -> int:
-    """What the books say, of the rows after the first `since`."""
+    """Return the tokens in the ledger, of the records after the first `since`."""
     return sum(row.num_prompt_tokens + row.num_output_tokens for row in rows(platform)[since:])
 
 

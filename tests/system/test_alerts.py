@@ -1,5 +1,5 @@
 """Alerts of a running platform: whatever becomes of the receiver and of the worker, each
-threshold of a quota and each key that ends soon is told, once, signed.
+threshold of a quota and each key that ends soon is result, once, signed.
 
 The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
 """
@@ -18,8 +18,8 @@ import pytest
 
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import REPOSITORY, Running, run_platform, until
-from tests.system.books import execute, rows
 from tests.system.commands import vinery
+from tests.system.ledger import execute, rows
 from tests.system.limiting import ask, limit
 
 pytestmark = pytest.mark.system
@@ -38,11 +38,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def test_each_threshold_is_delivered_whoever_answers_badly_and_dies(
+def test_each_threshold_is_delivered_despite_bad_answers_and_kills(
     platform: Running, receiver: Receiver
 ) -> None:
-    told = vinery(platform, "alerts", "add-webhook", "ours", receiver.url)
-    secret = told.splitlines()[-1]
+    result = vinery(platform, "alerts", "add-webhook", "ours", receiver.url)
+    secret = result.splitlines()[-1]
     limit(platform, "output_tokens", "day", 100)
 
     # Half of it, and a receiver that fails twice.
@@ -88,7 +88,7 @@ def test_each_threshold_is_delivered_whoever_answers_badly_and_dies(
     assert "100" in vinery(platform, "alerts", "list")
 
 
-def test_a_key_that_ends_soon_is_told_once_for_each_end(
+def test_a_key_that_expires_soon_sends_one_reminder_for_each_expiry(
     platform: Running, receiver: Receiver
 ) -> None:
     del receiver.requests[:]
@@ -110,11 +110,11 @@ def test_a_key_that_ends_soon_is_told_once_for_each_end(
         wake(platform, "check_keys")
     until(lambda: states(platform)[-1] == ("sent", 1, ""))
 
-    told = events(receiver, secret)
-    assert [event["type"] for event in told] == ["key.expires_soon"] * 3
-    assert [event["data"]["days_before"] for event in told] == [7, 7, 1]
-    assert {event["data"]["name"] for event in told} == {"crawler"}
-    assert len({event["id"] for event in told}) == 2
+    result = events(receiver, secret)
+    assert [event["type"] for event in result] == ["key.expires_soon"] * 3
+    assert [event["data"]["days_before"] for event in result] == [7, 7, 1]
+    assert {event["data"]["name"] for event in result} == {"crawler"}
+    assert len({event["id"] for event in result}) == 2
 
 
 def with_end(platform: Running, *, in_days: float) -> None:
@@ -128,7 +128,7 @@ def with_end(platform: Running, *, in_days: float) -> None:
 
 
 def use(platform: Running, num_tokens: int) -> None:
-    """Ask for so many, and wait until the books say so."""
+    """Request so many tokens, and wait until they are in the ledger."""
     before = len(rows(platform))
     answer = ask(platform, num_tokens)
     assert answer.json()["usage"]["completion_tokens"] == num_tokens

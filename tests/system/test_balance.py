@@ -1,4 +1,4 @@
-"""The books and the engine agree to the token, whoever leaves and whatever is killed."""
+"""Ledger and engine agree to the token, also after abandoned requests and kills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import metric, rows
+from tests.system.ledger import metric, rows
 
 pytestmark = pytest.mark.system
 
@@ -23,7 +23,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def in_the_books(platform: Running) -> int:
+def in_the_ledger(platform: Running) -> int:
     return sum(row.num_output_tokens for row in rows(platform))
 
 
@@ -34,7 +34,7 @@ def in_the_engine(platform: Running) -> int:
 def agree(platform: Running, num_rows: int) -> bool:
     if len(rows(platform)) < num_rows or metric(platform, "vinery_engine_running"):
         return False
-    return in_the_books(platform) == in_the_engine(platform) > 0
+    return in_the_ledger(platform) == in_the_engine(platform) > 0
 
 
 async def leave_at_random(platform: Running, num_clients: int, seed: int) -> None:
@@ -73,7 +73,7 @@ def test_clients_that_leave_pay_for_what_they_read(platform: Running) -> None:
     until(lambda: agree(platform, 1), timeout_s=60)
 
 
-def test_what_a_killed_web_process_served_is_in_the_books(platform: Running) -> None:
+def test_requests_of_a_killed_web_process_are_in_the_ledger(platform: Running) -> None:
     before = len(rows(platform))
 
     async def in_the_middle() -> None:

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, is_written, metric, rows
 from tests.system.commands import vinery
+from tests.system.ledger import execute, is_written, metric, rows
 
 pytestmark = pytest.mark.system
 
@@ -76,8 +76,8 @@ def wait_until_settled(platform: Running) -> None:
 def replay(platform: Running, request_id: str, key: str, *edits: str) -> dict[str, Any]:
     sets = [word for edit in edits for word in ("--set", edit)]
     words = ("replay", request_id, "--key", key, "--url", platform.base_url, "--json", *sets)
-    told: dict[str, Any] = json.loads(vinery(platform, *words))
-    return told
+    result: dict[str, Any] = json.loads(vinery(platform, *words))
+    return result
 
 
 def test_who_does_not_ask_for_it_leaves_no_trace(platform: Running, capturing: str) -> None:
@@ -141,14 +141,14 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
     assert execute(platform, execute_read, "capture.read", request_id)[0][0] == 4
 
 
-def test_a_replay_that_cannot_be_says_why(platform: Running, capturing: str) -> None:
+def test_a_refused_replay_names_the_reason(platform: Running, capturing: str) -> None:
     request_id = wait_until_kept(platform, ask(platform, capturing))
-    for words, told in (
+    for words, result in (
         (("req_none",), "Nothing is kept of req_none"),
         ((request_id, "--set", "model=gone"), "404, model_not_found"),
         ((request_id, "--set", "messages.9.content=x"), "leads nowhere"),
     ):
-        with pytest.raises(AssertionError, match=told):
+        with pytest.raises(AssertionError, match=result):
             vinery(platform, "replay", *words, "--key", capturing, "--url", platform.base_url)
 
 
@@ -200,11 +200,11 @@ def test_turning_it_off_leaves_nothing(platform: Running) -> None:
     assert not execute(platform, "SELECT 1 FROM accounts_capture WHERE project_id = ?", project)
 
 
-def test_while_the_database_is_away_requests_go_on_and_are_kept_later(
+def test_while_the_database_is_unavailable_requests_are_served_and_captured_later(
     platform: Running, capturing: str
 ) -> None:
     wait_until_settled(platform)
-    with nobody_writes(platform):
+    with database_locked(platform):
         answers = [ask(platform, capturing) for _ in range(3)]
         until(lambda: metric(platform, "vinery_captures_waiting") > 0)
         time.sleep(1.5)  # for attempts to store them
@@ -215,7 +215,7 @@ def test_while_the_database_is_away_requests_go_on_and_are_kept_later(
 
 
 @contextmanager
-def nobody_writes(platform: Running) -> Iterator[None]:
+def database_locked(platform: Running) -> Iterator[None]:
     """Holds what captures are stored in."""
     if server := platform.environment.get("DATABASE_URL"):
         with psycopg.connect(server) as connection:

@@ -59,7 +59,9 @@ def text_of(answer: Any) -> str:
 
 
 @pytest.mark.parametrize("model", ["drafting", "looking-up"])
-def test_proposals_change_no_text_and_are_told_in_the_usage(model: str, raw: httpx.Client) -> None:
+def test_speculation_changes_no_text_and_is_counted_in_the_usage(
+    model: str, raw: httpx.Client
+) -> None:
     plain, ahead = ask(raw, "tiny-chat"), ask(raw, model)
     details = ahead["usage"]["completion_tokens_details"]
     assert text_of(ahead) == text_of(plain)
@@ -69,7 +71,7 @@ def test_proposals_change_no_text_and_are_told_in_the_usage(model: str, raw: htt
     assert "accepted_prediction_tokens" not in plain["usage"]["completion_tokens_details"]
 
 
-def test_how_far_ahead_is_the_requests_to_say(raw: httpx.Client) -> None:
+def test_the_request_sets_how_many_tokens_are_proposed(raw: httpx.Client) -> None:
     def rejected(**fields: Any) -> int:
         usage = ask(raw, "looking-up", **fields)["usage"]
         count: int = usage["completion_tokens_details"]["rejected_prediction_tokens"]
@@ -85,9 +87,9 @@ def test_tools_and_schemas_work_with_proposals(raw: httpx.Client) -> None:
     shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     for model in ("drafting", "looking-up"):
         assert '"a"' in text_of(ask(raw, model, response_format=shape))
-        told = ask(raw, model, logprobs=True, top_logprobs=2, max_tokens=8)
-        tokens = told["choices"][0]["logprobs"]["content"]
-        assert "".join(token["token"] for token in tokens) == text_of(told)
+        result = ask(raw, model, logprobs=True, top_logprobs=2, max_tokens=8)
+        tokens = result["choices"][0]["logprobs"]["content"]
+        assert "".join(token["token"] for token in tokens) == text_of(result)
 
 
 def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""What happens when processes are killed, clients leave, and everybody comes at once."""
+"""Killed processes, clients that leave, and many clients at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import is_idle, metric, outcomes, rows
+from tests.system.ledger import is_idle, metric, outcomes, rows
 
 pytestmark = pytest.mark.system
 
@@ -93,7 +93,7 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
     whole = [await each for each in unary]
 
     broken = [each for each in streamed if "engine_lost" in each.text]
-    assert broken, "streams that ran are told inside the stream"
+    assert broken, "streams that ran are result inside the stream"
     assert all(each.text.endswith("data: [DONE]\n\n") for each in streamed)
     assert {each.status_code for each in whole} == {200}
     assert platform.pids("engine") != old
@@ -101,7 +101,7 @@ async def test_a_killed_engine_is_back_and_nothing_hangs(
     assert answer.status_code == 200
 
 
-async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_books(
+async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_ledger(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
     await until_async(lambda: is_idle(platform) and is_settled(platform, 0))
@@ -145,10 +145,10 @@ async def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(
     await until_async(lambda: is_idle(platform) and is_settled(platform, 0))
     before = len(rows(platform))
     dice = random.Random(7)
-    places = asyncio.Semaphore(50)
+    slots = asyncio.Semaphore(50)
 
     async def leave_early() -> None:
-        async with places:
+        async with slots:
             body = {**COUNTING, "stream": dice.random() < 0.7}
             patience_s = dice.choice([0.001, 0.02, 0.1, 0.3])
             reader, writer = await asyncio.open_connection(
@@ -176,7 +176,7 @@ async def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(
     assert answer == COUNT
 
 
-async def test_bad_grammars_beside_good_streams_disturb_nobody(http: httpx.AsyncClient) -> None:
+async def test_bad_grammars_do_not_disturb_other_streams(http: httpx.AsyncClient) -> None:
     bad = {
         "model": "tiny-chat",
         "messages": [{"role": "user", "content": "Hello!"}],
@@ -215,7 +215,7 @@ async def until_async(condition: object) -> None:
     await asyncio.to_thread(until, condition, timeout_s=40)
 
 
-def test_the_books_hold_every_outcome_exactly_once(platform: Running) -> None:
+def test_the_ledger_has_every_outcome_exactly_once(platform: Running) -> None:
     ids = [row.request_id for row in rows(platform)]
 
     assert len(ids) == len(set(ids))

@@ -20,7 +20,7 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import Row, execute, labelled, metrics, rows, wait_until_seen
+from tests.system.ledger import Row, execute, labelled, metrics, rows, wait_until_seen
 from tests.system.limiting import (
     LONG,
     MODEL,
@@ -83,16 +83,16 @@ def listening(heard: list[Heard]) -> httpx.Client:
 
 
 def num_output_tokens(platform: Running) -> int:
-    """Of all answers so far, according to the books."""
+    """Return the tokens of all answers so far, from the ledger."""
     settled_rows(platform, 0)
     return sum(row.num_output_tokens for row in rows(platform))
 
 
-def test_without_a_limit_nothing_is_told(platform: Running) -> None:
+def test_without_a_limit_there_are_no_headers(platform: Running) -> None:
     assert not [name for name in ask(platform).headers if name.startswith("x-ratelimit")]
 
 
-def test_how_full_the_limits_are_is_told_with_every_answer(platform: Running) -> None:
+def test_every_answer_has_headers_with_the_level_of_limits(platform: Running) -> None:
     limit(platform, "requests", "minute", 60)
     limit(platform, "tokens", "minute", 6000)
     unary = ask(platform).headers
@@ -105,7 +105,9 @@ def test_how_full_the_limits_are_is_told_with_every_answer(platform: Running) ->
     assert int(streamed["x-ratelimit-remaining-requests"]) < 60
 
 
-def test_a_client_comes_back_when_it_was_told_to_and_not_before(platform: Running) -> None:
+def test_a_retry_after_the_given_time_succeeds_and_an_earlier_one_does_not(
+    platform: Running,
+) -> None:
     limit(platform, "requests", "minute", 60)
     before = settled_rows(platform, 0)
     heard: list[Heard] = []
@@ -120,13 +122,13 @@ def test_a_client_comes_back_when_it_was_told_to_and_not_before(platform: Runnin
 
     assert [each.status for each in heard] == [429, 200]
     refused, answered = heard
-    told_ms = int(refused.headers["retry-after-ms"])
-    assert 0 < told_ms <= 1000  # until the next one has come
-    assert answered.asked_at_s - refused.heard_at_s >= told_ms / 1000
+    retry_after_ms = int(refused.headers["retry-after-ms"])
+    assert 0 < retry_after_ms <= 1000  # until the next one has come
+    assert answered.asked_at_s - refused.heard_at_s >= retry_after_ms / 1000
     settled_rows(platform, before + num_calls + 1)
     assert [row.request_id for row in refused_rows(platform, before)] == [refused.request_id]
     ((wait_s,),) = waits(platform, refused.request_id)
-    assert 0 <= told_ms - wait_s * 1000 < 1
+    assert 0 <= retry_after_ms - wait_s * 1000 < 1
 
 
 def test_what_can_never_fit_is_asked_for_once(platform: Running) -> None:
@@ -197,7 +199,7 @@ def test_limits_of_keys_are_too_many_to_be_watched(platform: Running) -> None:
 
 
 def fullest(platform: Running, what: str) -> float:
-    """Of all web processes: with a store each of them tells the same."""
+    """Return the levels of all web processes: with Redis each of them reports the same."""
     name = f"vinery_limit_{what}{{"
     return max(value for series, value in metrics(platform).items() if series.startswith(name))
 
@@ -219,7 +221,7 @@ def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) ->
     assert refused.value.code == "insufficient_quota"
 
 
-def test_an_engine_makes_no_more_while_nobody_can_ask_for_it(platform: Running) -> None:
+def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> None:
     before = settled_rows(platform, 0)
     limit(platform, "output_tokens", "day", num_output_tokens(platform) + 500)
     web = platform.pids("web")
@@ -243,7 +245,7 @@ def test_an_engine_makes_no_more_while_nobody_can_ask_for_it(platform: Running) 
     assert [row.num_output_tokens for row in rows(platform)[before:]] == [500]
 
 
-def test_responses_tell_of_a_quota_too(platform: Running) -> None:
+def test_responses_report_a_quota_too(platform: Running) -> None:
     limit(platform, "tokens", "minute", 150)
     answer = client(platform).responses.create(
         model=MODEL, input="Count to 100.", extra_body={"ignore_eos": True}, max_output_tokens=500
@@ -278,7 +280,7 @@ def test_five_hundred_short_answers_use_a_quota_up_although_more_is_reserved_for
     assert 9_500 < used <= 10_000, used
 
 
-def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
+def test_clients_that_leave_free_their_slots(platform: Running) -> None:
     limit(platform, "concurrency", "none", 2)
     # Its types know no chunk of a completion without an end.
     engines = platform.pids("engine")
@@ -291,7 +293,7 @@ def test_places_are_freed_by_clients_that_leave(platform: Running) -> None:
         streams[1].close()
 
 
-def test_two_hundred_streams_that_are_left_keep_no_place_and_no_token(platform: Running) -> None:
+def test_two_hundred_abandoned_streams_keep_no_slot_and_no_token(platform: Running) -> None:
     before = settled_rows(platform, 0)
     limit(platform, "concurrency", "none", 1000, "key", scope_id=key_id(platform))
     limit(platform, "tokens", "day", 10_000_000, "key", scope_id=key_id(platform))
@@ -321,12 +323,12 @@ def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     limit(platform, "requests", "week", 1_000_000)
     limit(platform, "requests", "month", 1_000_000)
     ask(platform)
-    told = httpx.get(
+    result = httpx.get(
         f"{platform.base_url}/v1/usage/me",
         headers={"authorization": f"Bearer {platform.api_key}"},
         timeout=60,
     ).json()
-    by_window = {each["window"]: each for each in told["limits"]}
+    by_window = {each["window"]: each for each in result["limits"]}
     assert by_window["minute"]["limit"] == 6000
     assert by_window["minute"]["used"] + by_window["minute"]["remaining"] == 6000
     assert by_window["month"]["resets_in_s"] > 0
@@ -336,7 +338,7 @@ def test_a_key_sees_its_limits_and_what_is_left(platform: Running) -> None:
     assert month_ends == datetime(month_ends.year, month_ends.month, 1, tzinfo=UTC)
     assert (week_ends.weekday(), week_ends.time()) == (0, clock_time())
     assert by_window["week"]["week_start"] == "monday"
-    assert told["project"]["name"] == "default"
+    assert result["project"]["name"] == "default"
 
 
 def test_a_quota_survives_the_process_that_counts_it(platform: Running) -> None:
@@ -364,13 +366,13 @@ def test_a_limit_by_the_minute_survives_the_process_that_counts_it(platform: Run
     until(lambda: platform.has_replaced("web", killed) and is_up(platform))
     refused = ask(platform, **LONG)
 
-    told_at_s = time.time()
+    restarted_at_s = time.time()
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     wait_s = int(refused.headers["retry-after-ms"]) / 1000
-    # As the process that was killed would have said, or what others asked before, a little more.
+    # The wait of the killed process, or a little more for earlier requests.
     fits_after_s = (num_tokens + num_tokens - 400) / 400 * 60
-    assert asked_at_s + fits_after_s < told_at_s + wait_s + 1
+    assert asked_at_s + fits_after_s < restarted_at_s + wait_s + 1
     assert wait_s <= num_tokens / 400 * 60
 
 
@@ -393,17 +395,17 @@ def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
         lines = response.iter_lines()
         next(lines)
         with stopped(engines), paused(platform):
-            told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+            result = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
             wait_until_seen(platform)
             assert ask(platform).status_code == 401
-    assert told[-1]["error"]["code"] == "invalid_api_key"
+    assert result[-1]["error"]["code"] == "invalid_api_key"
     wait_until_seen(platform)
     assert ask(platform).status_code == 200
 
 
 @contextmanager
 def paused(platform: Running) -> Iterator[None]:
-    """All keys, as somebody else's process does it."""
+    """Change all keys, as another process does."""
     change = "UPDATE accounts_apikey SET paused_at = ?, updated_at = ?"
     try:
         execute(platform, change, "2026-01-01", now())
@@ -464,13 +466,13 @@ def key_id(platform: Running) -> int:
 
 
 def used_of_key(platform: Running, metric: str) -> int:
-    """As the key itself is told."""
-    told = httpx.get(
+    """As the key itself is result."""
+    result = httpx.get(
         f"{platform.base_url}/v1/usage/me",
         headers={"authorization": f"Bearer {platform.api_key}"},
         timeout=60,
     ).json()
-    (used,) = [each["used"] for each in told["limits"] if each["metric"] == metric]
+    (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]
     return int(used)
 
 

@@ -1,4 +1,4 @@
-"""One limit over several web processes, counted in Redis, which may go away and come back."""
+"""One limit over several web processes, counted in Redis, which may become unavailable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
-from tests.system.books import metric, metrics, wait_until_seen
+from tests.system.ledger import metric, metrics, wait_until_seen
 from tests.system.limiting import (
     LONG,
     ask,
@@ -39,7 +39,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, redis_server: OwnRedis) -> Iterator[Running]:
-    """Refuses what cannot be counted, so that nobody can be served without being seen here."""
+    """Refuses requests that cannot be counted, so that each served request is counted here."""
     settings = {
         "REDIS_URL": redis_server.url,
         "VINERY_WEB_WORKERS": str(NUM_WEB_PROCESSES),
@@ -67,15 +67,15 @@ def test_five_hundred_at_once_share_one_quota(platform: Running) -> None:
     assert len(platform.pids("web")) == NUM_WEB_PROCESSES
 
 
-def test_the_same_quota_is_told_by_every_process(platform: Running) -> None:
+def test_every_process_reports_the_same_quota(platform: Running) -> None:
     limit(platform, "requests", "day", 1_000_000)
 
-    told = [int(ask(platform).headers["x-ratelimit-remaining-requests"]) for _ in range(20)]
+    result = [int(ask(platform).headers["x-ratelimit-remaining-requests"]) for _ in range(20)]
 
-    assert told == list(range(told[0], told[0] - 20, -1))
+    assert result == list(range(result[0], result[0] - 20, -1))
 
 
-def test_a_redis_that_goes_away_is_told_and_comes_back_by_itself(
+def test_an_unavailable_redis_is_reported_and_recovers(
     platform: Running, redis_server: OwnRedis
 ) -> None:
     limit(platform, "requests", "minute", 1000)
@@ -85,7 +85,7 @@ def test_a_redis_that_goes_away_is_told_and_comes_back_by_itself(
     redis_server.stop()
     try:
         until(lambda: metric(platform, "vinery_limits_store_away") == NUM_WEB_PROCESSES)
-        assert health(platform)["limits"] == "store away: refuse"
+        assert health(platform)["limits"] == "Redis is unavailable: refuse"
         assert Counter(ask(platform).status_code for _ in range(10)) == {503: 10}
     finally:
         redis_server.start()
@@ -95,7 +95,7 @@ def test_a_redis_that_goes_away_is_told_and_comes_back_by_itself(
     assert ask(platform).status_code == 200
 
 
-def test_a_redis_that_has_lost_its_memory_is_told_what_was_used(
+def test_a_redis_that_has_lost_its_data_gets_the_usage_again(
     platform: Running, redis_server: OwnRedis
 ) -> None:
     limit(platform, "tokens", "minute", 400)
@@ -115,7 +115,7 @@ def test_a_redis_that_has_lost_its_memory_is_told_what_was_used(
     assert "x-should-retry" not in refused.headers
 
 
-def test_each_process_tells_its_own_numbers(platform: Running) -> None:
+def test_each_process_reports_its_own_numbers(platform: Running) -> None:
     named = [series for series in metrics(platform) if series.startswith("vinery_requests_live")]
 
     assert len(named) == NUM_WEB_PROCESSES
@@ -124,5 +124,5 @@ def test_each_process_tells_its_own_numbers(platform: Running) -> None:
 def health(platform: Running) -> dict[str, str]:
     response = httpx.get(f"{platform.base_url}/readyz", timeout=30)
     assert response.status_code == 200
-    told: dict[str, str] = response.json()
-    return told
+    result: dict[str, str] = response.json()
+    return result

@@ -1,4 +1,4 @@
-"""What `/metrics` of a running platform says of its requests."""
+"""The metrics of requests on a running platform."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running
-from tests.system.books import labelled, metrics
+from tests.system.ledger import labelled, metrics
 
 pytestmark = pytest.mark.system
 
@@ -51,7 +51,9 @@ def test_each_time_of_a_request_is_in_a_bucket(running: Running, name: str) -> N
     assert labelled(running, f"{family}_sum", model="tiny-chat") >= sum_before_s
 
 
-def test_nothing_of_the_books_is_lost(running: Running) -> None:
-    told = [num for series, num in metrics(running).items() if "vinery_usage_lost_total" in series]
-    assert told
-    assert not any(told)
+def test_no_usage_is_lost(running: Running) -> None:
+    result = [
+        num for series, num in metrics(running).items() if "vinery_usage_lost_total" in series
+    ]
+    assert result
+    assert not any(result)

@@ -18,8 +18,8 @@ from tests.live.model_folders import (
     write_llama_folder,
     write_qwen2_folder,
 )
-from tests.system.books import wait_until_seen
 from tests.system.commands import vinery
+from tests.system.ledger import wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -125,7 +125,7 @@ def ask(platform: Running, tree: str, path: str, **model: str | None) -> httpx.R
     return httpx.post(url, headers=headers, json=body, timeout=60)
 
 
-def test_who_names_no_model_gets_the_only_one_and_is_told_to_choose_among_several(
+def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
     platform: Running, client: openai.OpenAI, tmp_path: Path
 ) -> None:
     everywhere = [(tree, path) for tree in ("v1", "v3") for path in EVERY_QUESTION]
@@ -244,10 +244,10 @@ def test_a_key_that_is_rotated_without_grace_or_expires_ends_what_runs_with_it(
         else:
             soon = datetime.now(UTC) + timedelta(seconds=2)
             answer = api.patch(f"{made['id']}/", json={"expires_at": soon.isoformat()})
-        told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        result = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
     assert answer.is_success
-    assert told[-1]["error"]["code"] == "invalid_api_key"
+    assert result[-1]["error"]["code"] == "invalid_api_key"
     wait_until_seen(platform)
     assert status(platform, made["secret"]) == 401
     if end == "rotated":

@@ -1,4 +1,4 @@
-"""The output format of a served model is what its administrator says."""
+"""The administrator chooses the output format of a served model."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_a_call_is_made_and_streamed_in_that_format(
     assert call.function.name == "pick"
     assert json.loads(call.function.arguments).keys() == {"city", "is_big"}
     deltas = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or []]
-    pieces = [delta.function.arguments or "" for delta in deltas if delta.function]
-    assert "".join(pieces) == call.function.arguments
-    assert sum(bool(piece) for piece in pieces) > 1
+    parts = [delta.function.arguments or "" for delta in deltas if delta.function]
+    assert "".join(parts) == call.function.arguments
+    assert sum(bool(part) for part in parts) > 1
 
 
 def test_without_a_format_nothing_is_read_as_a_call(client: openai.OpenAI) -> None:

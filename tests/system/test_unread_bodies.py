@@ -1,4 +1,4 @@
-"""Requests of which nobody reads the body are in the books all the same, once each."""
+"""Requests with an unread body are in the ledger, once each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.books import Row, is_written, rows
+from tests.system.ledger import Row, is_written, rows
 
 pytestmark = pytest.mark.system
 
@@ -75,8 +75,8 @@ def test_a_client_that_leaves_in_the_middle_of_its_body(
 
 
 def test_who_has_no_key_has_no_row(running: Running, new_rows: Callable[[], list[Row]]) -> None:
-    leave_in_the_middle(running, GENERATION, key="vny_live_nobody")
-    refused = post(running, GENERATION, content=b"{}", headers={"authorization": "Bearer nobody"})
+    leave_in_the_middle(running, GENERATION, key="vny_live_unknown")
+    refused = post(running, GENERATION, content=b"{}", headers={"authorization": "Bearer unknown"})
     assert refused.status_code == 401
     last = post(running, GENERATION, content=b"{")
 

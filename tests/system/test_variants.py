@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import is_idle, outcomes, wait_until_seen
 from tests.system.commands import vinery
+from tests.system.ledger import is_idle, outcomes, wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -62,7 +62,7 @@ def test_daphne_serves_the_same(tmp_path: Path) -> None:
         until(lambda: outcomes(running) == {"ok": 3, "client_gone": 1})
 
 
-def test_several_web_processes_share_the_port_and_the_books(tmp_path: Path) -> None:
+def test_several_web_processes_share_the_port_and_the_ledger(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {"VINERY_WEB_WORKERS": "2"}) as running:
         client = client_of(running)
         texts = {
@@ -78,7 +78,7 @@ def test_several_web_processes_share_the_port_and_the_books(tmp_path: Path) -> N
         until(lambda: outcomes(running) == {"ok": 10})
 
 
-def test_without_keys_everybody_on_this_machine_may_call(tmp_path: Path) -> None:
+def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {"VINERY_AUTH": "off"}) as running:
         answer = client_of(running, "EMPTY").chat.completions.create(
             model="tiny-chat", messages=MESSAGES
@@ -96,7 +96,7 @@ def test_without_keys_everybody_on_this_machine_may_call(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "daphne"])
-def test_nobody_says_for_themselves_where_they_come_from(tmp_path: Path, server: str) -> None:
+def test_a_client_cannot_forge_its_address(tmp_path: Path, server: str) -> None:
     environment = {"VINERY_SERVER": server, "VINERY_PUBLIC_URL": "http://vinery.example"}
     with run_platform(tmp_path / "home", environment) as running:
         made = vinery(running, "key", "create", "--name", "inside", "--network", "10.0.0.0/8")

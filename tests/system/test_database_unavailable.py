@@ -1,5 +1,5 @@
-"""A database that goes away: models are served on, everybody who looks is told, and nothing of
-what was used is lost."""
+"""A database that becomes unavailable: requests are served, pages and probes report it, and no
+usage is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests import stores
 from tests.conftest import Running, run_platform, until
 from tests.relay import Relay
-from tests.system.books import metric, rows
+from tests.system.ledger import metric, rows
 from tests.system.limiting import ask
 
 pytestmark = pytest.mark.system
@@ -33,30 +33,30 @@ def relay() -> Relay:
 def platform(tmp_path_factory: pytest.TempPathFactory, relay: Relay) -> Iterator[Running]:
     # One web process: what is asked for is then what this one knows.
     settings = {"DATABASE_URL": relay.url, "VINERY_WEB_WORKERS": "1"}
-    with run_platform(tmp_path_factory.mktemp("away") / "home", settings) as running:
+    with run_platform(tmp_path_factory.mktemp("unavailable") / "home", settings) as running:
         yield running
 
 
 @contextmanager
 def without_database(platform: Running, relay: Relay, how: str) -> Iterator[None]:
-    """Cut: connections are refused. Blocked: questions are taken, and nothing is said."""
+    """Cut: connections are refused. Blocked: questions are taken, and nothing is answered."""
     leave, come_back = {
         "cut": (relay.cut, relay.join),
         "blocked": (relay.block, relay.unblock),
     }[how]
     leave()
     try:
-        until(lambda: is_away(platform))
+        until(lambda: is_unavailable(platform))
         yield
     finally:
         come_back()
-        until(lambda: not is_away(platform), timeout_s=60)
+        until(lambda: not is_unavailable(platform), timeout_s=60)
 
 
 def test_health_names_each_check(platform: Running) -> None:
-    told = probe(platform, "readyz")
+    result = probe(platform, "readyz")
 
-    assert told == {
+    assert result == {
         "status": "ready",
         "models": {"tiny-chat": "ready"},
         "database": "answers",
@@ -75,11 +75,13 @@ def test_health_names_each_check(platform: Running) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "blocked"])
-def test_it_serves_on_and_says_what_is_away(platform: Running, relay: Relay, how: str) -> None:
+def test_it_serves_and_reports_the_unavailable_database(
+    platform: Running, relay: Relay, how: str
+) -> None:
     with without_database(platform, relay, how):
-        told = probe(platform, "readyz")
-        assert told["status"] == "degraded"
-        assert told["database"].startswith("unavailable: data of ")
+        result = probe(platform, "readyz")
+        assert result["status"] == "degraded"
+        assert result["database"].startswith("unavailable: data of ")
         assert metric(platform, "vinery_database_away") == 1
         assert ask(platform).status_code == 200
         assert probe(platform, "livez") == {"status": "alive"}
@@ -87,9 +89,11 @@ def test_it_serves_on_and_says_what_is_away(platform: Running, relay: Relay, how
 
 
 @pytest.mark.parametrize("how", ["cut", "blocked"])
-def test_every_door_that_needs_it_says_so(platform: Running, relay: Relay, how: str) -> None:
+def test_every_page_that_needs_the_database_answers_503(
+    platform: Running, relay: Relay, how: str
+) -> None:
     with without_database(platform, relay, how):
-        answers = {path: said(platform, path) for path in PAGES}
+        answers = {path: answered(platform, path) for path in PAGES}
 
         assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(
             PAGES, 503
@@ -100,34 +104,34 @@ def test_every_door_that_needs_it_says_so(platform: Running, relay: Relay, how: 
             is_page = answer.headers["content-type"].startswith("text/html")
             assert is_page != path.startswith("api/")
         # What needs no database is there.
-        assert said(platform, "static/admin/css/base.css").status_code == 200
+        assert answered(platform, "static/admin/css/base.css").status_code == 200
         key = {"authorization": f"Bearer {platform.api_key}"}
         models = httpx.get(f"{platform.base_url}/v1/models", headers=key, timeout=30)
         assert [each["id"] for each in models.json()["data"]] == ["tiny-chat"]
 
-    assert said(platform, "accounts/login/").status_code == 200
-    assert said(platform, "api/keys/").status_code == 401
+    assert answered(platform, "accounts/login/").status_code == 200
+    assert answered(platform, "api/keys/").status_code == 401
 
 
-def test_what_was_used_meanwhile_is_in_the_books(platform: Running) -> None:
+def test_usage_of_the_outage_is_in_the_ledger(platform: Running) -> None:
     # Of each of the two tests above one, behind a writer that waits longer after each failure.
     until(lambda: len(rows(platform)) == 2, timeout_s=90)
     assert probe(platform, "readyz")["status"] == "ready"
 
 
-def test_a_web_process_that_starts_meanwhile_says_so_and_is_there_when_the_database_is(
+def test_a_web_process_that_starts_during_the_outage_is_ready_after_it(
     platform: Running, relay: Relay
 ) -> None:
     relay.cut()
     try:
         killed = platform.kill("web")
         until(lambda: platform.has_replaced("web", killed))
-        waiting = until(lambda: said(platform, "startupz"))
+        waiting = until(lambda: answered(platform, "startupz"))
         assert waiting.status_code == 503
         assert waiting.json()["status"] == "starting"
-        until(lambda: said(platform, "startupz").json()["database"] == "unavailable")
+        until(lambda: answered(platform, "startupz").json()["database"] == "unavailable")
         assert probe(platform, "livez") == {"status": "alive"}
-        assert said(platform, "readyz").status_code == 503
+        assert answered(platform, "readyz").status_code == 503
 
         refused = ask(platform)
         assert refused.status_code == 503
@@ -137,21 +141,21 @@ def test_a_web_process_that_starts_meanwhile_says_so_and_is_there_when_the_datab
     finally:
         relay.join()
 
-    until(lambda: said(platform, "readyz").status_code == 200, timeout_s=60)
+    until(lambda: answered(platform, "readyz").status_code == 200, timeout_s=60)
     assert ask(platform).status_code == 200
 
 
-def is_away(platform: Running) -> bool:
+def is_unavailable(platform: Running) -> bool:
     return bool(metric(platform, "vinery_database_away"))
 
 
-def said(platform: Running, path: str) -> httpx.Response:
+def answered(platform: Running, path: str) -> httpx.Response:
     return httpx.get(f"{platform.base_url}/{path}", timeout=30)
 
 
 def probe(platform: Running, path: str) -> dict[str, Any]:
-    """What a probe is told that succeeds."""
-    response = said(platform, path)
+    """What a probe is result that succeeds."""
+    response = answered(platform, path)
     assert response.status_code == 200, response.text
-    told: dict[str, Any] = response.json()
-    return told
+    result: dict[str, Any] = response.json()
+    return result

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, metric, rows, wait_until_seen
 from tests.system.commands import vinery
+from tests.system.ledger import execute, metric, rows, wait_until_seen
 from tests.system.limiting import MODEL, limit, remove_limits, settled_rows, stopped
 
 pytestmark = pytest.mark.system
@@ -26,7 +26,7 @@ NAMES_BY_END = "SELECT key_name FROM accounts_usagerecord ORDER BY id"
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With one web process: a line is of one, and only there somebody knows whose turn it is."""
+    """With one web process: each process has its own queues."""
     settings = {"VINERY_LIMITS_QUEUE_S": str(QUEUE_S), "VINERY_WEB_WORKERS": "1"}
     with run_platform(tmp_path_factory.mktemp("lines") / "home", settings) as running:
         yield running
@@ -75,7 +75,7 @@ def test_the_lines_of_two_keys_are_served_in_turn(
     before = settled_rows(platform, 0)
 
     with ThreadPoolExecutor(6) as clients:
-        with place_taken(platform):
+        with slot_taken(platform):
             asked = [clients.submit(ask, ann) for _ in range(4)]
             until_in_line(platform, 4)
             asked += [clients.submit(ask, ben) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_who_waits_longer_than_it_may_is_refused(
     limit(platform, "concurrency", "none", 1)
     before = settled_rows(platform, 0)
 
-    with place_taken(platform):
+    with slot_taken(platform):
         started_at_s = time.monotonic()
         with pytest.raises(openai.RateLimitError) as refused:
             ask(ann)
@@ -115,7 +115,7 @@ def test_who_leaves_a_line_is_not_served(
     limit(platform, "concurrency", "none", 1)
     before = settled_rows(platform, 0)
 
-    with place_taken(platform):
+    with slot_taken(platform):
         with pytest.raises(openai.APITimeoutError):
             ask(ann.with_options(timeout=2))
         until(lambda: metric(platform, "vinery_requests_live") == 1)
@@ -140,7 +140,7 @@ def ask(who: openai.OpenAI) -> None:
 
 
 @contextmanager
-def place_taken(platform: Running) -> Iterator[None]:
+def slot_taken(platform: Running) -> Iterator[None]:
     """By a stream that does not end meanwhile, because the engine stands still."""
     engines = platform.pids("engine")
     with client(platform, platform.api_key) as holder:
@@ -161,9 +161,9 @@ def place_taken(platform: Running) -> Iterator[None]:
 
 
 def until_in_line(platform: Running, num: int) -> None:
-    """So many wait, beside the one who has the place."""
+    """So many requests wait, beside the one that has the slot."""
     until(lambda: metric(platform, "vinery_requests_live") == 1 + num)
-    # They have come. When the process has read its limits anew, they have asked for a place.
+    # They have arrived. After the next refresh of limits they have asked for a slot.
     wait_until_seen(platform)
 
 

@@ -1,4 +1,4 @@
-"""What a row of the books says of a request, beside what it used."""
+"""The values of a usage record, beside the tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.engine.energy.counter_files import package, using
-from tests.system.books import Row, execute, metric, rows, wait_until_seen
+from tests.system.ledger import Row, execute, metric, rows, wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -47,7 +47,7 @@ def test_a_name_that_openai_would_not_take_is_refused(running: Running, name: st
     assert row_of(running, answer).outcome == "rejected"
 
 
-def test_its_time_is_told_in_parts_that_are_no_more_than_the_whole(running: Running) -> None:
+def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
     row = row_of(running, ask(running, {}))
     assert row.queue_ms is not None
     assert row.prefill_ms is not None
@@ -65,16 +65,18 @@ def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(
     with run_platform(tmp_path / "home", environment) as platform, using(counter, watts=50):
         wait_until_seen(platform)
         names = ("vinery_engine_energy_joules_total", "vinery_engine_request_energy_joules_total")
-        used_before_j, told_before_j = (metric(platform, name) for name in names)
+        used_before_j, reported_before_j = (metric(platform, name) for name in names)
         counted_before_j = counter.energy_uj / 1e6
         answers = [ask(platform, {}) for _ in range(20)]
         energies = [row_of(platform, answer).energy_mj for answer in answers]
-        used_j, told_j = (metric(platform, name) for name in names)
+        used_j, reported_j = (metric(platform, name) for name in names)
         counted_j = counter.energy_uj / 1e6 - counted_before_j
 
     assert all(each is not None for each in energies)
     assert sum(filter(None, energies)) > 0
-    assert sum(filter(None, energies)) / 1000 == pytest.approx(told_j - told_before_j, abs=0.02)
+    assert sum(filter(None, energies)) / 1000 == pytest.approx(
+        reported_j - reported_before_j, abs=0.02
+    )
     # What was counted since the last reading, and while it was asked for, is a second's at most.
     assert used_j - used_before_j == pytest.approx(counted_j, abs=50)
-    assert told_j - told_before_j < counted_j
+    assert reported_j - reported_before_j < counted_j

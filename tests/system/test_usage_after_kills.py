@@ -1,12 +1,12 @@
-"""Clients leave, web processes and engines are killed, and the books say what was made and read.
+"""The ledger after clients that leave and killed web processes and engines.
 
 A killed engine takes its counters with it, so two things have to agree instead of one:
 
-- What clients have read is in the books: of answers that ended, and of those that a dead engine
-  broke off, to the token; of those that were left, or that a dead web process broke off, at
-  least so much.
-- What the living engine counts is in the books: as what was asked since it lives. Requests of
-  which nobody had read anything are run again on the next engine, and count there alone.
+- The tokens that clients have read are in the ledger. The number is exact for answers that
+  ended or that a dead engine broke off. It is a lower bound for abandoned answers and for those
+  of a dead web process.
+- The tokens that the running engine counts are in the ledger, since its start. Requests of
+  which no client had read anything are repeated on the next engine, and count there alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.books import execute, metric
+from tests.system.ledger import execute, metric
 
 pytestmark = pytest.mark.system
 
@@ -45,12 +45,12 @@ class Asked:
 
     request_id: str = ""  # none: no answer has begun
     num_read: int = 0  # tokens
-    is_told_its_end: bool = False  # ended well, or with the engine's death
+    has_received_its_end: bool = False  # ended well, or with the engine's death
 
 
 @dataclass(frozen=True)
 class Row:
-    """A request as the books have it. Times are Unix times in seconds."""
+    """A request in the ledger. Times are Unix times in seconds."""
 
     model: str
     arrived_at: float
@@ -74,7 +74,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def test_what_was_made_and_read_is_in_the_books_whatever_is_killed(platform: Running) -> None:
+def test_the_ledger_has_all_generated_and_read_tokens_after_kills(platform: Running) -> None:
     draw = random.Random(SEED)
     for kills in draw.sample(KILLS, len(KILLS)):
         check_phase(platform, draw, kills)
@@ -102,21 +102,21 @@ def check_clients(phase: Phase, now: dict[str, Row]) -> None:
     for asked in phase.asked:
         if not asked.request_id:
             continue
-        in_books = now[asked.request_id].num_output_tokens
-        if asked.is_told_its_end:
-            assert in_books == asked.num_read, (asked, now[asked.request_id])
+        in_ledger = now[asked.request_id].num_output_tokens
+        if asked.has_received_its_end:
+            assert in_ledger == asked.num_read, (asked, now[asked.request_id])
         elif now[asked.request_id].is_exact:
-            assert in_books >= asked.num_read, (asked, now[asked.request_id])
+            assert in_ledger >= asked.num_read, (asked, now[asked.request_id])
 
 
 def of_this_engine(phase: Phase, new: Collection[Row]) -> tuple[int, int]:
     """How many tokens of these rows the engine that lives now has made: at least, and at most."""
-    told = [(made_by_it(row, phase), row.num_output_tokens) for row in new]
-    least = sum(num for is_its, num in told if is_its)
-    return least, sum(num for is_its, num in told if is_its is not False)
+    result = [(generated_by_it(row, phase), row.num_output_tokens) for row in new]
+    least = sum(num for is_its, num in result if is_its)
+    return least, sum(num for is_its, num in result if is_its is not False)
 
 
-def made_by_it(row: Row, phase: Phase) -> bool | None:
+def generated_by_it(row: Row, phase: Phase) -> bool | None:
     """Whether the engine that lives now made what the row counts. None: perhaps."""
     if "engine" not in phase.killed_at:
         return True
@@ -163,7 +163,7 @@ async def ask_again_and_again(http: httpx.AsyncClient, phase: Phase, draw: rando
             async with asyncio.timeout(draw.choice([None, None, draw.random()])):
                 await ask(http, asked, draw)
         except (TimeoutError, httpx.HTTPError):
-            asked.is_told_its_end = False
+            asked.has_received_its_end = False
         await asyncio.sleep(draw.uniform(0, 0.3))
 
 
@@ -183,7 +183,7 @@ async def ask(http: httpx.AsyncClient, asked: Asked, draw: random.Random) -> Non
             return
         if not body["stream"]:
             usage = json.loads(await response.aread())["usage"]
-            asked.num_read, asked.is_told_its_end = usage["completion_tokens"], True
+            asked.num_read, asked.has_received_its_end = usage["completion_tokens"], True
             return
         async for line in response.aiter_lines():
             read_line(line, asked)
@@ -191,13 +191,13 @@ async def ask(http: httpx.AsyncClient, asked: Asked, draw: random.Random) -> Non
 
 def read_line(line: str, asked: Asked) -> None:
     if line == "data: [DONE]":
-        asked.is_told_its_end = True
+        asked.has_received_its_end = True
     elif line.startswith("data: {"):
         choices = json.loads(line.removeprefix("data: ")).get("choices", [])
         asked.num_read += sum(len(choice.get("token_ids") or []) for choice in choices)
 
 
-# -- What the platform says ---------------------------------------------------------------------
+# -- Values of the platform ---------------------------------------------------------------------
 
 
 def rows(platform: Running) -> dict[str, Row]:

@@ -79,14 +79,14 @@ def metrics(running: Running) -> dict[str, float]:
     A connection is taken by any of the processes that share the port, so ask until each has
     answered: what a process alone knows is labelled with its `pid`.
     """
-    told: dict[str, float] = {}
+    result: dict[str, float] = {}
 
     def has_heard_all() -> bool:
-        told.update(_metrics_of_one(running))
-        return all(f'vinery_requests_live{{pid="{pid}"}}' in told for pid in running.pids("web"))
+        result.update(_metrics_of_one(running))
+        return all(f'vinery_requests_live{{pid="{pid}"}}' in result for pid in running.pids("web"))
 
     until(has_heard_all)
-    return told
+    return result
 
 
 def _metrics_of_one(running: Running) -> dict[str, float]:
@@ -96,18 +96,18 @@ def _metrics_of_one(running: Running) -> dict[str, float]:
 
 
 def wait_until_seen(running: Running) -> None:
-    """Returns once every web process goes by what the database says now.
+    """Return once every web process has read the current state of the database.
 
     Each of several processes reads it by itself, so that one may serve a new model, or refuse a
     key, while another does not yet.
     """
     since = time.time()
-    told: dict[str, float] = {}
+    result: dict[str, float] = {}
 
     def have_all_read() -> bool:
-        told.update(_metrics_of_one(running))
+        result.update(_metrics_of_one(running))
         return all(
-            told.get(f'vinery_{what}_read_timestamp_seconds{{pid="{pid}"}}', 0.0) > since
+            result.get(f'vinery_{what}_read_timestamp_seconds{{pid="{pid}"}}', 0.0) > since
             for pid in running.pids("web")
             for what in ("accounts", "models")
         )
