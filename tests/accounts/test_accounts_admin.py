@@ -49,7 +49,7 @@ def staff(db: None, client: Client) -> User:
     return staff
 
 
-def test_a_quota_tells_whom_it_concerns_how_it_stands(client: Client, root: User) -> None:
+def test_a_quota_shows_which_it_concerns_how_it_stands(client: Client, root: User) -> None:
     limits = [
         changes.add(Limit(scope="platform", metric="tokens", window=window, amount=1000))
         for window in ("day", "minute")
@@ -61,7 +61,7 @@ def test_a_quota_tells_whom_it_concerns_how_it_stands(client: Client, root: User
     assert "left." not in text_of(client.get(rate))
 
 
-def test_how_full_the_platform_is_is_not_for_everybody(client: Client, staff: User) -> None:
+def test_how_full_the_platform_is_is_not_for_every_user(client: Client, staff: User) -> None:
     limit = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=1000))
     page = text_of(client.get(reverse("admin:accounts_limit_change", args=[limit.pk])))
 
@@ -126,7 +126,7 @@ def test_a_note_of_a_key_is_shown_and_changed(
     assert ApiKey.objects.get().note == "ask Bob"
 
 
-def test_a_new_key_is_ones_own_unless_said_otherwise(client: Client, root: User) -> None:
+def test_a_new_key_is_ones_own_unless_message_otherwise(client: Client, root: User) -> None:
     response = client.get(reverse(ADD_KEY))
 
     assert response.context["adminform"].form.initial["owner"] == root.pk
@@ -204,7 +204,7 @@ def test_secret_owner_and_project_of_a_key_stay(
     assert after["name"] == "renamed"
 
 
-def test_the_list_says_in_what_state_keys_are(
+def test_the_list_shows_in_what_state_keys_are(
     client: Client, root: User, new_key: Callable[..., NewKey], bob: User
 ) -> None:
     past, future = (timezone.now() + timedelta(hours=h) for h in (-1, 1))
@@ -387,7 +387,7 @@ def test_the_page_counts_rows_once(client: Client, root: User, usage: None) -> N
     assert "created_at" in counts[0]
 
 
-def test_nobody_edits_the_books(client: Client, root: User, usage: None) -> None:
+def test_no_user_edits_the_records(client: Client, root: User, usage: None) -> None:
     row = UsageRecord.objects.get(request_id="r1")
     change = reverse("admin:accounts_usagerecord_change", args=[row.pk])
 

@@ -1,4 +1,4 @@
-"""Keys, places, limits, people and the books in Django's admin: scoped, checked and audited."""
+"""Keys, organisations, limits, users and records in Django's admin: scoped, checked, audited."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def errors_of(response: Any) -> set[str]:
 
 
 def act_on(client: Client, action: str, *keys: ApiKey) -> str:
-    """The page that tells of an action."""
+    """The page that shows of an action."""
     body = {"action": action, "_selected_action": [key.pk for key in keys]}
     return text_of(client.post(reverse(KEYS), body, follow=True))
 
 
-def told_of(actor: str) -> list[str]:
+def actions_by(actor: str) -> list[str]:
     entries = AuditEntry.objects.filter(actor=actor).order_by("number")
     return [entry.action for entry in entries]
 
@@ -98,13 +98,13 @@ def test_selected_keys_are_paused_resumed_and_rotated(
     assert find_key(secret) == first.replaced_by
     assert second.state_at(timezone.now()) is KeyState.PAUSED
     assert "rotated already" in act_on(client, "rotate", first)
-    assert told_of("staff") == [
+    assert actions_by("staff") == [
         *("key.pause", "key.pause", "key.resume", "key.create", "key.rotate"),
     ]
     assert audit.verify().broken is None
 
 
-def test_staff_rotate_no_managing_key_of_somebody_greater(
+def test_staff_rotate_no_managing_key_of_a_user_with_a_higher_role(
     client: Client, staff: User, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     client.force_login(staff)
@@ -118,7 +118,7 @@ def test_staff_rotate_no_managing_key_of_somebody_greater(
 
 
 @pytest.mark.parametrize("wrong", [{"scopes": []}, {"allowed_networks": "the office"}])
-def test_a_key_that_cannot_be_meant_is_told_at_its_field(
+def test_a_key_that_cannot_be_meant_is_reported_at_its_field(
     client: Client, root: User, wrong: dict[str, Any]
 ) -> None:
     body = {"name": "x", "owner": root.pk, "project": first_project().pk, "scopes": ["usage"]}
@@ -156,7 +156,7 @@ def test_staff_see_what_their_role_shows_them(
 
 
 @pytest.mark.parametrize("table", ["apikey", "project", "membership"])
-def test_filters_name_no_place_that_staff_do_not_see(
+def test_filters_name_no_scope_that_staff_do_not_see(
     client: Client, staff: User, root: User, table: str
 ) -> None:
     project = changes.add(Project(organization=first_project().organization, name="second"))
@@ -216,7 +216,7 @@ def test_filters_of_usage_name_no_model_that_others_used(
     assert models(root) == ["ours", "theirs"]
 
 
-def test_staff_make_no_managing_key_of_somebody_greater(
+def test_staff_make_no_managing_key_of_a_user_with_a_higher_role(
     client: Client, staff: User, alice: User
 ) -> None:
     project = first_project()
@@ -292,10 +292,10 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
     assert "req_1" not in text_of(client.get(pages[0]))
 
 
-# -- Places, roles and limits
+# -- Scopes, roles and limits
 
 
-def test_places_roles_and_limits_are_made_changed_and_removed(
+def test_scopes_roles_and_limits_are_made_changed_and_removed(
     client: Client, root: User, alice: User
 ) -> None:
     def send(page: str, body: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ def test_places_roles_and_limits_are_made_changed_and_removed(
     send(page_of("modelweight", "add"), weight)
 
     assert not Project.objects.get(pk=project.pk).is_active
-    assert told_of("root") == [
+    assert actions_by("root") == [
         "organization.create",
         "project.create",
         "project.update",
@@ -333,7 +333,9 @@ def test_places_roles_and_limits_are_made_changed_and_removed(
     ]
 
 
-def test_the_last_owner_is_told_of_instead_of_lost(client: Client, root: User, alice: User) -> None:
+def test_the_last_owner_is_actions_by_instead_of_lost(
+    client: Client, root: User, alice: User
+) -> None:
     role = changes.set_role(alice, changes.add(Organization(name="acme")), Role.OWNER)
 
     page = client.post(page_of("membership", "change", role.pk), {"role": "viewer"})
@@ -370,14 +372,14 @@ def test_percentages_of_a_limit_are_typed_as_in_the_console(
     assert errors_of(wrong) == {"alert_at"}
 
 
-def test_a_limit_of_nobody_is_told_of(client: Client, root: User) -> None:
+def test_a_limit_of_no_user_is_actions_by(client: Client, root: User) -> None:
     body = {"scope": "key", "scope_id": 99, "metric": "tokens", "window": "day", "amount": 1}
     page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC", "week_start": "monday"})
     assert "There is no key 99" in text_of(page)
     assert not Limit.objects.exists()
 
 
-# -- The books
+# -- The usage records
 
 
 @pytest.fixture
@@ -395,7 +397,7 @@ def refusal(db: None) -> RefusedRequest:
     )
 
 
-def test_the_books_are_read_and_not_changed(
+def test_the_records_are_read_and_not_changed(
     client: Client, root: User, alice: User, refusal: RefusedRequest
 ) -> None:
     changes.set_active(alice, False)
@@ -437,11 +439,11 @@ def test_what_is_done_with_people_is_in_the_log(client: Client, root: User, alic
     words = {"password1": "correct-horse-7", "password2": "correct-horse-7"}
     assert client.post(page, words | {"usable_password": "true"}).status_code == 302
 
-    told = {entry.action: entry for entry in AuditEntry.objects.filter(target="alice")}
-    assert set(told) == {"user.update", "user.permit", "user.password"}
-    assert told["user.update"].after == {"is_active": False, "is_staff": True}
-    assert told["user.permit"].after == {"user_permissions": [permission.pk]}
-    assert told["user.password"].after is None
+    result = {entry.action: entry for entry in AuditEntry.objects.filter(target="alice")}
+    assert set(result) == {"user.update", "user.permit", "user.password"}
+    assert result["user.update"].after == {"is_active": False, "is_staff": True}
+    assert result["user.permit"].after == {"user_permissions": [permission.pk]}
+    assert result["user.password"].after is None
 
 
 def test_the_last_administrator_stays(client: Client, root: User) -> None:

@@ -1,4 +1,4 @@
-"""What people see in the console: their own, with numbers that are those of the books."""
+"""What people see in the console: their own, with numbers that are those of the usage records."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def numbers(text: str, ids: Iterable[str] = ("requests", "errors", "input", "out
 # -- Who comes in
 
 
-def test_whoever_is_not_signed_in_is_sent_to_the_sign_in() -> None:
+def test_a_user_who_is_not_signed_in_is_sent_to_the_sign_in() -> None:
     assert Client().get("/console/").url == "/accounts/login/?next=/console/"  # type: ignore[attr-defined]
 
 
-def test_the_front_door_leads_administrators_to_the_admin_and_others_here(
+def test_the_front_endpoint_leads_administrators_to_the_admin_and_others_here(
     root: User, alice: User
 ) -> None:
-    places = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
+    scopes = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
 
-    assert places == ["/admin/", "/console/"]
+    assert scopes == ["/admin/", "/console/"]
     assert Client().get("/").url == "/accounts/login/"  # type: ignore[attr-defined]
 
 
@@ -114,7 +114,7 @@ def test_no_page_lets_inline_or_foreign_code_run(root: User) -> None:
 # -- Overview
 
 
-def test_everything_is_zero_before_the_first_request_and_the_page_says_what_to_do(
+def test_everything_is_zero_before_the_first_request_and_the_page_shows_what_to_do(
     alice: User,
 ) -> None:
     text = page(signed_in(alice), "/console/")
@@ -134,7 +134,7 @@ def test_the_overview_adds_up_the_period(alice: User) -> None:
     assert tile(page(client, "/console/"), "total").endswith(" ms")
 
 
-def test_energy_is_told_where_it_was_measured(alice: User) -> None:
+def test_energy_is_reported_where_it_was_measured(alice: User) -> None:
     client = signed_in(alice)
     store(used(alice, "r1"))
     assert "nergy" not in page(client, "/console/")
@@ -148,7 +148,7 @@ def test_energy_is_told_where_it_was_measured(alice: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("millijoules", "told"),
+    ("millijoules", "result"),
     [
         (40.0, "0.0111 mWh"),
         (1_800_000, "500 mWh"),
@@ -157,8 +157,8 @@ def test_energy_is_told_where_it_was_measured(alice: User) -> None:
         (8.64e15, "2,400,000 kWh"),
     ],
 )
-def test_energy_is_told_in_watt_hours(millijoules: float, told: str) -> None:
-    assert words.energy(millijoules) == told
+def test_energy_is_reported_in_watt_hours(millijoules: float, result: str) -> None:
+    assert words.energy(millijoules) == result
 
 
 def test_people_see_their_own_and_leaders_their_organisation(
@@ -180,7 +180,7 @@ def test_people_see_their_own_and_leaders_their_organisation(
     assert seen == {"alice": "1", "eve": "1", "root": "2"}
 
 
-def test_a_filter_holds_and_can_be_taken_away(alice: User) -> None:
+def test_a_filter_holds_and_can_be_taken_unavailable(alice: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"))
 
     text = page(signed_in(alice), "/console/?period=1h&model=a")
@@ -200,7 +200,7 @@ def test_a_filter_holds_and_can_be_taken_away(alice: User) -> None:
         ("period=century", "Select a valid choice"),
     ],
 )
-def test_a_period_that_cannot_be_shown_is_told_and_the_last_day_is_shown(
+def test_a_period_that_cannot_be_shown_is_reported_and_the_last_day_is_shown(
     alice: User, query: str, complaint: str
 ) -> None:
     store(used(alice, "r1"))
@@ -219,7 +219,7 @@ def quota_cells(text: str, name: str) -> list[str]:
     return re.findall(rf'data-name="{name}">(.*?)</td>', section)
 
 
-def test_the_overview_tells_which_quotas_are_closest_to_their_end(alice: User, root: User) -> None:
+def test_the_overview_shows_which_quotas_are_closest_to_their_end(alice: User, root: User) -> None:
     _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
     assert "Quotas closest" not in page(signed_in(alice), "/console/")  # nothing is used yet
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
@@ -234,7 +234,7 @@ def test_the_overview_tells_which_quotas_are_closest_to_their_end(alice: User, r
     )
     assert "The user alice" in hers
     assert '<a href="/console/limits/">All limits</a>' in hers
-    # How much everybody uses is not hers to know.
+    # How much every user uses is not hers to know.
     assert quota_cells(all_, "Used") == ["150 %", "75 %"]
     assert quota_cells(all_, "Runs out")[0] == "<strong>used up</strong>"
 
@@ -245,7 +245,7 @@ def test_the_overview_is_without_quotas_where_there_are_none(alice: User) -> Non
     assert "Quotas closest" not in page(signed_in(alice), "/console/")
 
 
-def test_a_quota_tells_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
+def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 3)
     asked = admission("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1))
     store(settlement("r1", admission=asked))
@@ -312,7 +312,9 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
     assert f'aria-label="Tokens by {by}' in text
 
 
-def test_keys_of_one_name_are_told_apart_everywhere(alice: User, limiter: MemoryLimiter) -> None:
+def test_keys_of_one_name_are_reported_apart_everywhere(
+    alice: User, limiter: MemoryLimiter
+) -> None:
     keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
     for number, key in enumerate(keys):
         whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
@@ -332,7 +334,7 @@ def test_keys_of_one_name_are_told_apart_everywhere(alice: User, limiter: Memory
     assert f">key: {names[0]}" in alone
 
 
-def test_whoever_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
+def test_a_user_who_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
 
     text = page(signed_in(alice), "/console/usage/?by=model")
@@ -347,9 +349,9 @@ def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) ->
     text = page(client, "/console/usage/?period=1h&model=a")
     address = unescape(re.search(r'href="(/api/usage/export.*?)"', text)[1])  # type: ignore[index]
     response = client.get(address)
-    pieces = async_to_sync(_all_of)(response)
+    chunks = async_to_sync(_all_of)(response)
 
-    rows = list(csv.DictReader(io.StringIO(pieces)))
+    rows = list(csv.DictReader(io.StringIO(chunks)))
     assert [row["request_id"] for row in rows] == ["r1"]
 
 
@@ -373,15 +375,15 @@ def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -
     client = signed_in(alice)
 
     grouped = page(client, "/console/usage/?by=status&period=1h")
-    told = {"4xx": "4xx", "none": "(no answer)"}[status]
+    result = {"4xx": "4xx", "none": "(no answer)"}[status]
     led_to = unescape(
-        re.search(rf'<a href="([^"]*status={status})">{re.escape(told)}</a>', grouped)[1]  # type: ignore[index]
+        re.search(rf'<a href="([^"]*status={status})">{re.escape(result)}</a>', grouped)[1]  # type: ignore[index]
     )
     alone = page(client, led_to)
     address = unescape(re.search(r'href="(/api/usage/export.*?)"', alone)[1])  # type: ignore[index]
-    pieces = async_to_sync(_all_of)(client.get(address))
+    chunks = async_to_sync(_all_of)(client.get(address))
 
-    rows = list(csv.DictReader(io.StringIO(pieces)))
+    rows = list(csv.DictReader(io.StringIO(chunks)))
     assert [row["request_id"] for row in rows] == [request_id]
 
 
@@ -398,13 +400,13 @@ def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -
         ("refusals/", "before=&zone=", ""),
     ],
 )
-def test_what_a_page_does_not_follow_is_left_out_and_told(
+def test_what_a_page_does_not_follow_is_left_out_and_reported(
     alice: User, path: str, query: str, left_out: str
 ) -> None:
     text = page(signed_in(alice), f"/console/{path}?{query}")
 
-    told = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
-    assert told == ([left_out] if left_out else [])
+    result = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
+    assert result == ([left_out] if left_out else [])
     for parameter in left_out.split(", ") if left_out else ():
         name, _, value = parameter.partition("=")
         assert f'name="{name}" value="{value}"' not in text
@@ -418,7 +420,7 @@ def test_what_is_left_out_filters_nothing(alice: User) -> None:
 
 
 async def _all_of(response: Any) -> str:
-    return b"".join([piece async for piece in response.streaming_content]).decode()
+    return b"".join([chunk async for chunk in response.streaming_content]).decode()
 
 
 # -- Limits and refusals
@@ -433,7 +435,7 @@ def limiter() -> Iterator[MemoryLimiter]:
     show_in_pages(None)
 
 
-def test_limits_tell_what_is_left_and_when_it_is_there_again(
+def test_limits_show_what_is_left_and_when_it_is_there_again(
     alice: User, bob: User, limiter: MemoryLimiter
 ) -> None:
     limit = _limit(alice, Metric.REQUESTS, Window.DAY, 10)
@@ -455,7 +457,7 @@ def test_limits_tell_what_is_left_and_when_it_is_there_again(
     assert "777" not in text
 
 
-def test_limits_tell_when_they_run_out_at_the_pace_of_late(
+def test_limits_show_when_they_run_out_at_the_pace_of_late(
     alice: User, root: User, limiter: MemoryLimiter
 ) -> None:
     hers = _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
@@ -467,12 +469,12 @@ def test_limits_tell_when_they_run_out_at_the_pace_of_late(
         return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
 
     assert foretold(root) == 2
-    assert foretold(alice) == 1  # how much everybody uses is not hers to know
+    assert foretold(alice) == 1  # how much every_user uses is not hers to know
     changes.change(hers, amount=1000)
     assert foretold(alice) == 0  # it is used up
 
 
-def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> None:
+def test_limits_are_listed_where_no_user_knows_how_full_they_are(alice: User) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 10)
 
     text = page(signed_in(alice), "/console/limits/")
@@ -483,10 +485,10 @@ def test_limits_are_listed_where_nobody_knows_how_full_they_are(alice: User) -> 
 
 @pytest.fixture
 def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
-    """Says where this process counts."""
+    """Shows where this process counts."""
 
-    def count(store: MemoryLimiter, when_away: UnavailablePolicy) -> None:
-        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_away))  # type: ignore[arg-type]
+    def count(store: MemoryLimiter, when_unavailable: UnavailablePolicy) -> None:
+        show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_unavailable))
 
     yield count
     show_in_pages(None)
@@ -500,32 +502,32 @@ class _Dead(MemoryLimiter):
 
 
 @pytest.mark.parametrize(
-    ("when_away", "told", "is_known"),
+    ("when_unavailable", "result", "is_known"),
     [
         (UnavailablePolicy.REFUSE, "Requests are refused until it is back.", False),
         (UnavailablePolicy.ALLOW, "Requests run without limits until it is back.", False),
         (UnavailablePolicy.SHARE, "each web process counts for itself", True),
     ],
 )
-def test_while_the_store_of_the_limits_is_away_the_page_says_what_holds(
+def test_while_the_store_of_the_limits_is_unavailable_the_page_shows_what_holds(
     alice: User,
     store_is: Callable[[MemoryLimiter, UnavailablePolicy], None],
-    when_away: UnavailablePolicy,
-    told: str,
+    when_unavailable: UnavailablePolicy,
+    result: str,
     is_known: bool,
 ) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 10)
-    store_is(_Dead(), when_away)
+    store_is(_Dead(), when_unavailable)
 
     text = page(signed_in(alice), "/console/limits/")
 
     assert re.search(r"The store of the limits has not answered for \d+ s\. ", text)
-    assert told in text
+    assert result in text
     assert ('data-name="Left">10<' in text) is is_known
     assert "The limits hold all the same" not in text
 
 
-def test_nothing_is_said_of_a_store_that_answers(
+def test_nothing_is_message_of_a_store_that_answers(
     alice: User, store_is: Callable[[MemoryLimiter, UnavailablePolicy], None]
 ) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 10)
@@ -537,7 +539,7 @@ def test_nothing_is_said_of_a_store_that_answers(
     assert "The store of the limits" not in text
 
 
-def test_without_limits_the_page_says_so(alice: User, limiter: MemoryLimiter) -> None:
+def test_without_limits_the_page_shows_so(alice: User, limiter: MemoryLimiter) -> None:
     assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
 
 
@@ -546,7 +548,7 @@ def _limit(user: User, metric: str, window: str, amount: int, **more: Any) -> Li
     return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)
 
 
-def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
+def test_a_refusal_shows_its_reason_in_a_sentence_to_which_it_concerns(
     alice: User, bob: User
 ) -> None:
     bound = BoundLimit(
@@ -578,7 +580,7 @@ def test_a_refusal_tells_its_reason_in_a_sentence_to_whom_it_concerns(
         ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
     ],
 )
-def test_an_answer_that_met_a_limit_is_told_apart_from_a_refusal(
+def test_an_answer_that_met_a_limit_is_reported_apart_from_a_refusal(
     alice: User, finish_reason: str, sentence: str
 ) -> None:
     bound = (_bound(alice, 1),)

@@ -91,19 +91,19 @@ def test_names_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "result"),
     [(0, "0"), (7, "7"), (999, "999"), (999.9, "1k"), (1234, "1.23k"), (2_000_000, "2M")],
 )
-def test_numbers_are_short(number: float, told: str) -> None:
-    assert charts.short(number) == told
+def test_numbers_are_short(number: float, result: str) -> None:
+    assert charts.short(number) == result
 
 
 @pytest.mark.parametrize(
-    ("ms", "told"),
+    ("ms", "result"),
     [(0, "0 ms"), (12.34, "12.3 ms"), (999.7, "1 s"), (1250, "1.25 s"), (180_000, "3 min")],
 )
-def test_durations_have_their_unit(ms: float, told: str) -> None:
-    assert charts.duration(ms) == told
+def test_durations_have_their_unit(ms: float, result: str) -> None:
+    assert charts.duration(ms) == result
 
 
 @given(st.floats(1e-3, 1e12))
@@ -116,7 +116,7 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minute", "length", "told"),
+    ("minute", "length", "result"),
     [
         (23, timedelta(minutes=1), ["12:30", "12:45", "13:00", "13:15"]),
         (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
@@ -124,8 +124,8 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
         (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
     ],
 )
-def test_times_are_told_at_round_ones_where_there_are_any(
-    minute: int, length: timedelta, told: list[str]
+def test_times_are_reported_at_round_ones_where_there_are_any(
+    minute: int, length: timedelta, result: list[str]
 ) -> None:
     start = START + timedelta(hours=12, minutes=minute)
     spans = [Span(start + length * number, start + length * (number + 1)) for number in range(60)]
@@ -133,4 +133,4 @@ def test_times_are_told_at_round_ones_where_there_are_any(
     root = parsed(charts.bars(chart([0] * 60, spans=spans)))
 
     labels = [label.text for label in root.findall(".//text[@class='x']")]
-    assert labels == told
+    assert labels == result

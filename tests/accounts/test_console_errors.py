@@ -24,7 +24,7 @@ def signed_in(user: User, **more: Any) -> Client:
     return client
 
 
-def told(response: Any, status: int) -> str:
+def result(response: Any, status: int) -> str:
     """The page, which has what all pages of the console have."""
     assert response.status_code == status
     policy = response.headers["Content-Security-Policy"]
@@ -39,21 +39,21 @@ def told(response: Any, status: int) -> str:
 
 @pytest.mark.parametrize("path", ["nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"])
 def test_a_page_that_is_not_there(alice: User, path: str) -> None:
-    text = told(signed_in(alice).get(f"/console/{path}"), 404)
+    text = result(signed_in(alice).get(f"/console/{path}"), 404)
 
     assert "There is no such page" in text
     assert ">alice</a>" in text
     assert "999" not in text
 
 
-def test_a_page_that_is_not_there_for_whoever_has_not_signed_in() -> None:
-    text = told(Client().get("/console/nothing/"), 404)
+def test_a_page_that_is_not_there_for_a_user_who_has_not_signed_in() -> None:
+    text = result(Client().get("/console/nothing/"), 404)
 
     assert "Log out" not in text
 
 
 def test_a_page_that_one_may_not_see(alice: User) -> None:
-    text = told(signed_in(alice).get("/console/limits/new/"), 403)
+    text = result(signed_in(alice).get("/console/limits/new/"), 403)
 
     assert "You may not do this" in text
 
@@ -61,7 +61,7 @@ def test_a_page_that_one_may_not_see(alice: User) -> None:
 def test_a_form_that_was_open_for_too_long(alice: User) -> None:
     client = signed_in(alice, enforce_csrf_checks=True)
 
-    text = told(client.post("/console/keys/new/", {"name": "x"}), 403)
+    text = result(client.post("/console/keys/new/", {"name": "x"}), 403)
 
     assert "open for too long" in text
 
@@ -85,16 +85,16 @@ def test_a_page_that_breaks(
     client = signed_in(alice, raise_request_exception=False)
     monkeypatch.setattr(Overview, "get_context_data", broken)
 
-    text = told(client.get("/console/"), status)
+    text = result(client.get("/console/"), status)
 
     assert "secret of mine" not in text
 
 
-def _away(*_: Any, **__: Any) -> None:
+def _unavailable(*_: Any, **__: Any) -> None:
     raise OperationalError("the database is away")
 
 
-# Who looks, and even whether somebody does, is a row, too.
+# Who looks, and even whether another user does, is a row, too.
 @pytest.mark.parametrize(
     "reader",
     [
@@ -102,31 +102,31 @@ def _away(*_: Any, **__: Any) -> None:
         "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
     ],
 )
-def test_while_the_database_is_away_every_page_says_so(
+def test_while_the_database_is_unavailable_every_page_shows_so(
     alice: User, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     client = signed_in(alice, raise_request_exception=False)
-    monkeypatch.setattr(reader, _away)
+    monkeypatch.setattr(reader, _unavailable)
 
     for path in ("", "keys/", "limits/"):
-        text = told(client.get(f"/console/{path}"), 503)
+        text = result(client.get(f"/console/{path}"), 503)
         assert "The database does not answer" in text
-    told(client.post("/console/keys/new/", {"name": "x"}), 503)
+    result(client.post("/console/keys/new/", {"name": "x"}), 503)
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_it_says_so_in_the_server_s_asynchronous_way_too(
+async def test_it_shows_so_in_the_server_s_asynchronous_way_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = AsyncClient(raise_request_exception=False)
     await client.aforce_login(await sync_to_async(User.objects.create_user)("alice"))
-    monkeypatch.setattr("django.contrib.auth.get_user", _away)
+    monkeypatch.setattr("django.contrib.auth.get_user", _unavailable)
 
     response = await client.get("/console/")
     # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
     await sync_to_async(connections.close_all)()
 
-    assert "The database does not answer" in told(response, 503)
+    assert "The database does not answer" in result(response, 503)
 
 
 def test_other_pages_keep_their_own(alice: User) -> None:

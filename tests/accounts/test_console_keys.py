@@ -1,4 +1,4 @@
-"""Keys in the console: made and shown once, rotated, paused, resumed and revoked by whoever may,
+"""Keys in the console: made and shown once, rotated, paused, resumed and revoked by a user who may,
 and every step in the audit log."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def state_of(key: ApiKey) -> KeyState:
 
 
 def actions() -> list[tuple[str, str]]:
-    """What the audit log says of keys: who did what."""
+    """What the audit log shows of keys: who did what."""
     entries = AuditEntry.objects.filter(target_kind="key").order_by("id")
     return list(entries.values_list("actor", "action"))
 
@@ -129,7 +129,7 @@ def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     assert actions() == [("alice", "key.create")]
 
 
-def test_whoever_has_no_project_is_told_whom_to_ask_and_shown_no_form(alice: User) -> None:
+def test_a_user_who_has_no_project_is_reported_which_to_ask_and_shown_no_form(alice: User) -> None:
     text = signed_in(alice).get(f"{KEYS}new/").content.decode()
 
     assert "There is no project for your keys." in text
@@ -175,7 +175,7 @@ def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
         ({"project": 10**6}, "Select a valid choice"),
     ],
 )
-def test_what_no_key_can_have_is_told_at_its_field(
+def test_what_no_key_can_have_is_reported_at_its_field(
     member: User, changes: dict[str, Any], complaint: str
 ) -> None:
     assert complaint in make(signed_in(member), **changes)
@@ -215,7 +215,7 @@ def test_a_key_is_paused_resumed_and_revoked_after_a_question(member: User) -> N
     assert f"{key.pk}/revoke/" not in row
 
 
-def test_a_key_says_by_when_it_is_to_be_rotated(member: User) -> None:
+def test_a_key_shows_by_when_it_is_to_be_rotated(member: User) -> None:
     client = signed_in(member)
     text = make(client, once=once(client), rotate_every_days="90", rotation_grace_days="7")
     key = find_key(secret_in(text))
@@ -235,7 +235,7 @@ def test_a_key_says_by_when_it_is_to_be_rotated(member: User) -> None:
         {"rotate_every_days": "9", "rotation_grace_days": "7", "expires_at": "2999-01-01T00:00"},
     ],
 )
-def test_days_that_cannot_be_meant_are_told_at_their_field(
+def test_days_that_cannot_be_meant_are_reported_at_their_field(
     member: User, values: dict[str, str]
 ) -> None:
     client = signed_in(member)
@@ -262,7 +262,7 @@ def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> No
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
-def test_whoever_signs_in_before_a_button_that_they_pressed_comes_where_it_is(
+def test_a_user_who_signs_in_before_a_button_that_they_pressed_comes_where_it_is(
     member: User, step: str
 ) -> None:
     laptop = create_key(owner=member, name="laptop").key
@@ -287,7 +287,7 @@ def test_whoever_signs_in_before_a_button_that_they_pressed_comes_where_it_is(
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
-def test_somebody_else_s_key_is_not_there(member: User, bob: User, step: str) -> None:
+def test_another_user_s_key_is_not_there(member: User, bob: User, step: str) -> None:
     key = create_key(owner=member, name="laptop", project=first_project()).key
 
     response = signed_in(bob).post(f"{KEYS}{key.pk}/{step}/")
@@ -368,7 +368,7 @@ def test_a_search_finds_nothing_that_one_may_not_see(bob: User, laptop: ApiKey) 
     assert listed(page(signed_in(bob), "?search=laptop")) == []
 
 
-def test_no_keys_and_none_that_are_like_that_are_told_apart(member: User) -> None:
+def test_no_keys_and_none_that_are_like_that_are_reported_apart(member: User) -> None:
     client = signed_in(member)
     assert "There are no keys yet" in page(client)
     assert 'name="search"' not in page(client)
@@ -389,7 +389,7 @@ def test_no_keys_and_none_that_are_like_that_are_told_apart(member: User) -> Non
         (f"?before={'9' * 30}&after=x", ""),
     ],
 )
-def test_what_cannot_be_asked_for_is_told_and_leaves_nothing_out(
+def test_what_cannot_be_asked_for_is_reported_and_leaves_nothing_out(
     member: User, query: str, complaint: str
 ) -> None:
     add_many(member, 2)

@@ -1,5 +1,5 @@
-"""Limits in the console: set, changed and removed by whoever leads the place above, and by nobody
-else; every step in the audit log."""
+"""Limits in the console: only admins of the scope above set, change and remove them. Each change is
+audited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from api.api_client import Place, make_place
+from api.api_client import Tenant, make_tenant
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -24,8 +24,8 @@ NEW = f"{LIMITS}new/"
 
 
 @pytest.fixture
-def ours() -> Place:
-    return make_place("ours")
+def ours() -> Tenant:
+    return make_tenant("ours")
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def root(db: None) -> User:
 
 
 @pytest.fixture
-def admin(ours: Place, alice: User) -> User:
+def admin(ours: Tenant, alice: User) -> User:
     changes.set_role(alice, ours.organization, Role.ADMIN)
     return alice
 
 
 @pytest.fixture
-def key(ours: Place, bob: User) -> ApiKey:
+def key(ours: Tenant, bob: User) -> ApiKey:
     changes.set_role(bob, ours.one, Role.MEMBER)
     return create_key(owner=bob, project=ours.one, name="laptop").key
 
@@ -83,8 +83,8 @@ def actions() -> list[tuple[str, str]]:
 def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
     client = signed_in(root)
 
-    told = client.post(NEW, form(f"key:{key.pk}", is_shadow="on", alert_at="50, 90"), follow=True)
-    assert "The limit is set." in text_of(told)
+    result = client.post(NEW, form(f"key:{key.pk}", is_shadow="on", alert_at="50, 90"), follow=True)
+    assert "The limit is set." in text_of(result)
     limit = Limit.objects.get()
     assert (limit.scope, limit.scope_id, limit.model) == ("key", key.pk, "")
     assert (limit.metric, limit.window, limit.amount) == ("tokens", "day", 1000)
@@ -136,7 +136,7 @@ def test_a_limit_of_a_week_begins_with_the_day_that_was_chosen(root: User) -> No
     assert (days.week_start, days.amount) == ("monday", 9)
 
 
-def test_what_was_there_is_sent_back_unchanged_by_a_form_that_nobody_touched(root: User) -> None:
+def test_what_was_there_is_sent_back_unchanged_by_a_form_that_no_user_touched(root: User) -> None:
     values = {"amount": 7, "time_zone": "Asia/Tokyo", "is_shadow": True}
     limit = changes.add(Limit(scope="platform", metric="tokens", window="day", **values))
     client = signed_in(root)
@@ -157,7 +157,7 @@ def test_what_was_there_is_sent_back_unchanged_by_a_form_that_nobody_touched(roo
 
 
 @pytest.mark.parametrize("of", ["platform", "model"])
-def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
+def test_administrators_limit_every_user_and_models(root: User, of: str) -> None:
     model = "tiny-chat" if of == "model" else ""
     signed_in(root).post(NEW, form(of, model=model))
 
@@ -180,7 +180,7 @@ def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
         ({"of": "model"}, "Name the model for a limit of a model"),
         ({"model": "tiny-chat"}, "Name the model for a limit of a model"),
         ({"metric": "concurrency"}, "has no window"),
-        ({"window": "none"}, "Choose one of these windows: minute, "),
+        ({"window": "none"}, "Choose one of these windows: minute"),
         ({"week_start": "sunday"}, "Only limits per week have a first day"),
         ({"window": "week", "week_start": "someday"}, "Select a valid choice."),
         ({"time_zone": "Mars"}, "There is no time zone Mars."),
@@ -190,7 +190,7 @@ def test_administrators_limit_everybody_and_models(root: User, of: str) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_told_at_its_field(
+def test_what_cannot_be_is_reported_at_its_field(
     root: User, more: dict[str, Any], message: str
 ) -> None:
     text = text_of(signed_in(root).post(NEW, form("platform") | more))
@@ -214,12 +214,12 @@ def test_a_second_limit_of_a_kind_is_refused_and_the_form_keeps_what_was_typed(
     assert Limit.objects.get().amount == 1000
 
 
-# -- By whom
+# -- By which
 
 
-def test_admins_limit_what_is_below_their_own_place(admin: User, ours: Place, key: ApiKey) -> None:
+def test_admins_limit_what_is_below_their_own_scope(admin: User, ours: Tenant, key: ApiKey) -> None:
     client = signed_in(admin)
-    theirs = make_place("theirs")
+    theirs = make_tenant("theirs")
 
     offered = options(text_of(client.get(NEW)))
     assert offered == {
@@ -236,8 +236,8 @@ def test_admins_limit_what_is_below_their_own_place(admin: User, ours: Place, ke
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_whoever_leads_nothing_sets_changes_and_removes_nothing(
-    bob: User, key: ApiKey, ours: Place, method: str
+def test_a_user_who_leads_nothing_sets_changes_and_removes_nothing(
+    bob: User, key: ApiKey, ours: Tenant, method: str
 ) -> None:
     limit = changes.add(
         Limit(scope="key", scope_id=key.pk, metric="tokens", window="day", amount=1000)
@@ -257,7 +257,7 @@ def test_whoever_leads_nothing_sets_changes_and_removes_nothing(
 
 
 def test_a_limit_that_one_may_not_see_is_not_found(admin: User) -> None:
-    theirs = make_place("theirs")
+    theirs = make_tenant("theirs")
     limit = changes.add(
         Limit(scope="project", scope_id=theirs.one.pk, metric="tokens", window="day", amount=9)
     )
@@ -268,7 +268,7 @@ def test_a_limit_that_one_may_not_see_is_not_found(admin: User) -> None:
 
 
 def test_the_list_leads_to_those_that_may_be_changed_alone(
-    admin: User, ours: Place, key: ApiKey
+    admin: User, ours: Tenant, key: ApiKey
 ) -> None:
     mine = changes.add(Limit(scope="key", scope_id=key.pk, metric="tokens", window="day", amount=9))
     above = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=99))
@@ -303,7 +303,7 @@ def test_a_key_that_is_not_among_the_first_can_be_chosen_by_its_link(
 
 
 def test_the_list_asks_as_often_for_many_limits_as_for_few(
-    admin: User, ours: Place, key: ApiKey
+    admin: User, ours: Tenant, key: ApiKey
 ) -> None:
     def num_queries() -> int:
         client = signed_in(admin)

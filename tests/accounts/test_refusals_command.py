@@ -96,7 +96,7 @@ def test_a_limit_that_is_gone_keeps_its_number(run: Run) -> None:
     assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
 
 
-def test_what_a_limit_did_is_told_by_how_the_request_was_answered(run: Run) -> None:
+def test_what_a_limit_did_is_reported_by_how_the_request_was_answered(run: Run) -> None:
     for request_id, http_status in (("turned away", 429), ("ran", 200), ("free", 200)):
         refused(request_id, is_shadow=request_id == "free")
         answered(request_id, http_status)

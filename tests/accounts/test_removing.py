@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api.api_client import Place, make_place
+from api.api_client import Tenant, make_tenant
 from django.core.exceptions import ValidationError
 from django.db.models import Model
 from django.test import Client
@@ -41,8 +41,8 @@ def limit(scope: str, scope_id: int = 0, **more: Any) -> Limit:
 
 
 @pytest.fixture
-def acme() -> Place:
-    return make_place("acme")
+def acme() -> Tenant:
+    return make_tenant("acme")
 
 
 def deleted(since: int = 0) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_key_takes_its_limits_along_and_the_log_reports_so(
 
 
 def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
-    alice: User, bob: User, acme: Place
+    alice: User, bob: User, acme: Tenant
 ) -> None:
     changes.set_role(alice, acme.organization, Role.MEMBER)
     key = create_key(owner=alice, project=acme.one, name="laptop").key
@@ -90,7 +90,7 @@ def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
     assert verify().broken is None
 
 
-def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Place) -> None:
+def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
     limit("project", acme.one.pk)
     since = AuditEntry.objects.count()
@@ -102,7 +102,7 @@ def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Place) ->
 
 
 def test_an_organisation_takes_its_limits_roles_and_webhooks_along(
-    alice: User, acme: Place
+    alice: User, acme: Tenant
 ) -> None:
     changes.set_role(alice, acme.organization, Role.OWNER)
     changes.add(webhooks.make("pager", "https://hooks.example.com/", acme.organization)[0])
@@ -120,8 +120,8 @@ def test_an_organisation_takes_its_limits_roles_and_webhooks_along(
 
 
 @pytest.mark.parametrize("kind", [Organization, Project])
-def test_a_scope_that_has_to_stay_keeps_its_limits(
-    alice: User, acme: Place, kind: type[Model]
+def test_a_place_that_has_to_stay_keeps_its_limits(
+    alice: User, acme: Tenant, kind: type[Model]
 ) -> None:
     create_key(owner=alice, project=acme.one, name="laptop")
     limit("project", acme.one.pk)
@@ -137,7 +137,7 @@ def test_a_scope_that_has_to_stay_keeps_its_limits(
     assert AuditEntry.objects.count() == since
 
 
-def test_usage_records_stay(alice: User, acme: Place) -> None:
+def test_what_was_used_stays_in_the_books(alice: User, acme: Tenant) -> None:
     who = {
         "user_id": alice.pk,
         "project_id": acme.one.pk,
@@ -163,7 +163,7 @@ def test_the_last_administrator_stays(alice: User) -> None:
     assert not User.objects.filter(username="root").exists()
 
 
-def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: Place) -> None:
+def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.organization, Role.OWNER)
 
     with pytest.raises(ValidationError, match="alice is the last owner of acme"):

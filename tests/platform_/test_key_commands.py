@@ -20,8 +20,8 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared home, for all tests of this file."""
     home = tmp_path_factory.mktemp("keys") / "home"
-    told = scripts.vinery("prepare", environment=stores.environment_of(home))
-    assert told.returncode == 0, told.stderr
+    result = scripts.vinery("prepare", environment=stores.environment_of(home))
+    assert result.returncode == 0, result.stderr
     return home
 
 
@@ -37,21 +37,21 @@ def row_of(vinery: Vinery, name: str) -> list[str]:
 
 
 def test_the_secret_of_a_new_key_is_all_that_is_printed(vinery: Vinery) -> None:
-    told = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
+    result = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
 
-    assert told.returncode == 0
-    assert told.stdout.startswith("vny_live_")
-    assert told.stdout.count("\n") == 1
-    assert told.stdout.strip() not in vinery("key", "list").stdout
+    assert result.returncode == 0
+    assert result.stdout.startswith("vny_live_")
+    assert result.stdout.count("\n") == 1
+    assert result.stdout.strip() not in vinery("key", "list").stdout
 
 
 def test_a_key_is_revoked_by_its_id(vinery: Vinery) -> None:
     vinery("key", "create", "--name", "by-id")
     key_id = row_of(vinery, "by-id")[0]
 
-    told = vinery("key", "revoke", key_id)
+    result = vinery("key", "revoke", key_id)
 
-    assert "is revoked" in told.stdout
+    assert "is revoked" in result.stdout
     assert "revoked" in row_of(vinery, "by-id")
 
 
@@ -59,45 +59,45 @@ def test_a_key_is_revoked_by_its_hint(vinery: Vinery) -> None:
     vinery("key", "create", "--name", "by-hint")
     hint = row_of(vinery, "by-hint")[1]
 
-    told = vinery("key", "revoke", hint)
+    result = vinery("key", "revoke", hint)
 
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     assert "revoked" in row_of(vinery, "by-hint")
 
 
 @pytest.mark.parametrize("key", ["4711", "vny_live_none…xx"])
 def test_a_key_that_is_not_there_cannot_be_revoked(vinery: Vinery, key: str) -> None:
-    told = vinery("key", "revoke", key)
+    result = vinery("key", "revoke", key)
 
-    assert told.returncode == 1
-    assert told.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
+    assert result.returncode == 1
+    assert result.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
 
 
 def test_a_key_needs_an_owner_who_exists(vinery: Vinery) -> None:
-    told = vinery("key", "create", "--name", "x", "--user", "charlie")
+    result = vinery("key", "create", "--name", "x", "--user", "charlie")
 
-    assert told.returncode == 1
-    assert told.stderr == "vinery: There is no active user charlie.\n"
+    assert result.returncode == 1
+    assert result.stderr == "vinery: There is no active user charlie.\n"
 
 
 def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> None:
     first = json.loads((home / "bootstrap.json").read_text())["admin_password"]
 
-    told = vinery("admin", "reset-password")
+    result = vinery("admin", "reset-password")
 
-    assert told.returncode == 0
-    assert len(told.stdout.strip()) >= 16
-    assert told.stdout.strip() != first
-
-
-def test_nobody_else_gets_a_new_password(vinery: Vinery) -> None:
-    told = vinery("admin", "reset-password", "--user", "charlie")
-
-    assert told.returncode == 1
-    assert told.stderr == "vinery: There is no administrator charlie.\n"
+    assert result.returncode == 0
+    assert len(result.stdout.strip()) >= 16
+    assert result.stdout.strip() != first
 
 
-def test_a_key_that_is_to_be_rotated_says_when(vinery: Vinery) -> None:
+def test_no_user_else_gets_a_new_password(vinery: Vinery) -> None:
+    result = vinery("admin", "reset-password", "--user", "charlie")
+
+    assert result.returncode == 1
+    assert result.stderr == "vinery: There is no administrator charlie.\n"
+
+
+def test_a_key_that_is_to_be_rotated_shows_when(vinery: Vinery) -> None:
     vinery(
         *("key", "create", "--name", "rotating"),
         *("--rotate-every", "90d", "--rotation-grace", "1w"),
@@ -108,10 +108,10 @@ def test_a_key_that_is_to_be_rotated_says_when(vinery: Vinery) -> None:
         rows = json.loads(vinery("key", "list", "--json").stdout)
         return next(row for row in rows if row["hint"] == hint)
 
-    told = known()
-    assert (told["rotate_every_days"], told["rotation_grace_days"]) == (90, 7)
-    assert told["is_rotation_overdue"] is False
-    assert told["rotation_due"] < told["expires"]  # type: ignore[operator]
+    result = known()
+    assert (result["rotate_every_days"], result["rotation_grace_days"]) == (90, 7)
+    assert result["is_rotation_overdue"] is False
+    assert result["rotation_due"] < result["expires"]  # type: ignore[operator]
 
     assert vinery("key", "change", hint, "--rotation-grace", "never").returncode == 0
     assert (known()["rotation_grace_days"], known()["expires"]) == (None, None)

@@ -28,9 +28,9 @@ def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
 
 
 def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:
-    told = vinery("model", "list")
+    result = vinery("model", "list")
 
-    assert TINY_CHAT in told.stdout
+    assert TINY_CHAT in result.stdout
 
 
 def test_a_model_comes_and_goes(vinery: Vinery) -> None:
@@ -67,10 +67,12 @@ def test_a_second_prepare_does_not_bring_back_what_was_removed(vinery: Vinery) -
         (("remove", "nobody"), "No model is served as nobody"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(vinery: Vinery, words: tuple[str, ...], reason: str) -> None:
-    told = vinery("model", *words)
+def test_a_mistake_is_reported_in_one_line(
+    vinery: Vinery, words: tuple[str, ...], reason: str
+) -> None:
+    result = vinery("model", *words)
 
-    assert told.returncode == 1
-    assert told.stderr.startswith("vinery: ")
-    assert reason in told.stderr
-    assert told.stderr.count("\n") == 1
+    assert result.returncode == 1
+    assert result.stderr.startswith("vinery: ")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`vinery usage` on the books of a home folder."""
+"""`vinery usage` on the usage records of a home folder."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ store_settlements([
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with four requests, one of them three days old and never answered."""
     home = tmp_path_factory.mktemp("usage") / "home"
-    told = scripts.vinery("prepare", environment=stores.environment_of(home))
-    assert told.returncode == 0, told.stderr
-    told = scripts.run_python(
+    result = scripts.vinery("prepare", environment=stores.environment_of(home))
+    assert result.returncode == 0, result.stderr
+    result = scripts.run_python(
         "-c",
         _STORE,
         environment=stores.environment_of(home) | {"DJANGO_SETTINGS_MODULE": "vinery.settings"},
     )
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     return home
 
 
@@ -69,18 +69,18 @@ def cells(line: str) -> list[str]:
 
 
 def test_usage_is_shown_point_by_point_with_its_total(vinery: Vinery) -> None:
-    told = vinery("usage", "show")
+    result = vinery("usage", "show")
 
-    heads, *points, total = told.stdout.splitlines()
+    heads, *points, total = result.stdout.splitlines()
     assert cells(heads)[:4] == ["HOUR", "REQUESTS", "ERRORS", "PROMPT"]
     assert len(points) in (24, 25)
     assert cells(total)[:6] == ["TOTAL", "3", "0", "3,000", "0", "55"]
 
 
 def test_usage_is_shown_by_group_the_largest_first(vinery: Vinery) -> None:
-    told = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
+    result = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
 
-    _, *groups = [cells(line) for line in told.stdout.splitlines()]
+    _, *groups = [cells(line) for line in result.stdout.splitlines()]
     assert [group[:3] for group in groups] == [
         ["large", "=laptop (4)", "2"],
         ["old", "=laptop (4)", "1"],
@@ -90,11 +90,11 @@ def test_usage_is_shown_by_group_the_largest_first(vinery: Vinery) -> None:
 
 
 def test_usage_is_shown_for_what_is_chosen(vinery: Vinery) -> None:
-    told = vinery(
+    result = vinery(
         "usage", "show", "--by", "model", "--model", "small", "--time-zone", "Asia/Kolkata"
     )
 
-    assert [cells(line)[0] for line in told.stdout.splitlines()] == ["MODEL", "small"]
+    assert [cells(line)[0] for line in result.stdout.splitlines()] == ["MODEL", "small"]
 
 
 def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
@@ -111,7 +111,7 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--status", "404"), "invalid choice"),
         (("--from", "tomorrow"), "is not a time like"),
@@ -120,20 +120,22 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
         (("--from", "2026-03-02", "--to", "2026-03-01"), "ends before it begins"),
     ],
 )
-def test_what_makes_no_sense_is_said(vinery: Vinery, words: tuple[str, ...], said: str) -> None:
-    told = vinery("usage", "show", *words)
+def test_what_makes_no_sense_is_message(
+    vinery: Vinery, words: tuple[str, ...], message: str
+) -> None:
+    result = vinery("usage", "show", *words)
 
-    assert told.returncode != 0
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode != 0
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_rows_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
 
-    told = vinery("usage", "export", "--last", "7d", "--model", "large", "-o", str(file))
+    result = vinery("usage", "export", "--last", "7d", "--model", "large", "-o", str(file))
 
-    assert (told.returncode, told.stdout) == (0, "")
+    assert (result.returncode, result.stdout) == (0, "")
     with file.open(newline="", encoding="utf-8") as rows:
         found = list(csv.DictReader(rows))
     assert [row["request_id"] for row in found] == ["r2", "r3"]
@@ -143,7 +145,7 @@ def test_rows_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
 def test_rows_are_exported_between_two_times(vinery: Vinery) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
 
-    told = vinery(
+    result = vinery(
         "usage",
         "export",
         "--format",
@@ -154,20 +156,20 @@ def test_rows_are_exported_between_two_times(vinery: Vinery) -> None:
         yesterday.isoformat(),
     )
 
-    assert [json.loads(line)["request_id"] for line in told.stdout.splitlines()] == ["r4"]
+    assert [json.loads(line)["request_id"] for line in result.stdout.splitlines()] == ["r4"]
 
 
-def test_a_file_that_cannot_be_written_is_said(vinery: Vinery, tmp_path: Path) -> None:
-    told = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
+def test_a_file_that_cannot_be_written_is_message(vinery: Vinery, tmp_path: Path) -> None:
+    result = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
 
-    assert told.returncode == 1
-    assert "cannot be written" in told.stderr
+    assert result.returncode == 1
+    assert "cannot be written" in result.stderr
 
 
-def test_books_that_balance_are_said_to(vinery: Vinery) -> None:
-    told = vinery("usage", "verify", "--last", "4d")
+def test_records_that_balance_are_message_to(vinery: Vinery) -> None:
+    result = vinery("usage", "verify", "--last", "4d")
 
-    assert told.returncode == 0
-    days = told.stdout.splitlines()
+    assert result.returncode == 0
+    days = result.stdout.splitlines()
     assert all(day.endswith("balanced") for day in days)
     assert sum(int(day.split()[1]) for day in days) == 4

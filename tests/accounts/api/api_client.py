@@ -1,4 +1,4 @@
-"""Clients of the management API, and places for them to manage."""
+"""Clients of the management API, and organisations for them to manage."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _body(response: Any, status: int) -> Any:
 
 
 @dataclass
-class Place:
+class Tenant:
     """An organisation with two projects."""
 
     organization: Organization
@@ -76,13 +76,13 @@ class Place:
     two: Project
 
 
-def make_place(name: str) -> Place:
+def make_tenant(name: str) -> Tenant:
     organization = changes.add(Organization(name=name))
     one, two = (
         changes.add(Project(organization=organization, name=f"{name} {number}"))
         for number in ("one", "two")
     )
-    return Place(organization, one, two)
+    return Tenant(organization, one, two)
 
 
 def with_key(new: NewKey) -> Api:

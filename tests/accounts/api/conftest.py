@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_client import Api, Place, make_place
+from api_client import Api, Tenant, make_tenant
 
 from accounts.keys.lifecycle import NewKey, create_key
 from accounts.models import Project, Role, User
@@ -14,23 +14,23 @@ from accounts.services import changes
 
 
 @pytest.fixture
-def ours(db: None) -> Place:
-    return make_place("ours")
+def ours(db: None) -> Tenant:
+    return make_tenant("ours")
 
 
 @pytest.fixture
-def theirs(db: None) -> Place:
-    return make_place("theirs")
+def theirs(db: None) -> Tenant:
+    return make_tenant("theirs")
 
 
 @pytest.fixture
-def person(ours: Place) -> Callable[..., User]:
-    """Makes people with a role, in the whole of our organisation unless said otherwise."""
+def person(ours: Tenant) -> Callable[..., User]:
+    """Makes people with a role, in the whole of our organisation by default."""
 
-    def make(name: str, role: str | None = None, place: Any = None) -> User:
+    def make(name: str, role: str | None = None, scope: Any = None) -> User:
         user = User.objects.create_user(name)
         if role is not None:
-            changes.set_role(user, place or ours.organization, role)
+            changes.set_role(user, scope or ours.organization, role)
         return user
 
     return make
@@ -50,8 +50,8 @@ def as_user() -> Callable[[User], Api]:
 
 @pytest.fixture
 def as_role(person: Callable[..., User], as_user: Callable[[User], Api]) -> Callable[..., Api]:
-    """A client of somebody with this role."""
-    return lambda role, place=None: as_user(person(str(role), role, place))
+    """A client of a user with this role."""
+    return lambda role, scope=None: as_user(person(str(role), role, scope))
 
 
 @pytest.fixture

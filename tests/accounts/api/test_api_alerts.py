@@ -1,4 +1,4 @@
-"""Quotas, alerts and webhooks under `/api/`: who sees and makes which, and what is told once."""
+"""Quotas, alerts and webhooks under `/api/`: permissions, and secrets that are shown once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_client import Api, Place, with_key
+from api_client import Api, Tenant, with_key
 
 from accounts.alerts import thresholds, webhooks
 from accounts.base.networks import read_networks
@@ -36,9 +36,9 @@ def quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
-def use(place: Place, request_id: str = "r1") -> None:
+def use(scope: Tenant, request_id: str = "r1") -> None:
     """900 tokens, now."""
-    who = {"project_id": place.one.pk, "organization_id": place.organization.pk}
+    who = {"project_id": scope.one.pk, "organization_id": scope.organization.pk}
     started = admission(request_id, started_at=datetime.now(UTC), **who)
     store_settlements(
         [
@@ -60,22 +60,22 @@ def check() -> None:
 # -- Quotas
 
 
-def test_a_quota_tells_what_is_used_and_when_it_begins_anew(viewer: Api, ours: Place) -> None:
+def test_a_quota_shows_what_is_used_and_when_it_begins_anew(viewer: Api, ours: Tenant) -> None:
     limit = quota("project", ours.one.pk)
     quota("project", ours.one.pk, window="minute")
     use(ours)
 
-    [told] = viewer.get("quotas/")["data"]
+    [result] = viewer.get("quotas/")["data"]
 
-    assert told["id"] == limit.pk
-    assert (told["used"], told["left"], told["amount"]) == (900, 100, 1000)
-    assert told["window_start"] < datetime.now(UTC).isoformat() < told["resets_at"]
+    assert result["id"] == limit.pk
+    assert (result["used"], result["left"], result["amount"]) == (900, 100, 1000)
+    assert result["window_start"] < datetime.now(UTC).isoformat() < result["resets_at"]
     one = viewer.get(f"quotas/{limit.pk}/")
-    assert {**one, "runs_out_at": None} == {**told, "runs_out_at": None}
+    assert {**one, "runs_out_at": None} == {**result, "runs_out_at": None}
 
 
-def test_how_full_a_quota_is_is_told_to_those_it_concerns(
-    viewer: Api, root: Api, ours: Place, theirs: Place
+def test_how_full_a_quota_is_is_reported_to_those_it_concerns(
+    viewer: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     mine = quota("project", ours.one.pk).pk
     others = [quota("project", theirs.one.pk).pk, quota("platform").pk]
@@ -90,7 +90,7 @@ def test_how_full_a_quota_is_is_told_to_those_it_concerns(
 
 
 def test_alerts_are_seen_with_what_became_of_their_messages(
-    viewer: Api, root: Api, ours: Place, theirs: Place, person: Callable[..., User]
+    viewer: Api, root: Api, ours: Tenant, theirs: Tenant, person: Callable[..., User]
 ) -> None:
     owner = person("olga", Role.OWNER)
     User.objects.filter(pk=owner.pk).update(email="olga@example.com")
@@ -101,17 +101,17 @@ def test_alerts_are_seen_with_what_became_of_their_messages(
     use(theirs, "r2")
     check()
 
-    told = viewer.get("alerts/")["data"]
+    result = viewer.get("alerts/")["data"]
 
-    assert {each["scope"] for each in told} == {f"project:{ours.one.pk}"}
-    assert sorted(each["percent"] for each in told) == [50, 80]
-    [message] = next(each["deliveries"] for each in told if each["percent"] == 80)
+    assert {each["scope"] for each in result} == {f"project:{ours.one.pk}"}
+    assert sorted(each["percent"] for each in result) == [50, 80]
+    [message] = next(each["deliveries"] for each in result if each["percent"] == 80)
     assert (message["receiver"], message["state"]) == ("e-mail to olga", "pending")
     assert len(root.get("alerts/")["data"]) == Alert.objects.count() == 7
     assert root.names("alerts/", "percent", state="pending") == [80]
 
 
-def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Place) -> None:
+def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Tenant) -> None:
     body = {"scope": "project", "scope_id": ours.one.pk, "metric": "tokens", "window": "day"}
     made = root.post("limits/", {**body, "amount": 10, "alert_at": [50, 90]})
     assert made["alert_at"] == [50, 90]
@@ -124,7 +124,7 @@ def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Place) -> No
 @pytest.mark.parametrize(
     ("metric", "window"), [("tokens", "minute"), ("requests", "minute"), ("concurrency", "none")]
 )
-def test_limits_that_nobody_is_told_of_take_no_percentages(
+def test_limits_that_no_user_is_actions_by_take_no_percentages(
     root: Api, metric: str, window: str
 ) -> None:
     body = {"scope": "platform", "metric": metric, "window": window, "amount": 10}
@@ -137,7 +137,7 @@ def test_limits_that_nobody_is_told_of_take_no_percentages(
 # -- Webhooks
 
 
-def test_an_admin_makes_a_webhook_and_learns_its_secret_once(admin: Api, ours: Place) -> None:
+def test_an_admin_makes_a_webhook_and_learns_its_secret_once(admin: Api, ours: Tenant) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": URL}
 
     made = admin.post("webhooks/", body)
@@ -146,20 +146,20 @@ def test_an_admin_makes_a_webhook_and_learns_its_secret_once(admin: Api, ours: P
     assert "secret" not in admin.get(f"webhooks/{made['id']}/")
     assert admin.patch(f"webhooks/{made['id']}/", {"is_active": False})["is_active"] is False
     admin.delete(f"webhooks/{made['id']}/")
-    told = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
-    assert [entry.action for entry in told] == [
+    result = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
+    assert [entry.action for entry in result] == [
         *("webhook.create", "webhook.update", "webhook.delete")
     ]
-    assert {entry.organization_id for entry in told} == {ours.organization.pk}
-    assert made["secret"] not in str([entry.after for entry in told])
+    assert {entry.organization_id for entry in result} == {ours.organization.pk}
+    assert made["secret"] not in str([entry.after for entry in result])
 
 
 def test_webhooks_are_of_those_who_lead(
-    member: Api, admin: Api, root: Api, ours: Place, theirs: Place
+    member: Api, admin: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     mine, others, ours_all = (
-        changes.add(webhooks.make(str(place), URL, place)[0])
-        for place in (ours.organization, theirs.organization, None)
+        changes.add(webhooks.make(str(scope), URL, scope)[0])
+        for scope in (ours.organization, theirs.organization, None)
     )
 
     assert admin.names("webhooks/", "id") == [mine.pk]
@@ -180,14 +180,14 @@ def test_webhooks_are_of_those_who_lead(
 @pytest.mark.parametrize(
     "url", ["http://hooks.example.com/", "https://169.254.169.254/latest", "https://127.0.0.1/"]
 )
-def test_a_webhook_to_where_none_may_go_is_refused(admin: Api, ours: Place, url: str) -> None:
+def test_a_webhook_to_where_none_may_go_is_refused(admin: Api, ours: Tenant, url: str) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": url}
 
     assert admin.refusal("POST", "webhooks/", body) == (400, "invalid_value", "url")
     assert not Webhook.objects.exists()
 
 
-def test_a_webhook_is_tested(admin: Api, ours: Place, receiver: Receiver) -> None:
+def test_a_webhook_is_tested(admin: Api, ours: Tenant, receiver: Receiver) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
     made = admin.post("webhooks/", body)
     path = f"webhooks/{made['id']}/test/"
@@ -199,7 +199,9 @@ def test_a_webhook_is_tested(admin: Api, ours: Place, receiver: Receiver) -> Non
     assert len(receiver.requests) == 2
 
 
-def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(ours: Place, key_in: Any) -> None:
+def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(
+    ours: Tenant, key_in: Any
+) -> None:
     quota("project", ours.one.pk)
     client = with_key(key_in(ours.one, scopes=[Scope.USAGE]))
 
@@ -207,18 +209,18 @@ def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(ours: Place, k
     assert client.refusal("GET", "webhooks/")[0] == 403
 
 
-def test_a_secret_is_rotated_and_told_once(
-    member: Api, admin: Api, ours: Place, receiver: Receiver
+def test_a_secret_is_rotated_and_reported_once(
+    member: Api, admin: Api, ours: Tenant, receiver: Receiver
 ) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
     made = admin.post("webhooks/", body)
     path = f"webhooks/{made['id']}"
 
-    told = admin.post(f"{path}/rotate/", {}, 200)
+    result = admin.post(f"{path}/rotate/", {}, 200)
 
-    assert told["secret"].startswith("whsec_")
-    assert told["secret"] != made["secret"]
-    ends_at = datetime.fromisoformat(told["previous_secret_until"])
+    assert result["secret"].startswith("whsec_")
+    assert result["secret"] != made["secret"]
+    ends_at = datetime.fromisoformat(result["previous_secret_until"])
     assert timedelta(hours=23) < ends_at - datetime.now(UTC) <= timedelta(days=1)
     assert "secret" not in admin.get(f"{path}/")
     admin.post(f"{path}/test/", {}, 200)

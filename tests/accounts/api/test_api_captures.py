@@ -1,4 +1,4 @@
-"""Kept texts in the management API: for those who lead the organisation, and told in the log."""
+"""Captured texts in the management API: for admins of the organisation, and audited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from api_client import Api, Place, with_key
+from api_client import Api, Tenant, with_key
 
 from accounts.captures.store import CapturedRequest, store_captured
 from accounts.keys.lifecycle import NewKey
@@ -33,7 +33,7 @@ def keep(project: Project, request_id: str, hours_ago: float = 0) -> None:
     assert store_captured([one])
 
 
-def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Place) -> None:
+def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Tenant) -> None:
     keep(ours.one, "req_1", hours_ago=3)
     keep(ours.one, "req_2")
     keep(ours.two, "req_3")
@@ -56,8 +56,8 @@ def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Place) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN])
-def test_leaders_read_and_delete_and_the_log_says_so(
-    as_role: Callable[..., Api], ours: Place, theirs: Place, role: str
+def test_leaders_read_and_delete_and_the_log_shows_so(
+    as_role: Callable[..., Api], ours: Tenant, theirs: Tenant, role: str
 ) -> None:
     keep(ours.one, "req_1")
     keep(theirs.one, "req_2")
@@ -77,7 +77,7 @@ def test_others_see_neither_texts_nor_rules_and_set_nothing(
     as_role: Callable[..., Api],
     person: Callable[..., User],
     as_user: Callable[[User], Api],
-    ours: Place,
+    ours: Tenant,
 ) -> None:
     keep(ours.one, "req_1")
     changes.change(ours.one, capture_redactions=["Nightingale"])
@@ -91,18 +91,18 @@ def test_others_see_neither_texts_nor_rules_and_set_nothing(
         assert client.names("captures/", "request_id") == []
         for method in ("GET", "DELETE"):
             assert client.refusal(method, "captures/req_1/")[0] == 404
-        told = client.get(path)
-        assert told["capture_hours"] == 9
-        assert "capture_redactions" not in told
+        result = client.get(path)
+        assert result["capture_hours"] == 9
+        assert "capture_redactions" not in result
         for change in ({"capture_hours": 0}, {"capture_redactions": []}):
             assert client.refusal("PATCH", path, change)[0] == 403
     assert clients[2].patch(path, {"name": "renamed"})["name"] == "renamed"
 
 
-def test_leaders_set_hours_and_rules(admin: Api, ours: Place) -> None:
+def test_leaders_set_hours_and_rules(admin: Api, ours: Tenant) -> None:
     path = f"projects/{ours.one.pk}/"
-    told = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
-    assert (told["capture_hours"], told["capture_redactions"]) == (24, ["email", " x "])
+    result = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
+    assert (result["capture_hours"], result["capture_redactions"]) == (24, ["email", " x "])
     for name, value in (("capture_hours", 721), ("capture_redactions", ["x" * 201])):
         assert admin.refusal("PATCH", path, {name: value})[:2] == (400, "invalid_value")
     keep(ours.one, "req_1")
@@ -111,7 +111,7 @@ def test_leaders_set_hours_and_rules(admin: Api, ours: Place) -> None:
 
 
 def test_a_key_needs_the_scope_and_an_owner_who_leads(
-    person: Callable[..., User], key_in: Callable[..., NewKey], ours: Place
+    person: Callable[..., User], key_in: Callable[..., NewKey], ours: Tenant
 ) -> None:
     keep(ours.one, "req_1")
     boss = person("boss", Role.ADMIN)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from api_client import Api, Place, with_key
+from api_client import Api, Tenant, with_key
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from django.utils import timezone
@@ -20,7 +20,7 @@ from accounts.services import changes
 Keys = Callable[..., NewKey]
 
 
-def test_a_key_is_made_and_its_secret_told_once(member: Api, ours: Place) -> None:
+def test_a_key_is_made_and_its_secret_reported_once(member: Api, ours: Tenant) -> None:
     made = member.post(
         "keys/",
         {
@@ -43,7 +43,7 @@ def test_a_key_is_made_and_its_secret_told_once(member: Api, ours: Place) -> Non
     assert key.digest not in str(read)
 
 
-def test_a_key_is_to_be_rotated_and_says_when(admin: Api, ours: Place) -> None:
+def test_a_key_is_to_be_rotated_and_shows_when(admin: Api, ours: Tenant) -> None:
     days = {"rotate_every_days": 90, "rotation_grace_days": 7}
     made = admin.post("keys/", {"name": "crawler", "project": ours.one.pk, **days})
     path = f"keys/{made['id']}/"
@@ -77,14 +77,14 @@ def test_a_key_is_to_be_rotated_and_says_when(admin: Api, ours: Place) -> None:
     ],
 )
 def test_days_that_cannot_be_meant_are_refused_by_name(
-    admin: Api, ours: Place, key_in: Keys, values: dict[str, Any], param: str
+    admin: Api, ours: Tenant, key_in: Keys, values: dict[str, Any], param: str
 ) -> None:
     whole = {"name": "crawler", "project": ours.one.pk, **values}
     assert admin.refusal("POST", "keys/", whole)[2] == param
     assert admin.refusal("PATCH", f"keys/{key_in(ours.one).key.pk}/", values)[2] == param
 
 
-def test_a_key_has_a_note(admin: Api, ours: Place) -> None:
+def test_a_key_has_a_note(admin: Api, ours: Tenant) -> None:
     new = admin.post("keys/", {"name": "laptop", "project": ours.one.pk, "note": "ask Ann"})
     path = f"keys/{new['id']}/"
 
@@ -94,7 +94,7 @@ def test_a_key_has_a_note(admin: Api, ours: Place) -> None:
     assert admin.refusal("PATCH", path, {"note": "x" * 501}) == (400, "invalid_value", "note")
 
 
-def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> None:
+def test_a_key_lives_through_the_api(admin: Api, ours: Tenant, key_in: Keys) -> None:
     old = key_in(ours.one)
     path = f"keys/{old.key.pk}/"
 
@@ -118,7 +118,7 @@ def test_a_key_lives_through_the_api(admin: Api, ours: Place, key_in: Keys) -> N
 
 
 def test_members_manage_their_own_keys_and_look_at_those_of_others(
-    member: Api, viewer: Api, ours: Place, key_in: Keys
+    member: Api, viewer: Api, ours: Tenant, key_in: Keys
 ) -> None:
     other = f"keys/{key_in(ours.one).key.pk}/"
     mine = member.post("keys/", {"name": "mine", "project": ours.two.pk})["id"]
@@ -133,7 +133,7 @@ def test_members_manage_their_own_keys_and_look_at_those_of_others(
 
 
 def test_keys_of_others_are_made_by_admins_for_members(
-    admin: Api, member: Api, ours: Place, person: Callable[..., User], root: Api
+    admin: Api, member: Api, ours: Tenant, person: Callable[..., User], root: Api
 ) -> None:
     bob, passer_by = person("bob", Role.MEMBER, ours.one), person("passer-by", Role.VIEWER)
     body = {"name": "for bob", "project": ours.one.pk, "owner": bob.pk}
@@ -146,8 +146,8 @@ def test_keys_of_others_are_made_by_admins_for_members(
     assert admin.refusal("POST", "keys/", body) == (400, "invalid_value", "owner")
 
 
-def test_nobody_gets_hold_of_a_managing_key_of_somebody_greater(
-    admin: Api, owner: Api, ours: Place, key_in: Keys
+def test_no_user_gets_hold_of_a_managing_key_of_a_user_with_a_higher_role(
+    admin: Api, owner: Api, ours: Tenant, key_in: Keys
 ) -> None:
     greater = User.objects.get(username="owner")
     body = {
@@ -185,21 +185,23 @@ def test_nobody_gets_hold_of_a_managing_key_of_somebody_greater(
     ],
 )
 def test_a_key_that_cannot_be_meant_is_refused_by_name(
-    member: Api, ours: Place, body: dict[str, Any], param: str
+    member: Api, ours: Tenant, body: dict[str, Any], param: str
 ) -> None:
-    status, _, told = member.refusal("POST", "keys/", {"name": "x", "project": ours.one.pk} | body)
+    status, _, result = member.refusal(
+        "POST", "keys/", {"name": "x", "project": ours.one.pk} | body
+    )
 
-    assert (status, told) == (400, param)
+    assert (status, result) == (400, param)
     assert not ApiKey.objects.exists()
 
 
-def test_owner_and_project_of_a_key_stay(admin: Api, ours: Place, key_in: Keys) -> None:
+def test_owner_and_project_of_a_key_stay(admin: Api, ours: Tenant, key_in: Keys) -> None:
     path = f"keys/{key_in(ours.one).key.pk}/"
     for name in ("owner", "project", "secret", "digest", "state"):
         assert admin.refusal("PATCH", path, {name: 1}) == (400, "unknown_parameter", name)
 
 
-def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
+def test_keys_are_filtered(admin: Api, ours: Tenant, key_in: Keys) -> None:
     paused, over, ended = (key_in(ours.one, name).key for name in ("paused", "over", "ended"))
     key_in(ours.two, "running")
     ApiKey.objects.filter(pk=over.pk).update(expires_at=timezone.now() - timedelta(hours=1))
@@ -225,11 +227,11 @@ def test_keys_are_filtered(admin: Api, ours: Place, key_in: Keys) -> None:
 
 
 def test_a_key_for_what_is_not_served_or_no_network_is_refused_by_the_name_of_the_api(
-    member: Api, ours: Place
+    member: Api, ours: Tenant
 ) -> None:
     body = {"name": "x", "project": ours.one.pk}
 
-    for name, wrong, told in (
+    for name, wrong, result in (
         ("endpoints", "/v1/completions", "There are: chat/completions, completions, responses."),
         ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
     ):
@@ -237,12 +239,12 @@ def test_a_key_for_what_is_not_served_or_no_network_is_refused_by_the_name_of_th
         assert error["param"] == name
         assert error["message"].startswith(f"{name}: ")
         assert wrong in error["message"]
-        assert told in error["message"]
+        assert result in error["message"]
     assert not ApiKey.objects.exists()
 
 
 def test_a_key_that_allowed_what_is_no_longer_served_can_still_be_renamed(
-    admin: Api, ours: Place, key_in: Keys
+    admin: Api, ours: Tenant, key_in: Keys
 ) -> None:
     key = key_in(ours.one, allowed_endpoints=["completions"]).key
     ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
@@ -254,24 +256,24 @@ def test_a_key_that_allowed_what_is_no_longer_served_can_still_be_renamed(
 # -- Keys that manage
 
 
-def test_a_key_that_may_less_than_its_owner_is_told_so(
-    ours: Place, person: Callable[..., User], key_in: Keys
+def test_a_key_that_may_less_than_its_owner_is_reported_so(
+    ours: Tenant, person: Callable[..., User], key_in: Keys
 ) -> None:
     boss = person("boss", Role.OWNER)
     api = with_key(key_in(ours.one, owner=boss, scopes=["manage"]))
     limit = {"scope": "project", "metric": "tokens", "window": "day", "amount": 9}
 
-    def told(project: int) -> str:
+    def result(project: int) -> str:
         answer = api.ask("POST", "limits/", limit | {"scope_id": project})
         assert answer.status_code == 403
         return str(answer.json()["error"]["message"])
 
-    assert told(ours.one.pk).startswith("You may do this, but not with a key")
-    assert told(0).startswith("Your role does not allow this")
+    assert result(ours.one.pk).startswith("You may do this, but not with a key")
+    assert result(0).startswith("Your role does not allow this")
 
 
 def test_a_key_with_the_manage_scope_manages_its_project_alone(
-    person: Callable[..., User], ours: Place, theirs: Place, key_in: Keys
+    person: Callable[..., User], ours: Tenant, theirs: Tenant, key_in: Keys
 ) -> None:
     boss = person("boss", Role.OWNER)
     robot = key_in(ours.one, "robot", owner=boss, scopes=["manage"])
@@ -291,7 +293,7 @@ def test_a_key_with_the_manage_scope_manages_its_project_alone(
 
 @pytest.mark.parametrize("boss", ["owner", "root"])
 def test_a_key_makes_no_people_and_does_not_lead_their_mail_elsewhere(
-    owner: Api, root: Api, ours: Place, person: Callable[..., User], key_in: Keys, boss: str
+    owner: Api, root: Api, ours: Tenant, person: Callable[..., User], key_in: Keys, boss: str
 ) -> None:
     key = key_in(ours.one, owner=User.objects.get(username=boss), scopes=["manage"])
     api, carol = with_key(key), person("carol", Role.MEMBER, ours.one)
@@ -313,7 +315,7 @@ def test_a_key_makes_no_people_and_does_not_lead_their_mail_elsewhere(
 
 
 def test_the_key_of_a_superuser_is_held_to_its_project_too(
-    root: Api, ours: Place, theirs: Place, key_in: Keys
+    root: Api, ours: Tenant, theirs: Tenant, key_in: Keys
 ) -> None:
     api = with_key(key_in(ours.one, owner=User.objects.get(username="root"), scopes=["manage"]))
     assert api.names("organizations/") == ["ours"]
@@ -322,7 +324,7 @@ def test_the_key_of_a_superuser_is_held_to_its_project_too(
 
 
 def test_a_key_without_the_scope_manages_nothing(
-    person: Callable[..., User], ours: Place, key_in: Keys
+    person: Callable[..., User], ours: Tenant, key_in: Keys
 ) -> None:
     api = with_key(key_in(ours.one, owner=person("boss", Role.OWNER)))
 
@@ -332,7 +334,9 @@ def test_a_key_without_the_scope_manages_nothing(
     assert api.get("refusals/")["data"] == []  # it may read usage
 
 
-def test_a_key_that_opens_no_door_opens_none_here(member: Api, ours: Place, key_in: Keys) -> None:
+def test_a_key_that_opens_no_endpoint_opens_none_here(
+    member: Api, ours: Tenant, key_in: Keys
+) -> None:
     new = key_in(ours.one, scopes=["manage"])
     api = with_key(new)
     assert api.names("keys/") == ["key"]
@@ -347,7 +351,7 @@ def test_a_key_that_opens_no_door_opens_none_here(member: Api, ours: Place, key_
         assert response["WWW-Authenticate"] == "Bearer"
 
 
-def test_a_key_is_used_from_its_networks_alone(ours: Place, key_in: Keys) -> None:
+def test_a_key_is_used_from_its_networks_alone(ours: Tenant, key_in: Keys) -> None:
     api = with_key(key_in(ours.one, scopes=["manage"], allowed_networks=["10.0.0.0/8"]))
 
     assert api.refusal("GET", "keys/") == (403, "address_not_allowed", None)
@@ -357,7 +361,7 @@ def test_a_key_is_used_from_its_networks_alone(ours: Place, key_in: Keys) -> Non
 
 
 def test_a_key_remembers_its_use_once_a_minute(
-    ours: Place, key_in: Keys, django_assert_num_queries: Any
+    ours: Tenant, key_in: Keys, django_assert_num_queries: Any
 ) -> None:
     new = key_in(ours.one, scopes=["manage"])
     api = with_key(new)
@@ -368,7 +372,7 @@ def test_a_key_remembers_its_use_once_a_minute(
     assert ApiKey.objects.get().updated_at == new.key.updated_at
 
 
-def test_a_session_needs_the_token_against_forgery(ours: Place, member: Api) -> None:
+def test_a_session_needs_the_token_against_forgery(ours: Tenant, member: Api) -> None:
     member.client.handler.enforce_csrf_checks = True
     body = {"name": "x", "project": ours.one.pk}
 
@@ -376,7 +380,7 @@ def test_a_session_needs_the_token_against_forgery(ours: Place, member: Api) -> 
     assert member.names("keys/") == []
 
 
-def test_a_key_needs_no_token_against_forgery(ours: Place, key_in: Keys) -> None:
+def test_a_key_needs_no_token_against_forgery(ours: Tenant, key_in: Keys) -> None:
     api = with_key(key_in(ours.one, scopes=["manage"]))
     api.client = Client(enforce_csrf_checks=True)
     api.post("keys/", {"name": "child", "project": ours.one.pk})
@@ -391,7 +395,7 @@ def test_strangers_are_asked_to_come_in_properly(db: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_log_knows_who_calls_an_asynchronous_server(ours: Place, key_in: Keys) -> None:
+def test_the_log_knows_who_calls_an_asynchronous_server(ours: Tenant, key_in: Keys) -> None:
     new = key_in(ours.one, scopes=["manage"])
 
     async def rename() -> Any:

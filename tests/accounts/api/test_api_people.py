@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_client import Api, Place, with_key
+from api_client import Api, Tenant, with_key
 
 from accounts.base.errors import KeyRefused
 from accounts.keys.lifecycle import NewKey, create_key, find_key
@@ -16,7 +16,7 @@ from accounts.services.audit import verify
 
 
 def test_only_administrators_make_and_switch_organisations(
-    root: Api, owner: Api, ours: Place
+    root: Api, owner: Api, ours: Tenant
 ) -> None:
     path = f"organizations/{ours.organization.pk}/"
     assert owner.refusal("POST", "organizations/", {"name": "new"})[0] == 403
@@ -30,7 +30,7 @@ def test_only_administrators_make_and_switch_organisations(
     assert root.refusal("POST", "organizations/", {"name": "new"}) == (400, "invalid_value", "name")
 
 
-def test_admins_make_projects_where_they_lead(admin: Api, ours: Place, theirs: Place) -> None:
+def test_admins_make_projects_where_they_lead(admin: Api, ours: Tenant, theirs: Tenant) -> None:
     here = {"organization": ours.organization.pk, "name": "three"}
 
     made = admin.post("projects/", here)
@@ -44,7 +44,7 @@ def test_admins_make_projects_where_they_lead(admin: Api, ours: Place, theirs: P
 
 
 def test_keys_of_a_project_or_a_user_that_is_deactivated_stop(
-    owner: Api, ours: Place, key_in: Callable[..., NewKey]
+    owner: Api, ours: Tenant, key_in: Callable[..., NewKey]
 ) -> None:
     new = key_in(ours.one)
     for path in (f"projects/{ours.one.pk}/", f"users/{new.key.owner_id}/"):
@@ -56,7 +56,7 @@ def test_keys_of_a_project_or_a_user_that_is_deactivated_stop(
 
 
 def test_owners_make_people_and_admins_service_accounts(
-    owner: Api, admin: Api, ours: Place
+    owner: Api, admin: Api, ours: Tenant
 ) -> None:
     here = {"organization": ours.organization.pk}
     person = {"username": "carol", "password": "correct-horse-7", **here, "role": "viewer"}
@@ -90,7 +90,7 @@ def test_owners_make_people_and_admins_service_accounts(
     ],
 )
 def test_a_user_that_cannot_be_is_refused_by_name(
-    owner: Api, ours: Place, values: dict[str, Any], param: str
+    owner: Api, ours: Tenant, values: dict[str, Any], param: str
 ) -> None:
     body = {"username": "carol", "organization": ours.organization.pk} | values
 
@@ -99,7 +99,7 @@ def test_a_user_that_cannot_be_is_refused_by_name(
 
 
 def test_a_user_belongs_somewhere_unless_an_administrator_makes_them(
-    owner: Api, root: Api, ours: Place
+    owner: Api, root: Api, ours: Tenant
 ) -> None:
     assert owner.refusal("POST", "users/", {"username": "x"})[2] == "organization"
     both = {"organization": ours.organization.pk, "project": ours.one.pk}
@@ -107,7 +107,9 @@ def test_a_user_belongs_somewhere_unless_an_administrator_makes_them(
     assert root.post("users/", {"username": "x"})["is_superuser"] is False
 
 
-def test_a_service_account_is_no_way_to_a_greater_role(admin: Api, owner: Api, ours: Place) -> None:
+def test_a_service_account_is_no_way_to_a_greater_role(
+    admin: Api, owner: Api, ours: Tenant
+) -> None:
     body = {
         "username": "robot",
         "is_service": True,
@@ -122,7 +124,7 @@ def test_a_service_account_is_no_way_to_a_greater_role(admin: Api, owner: Api, o
 
 
 def test_owners_decide_about_roles(
-    owner: Api, admin: Api, ours: Place, person: Callable[..., User]
+    owner: Api, admin: Api, ours: Tenant, person: Callable[..., User]
 ) -> None:
     bob = person("bob", Role.VIEWER, ours.two)
     body = {"user": bob.pk, "organization": ours.organization.pk, "role": "admin"}
@@ -140,14 +142,14 @@ def test_owners_decide_about_roles(
     assert owner.names("memberships/", "username", project=ours.two.pk) == ["bob"]
 
 
-def test_the_last_owner_stays(owner: Api, ours: Place) -> None:
+def test_the_last_owner_stays(owner: Api, ours: Tenant) -> None:
     mine = Membership.objects.get(organization=ours.organization, role=Role.OWNER)
     assert owner.refusal("DELETE", f"memberships/{mine.pk}/")[::2] == (400, "role")
     assert owner.refusal("PATCH", f"memberships/{mine.pk}/", {"role": "viewer"})[0] == 400
 
 
 def test_a_project_of_another_organisation_takes_no_members_of_ours(
-    root: Api, ours: Place, theirs: Place, person: Callable[..., User]
+    root: Api, ours: Tenant, theirs: Tenant, person: Callable[..., User]
 ) -> None:
     body = {
         "user": person("bob", Role.VIEWER).pk,
@@ -158,7 +160,7 @@ def test_a_project_of_another_organisation_takes_no_members_of_ours(
     assert root.refusal("POST", "memberships/", body)[::2] == (400, "project")
 
 
-def test_one_sees_oneself_with_all_roles(member: Api, ours: Place) -> None:
+def test_one_sees_oneself_with_all_roles(member: Api, ours: Tenant) -> None:
     me = member.get("users/me/")
     assert me["username"] == "member"
     assert [(role["organization_name"], role["role"]) for role in me["memberships"]] == [
@@ -166,7 +168,7 @@ def test_one_sees_oneself_with_all_roles(member: Api, ours: Place) -> None:
     ]
 
 
-def test_people_are_found(owner: Api, member: Api, viewer: Api, ours: Place) -> None:
+def test_people_are_found(owner: Api, member: Api, viewer: Api, ours: Tenant) -> None:
     assert owner.names("users/", "username") == ["member", "owner", "viewer"]
     assert owner.names("users/", "username", is_service="true") == []
     assert owner.names("users/", "username", organization=ours.organization.pk, limit=2) == [
@@ -177,8 +179,8 @@ def test_people_are_found(owner: Api, member: Api, viewer: Api, ours: Place) -> 
 def test_roles_elsewhere_are_not_found_out_by_asking_who_has_them(
     owner: Api,
     root: Api,
-    ours: Place,
-    theirs: Place,
+    ours: Tenant,
+    theirs: Tenant,
     person: Callable[..., User],
     as_role: Callable[..., Api],
 ) -> None:
@@ -201,21 +203,21 @@ def test_roles_elsewhere_are_not_found_out_by_asking_who_has_them(
     assert found(single, project=ours.two.pk) == []
 
 
-def test_a_place_is_removed_from_the_inside_out_by_whoever_may(
-    root: Api, owner: Api, member: Api, ours: Place, key_in: Callable[..., NewKey]
+def test_a_scope_is_removed_from_the_inside_out_by_a_user_who_may(
+    root: Api, owner: Api, member: Api, ours: Tenant, key_in: Callable[..., NewKey]
 ) -> None:
     one, two = (f"projects/{each.pk}/" for each in (ours.one, ours.two))
-    place = f"organizations/{ours.organization.pk}/"
+    scope = f"organizations/{ours.organization.pk}/"
     key = key_in(ours.one).key
 
     assert member.refusal("DELETE", two)[0] == 403
     assert owner.refusal("DELETE", one)[0] == 400
     key.delete()
     owner.delete(one)
-    assert owner.refusal("DELETE", place)[0] == 403
-    assert root.refusal("DELETE", place)[0] == 400
+    assert owner.refusal("DELETE", scope)[0] == 403
+    assert root.refusal("DELETE", scope)[0] == 400
     root.delete(two)
-    root.delete(place)
+    root.delete(scope)
 
     assert not Organization.objects.filter(pk=ours.organization.pk).exists()
     acts = AuditEntry.objects.filter(target_kind__in=("project", "organization"))
@@ -228,7 +230,7 @@ def test_a_place_is_removed_from_the_inside_out_by_whoever_may(
 
 
 def test_only_administrators_remove_people_and_not_themselves(
-    root: Api, owner: Api, ours: Place, person: Callable[..., User]
+    root: Api, owner: Api, ours: Tenant, person: Callable[..., User]
 ) -> None:
     bob = person("bob", Role.VIEWER)
     me = User.objects.get(username="root")
@@ -241,7 +243,7 @@ def test_only_administrators_remove_people_and_not_themselves(
     assert User.objects.filter(pk=me.pk).exists()
 
 
-def test_no_key_removes_people(root: Api, ours: Place, person: Callable[..., User]) -> None:
+def test_no_key_removes_people(root: Api, ours: Tenant, person: Callable[..., User]) -> None:
     bob = person("bob", Role.VIEWER, ours.one)
     key = create_key(
         owner=User.objects.get(username="root"), project=ours.one, name="x", scopes=["manage"]
@@ -251,7 +253,7 @@ def test_no_key_removes_people(root: Api, ours: Place, person: Callable[..., Use
     assert User.objects.filter(pk=bob.pk).exists()
 
 
-def test_everything_is_in_the_log(owner: Api, root: Api, ours: Place) -> None:
+def test_everything_is_in_the_log(owner: Api, root: Api, ours: Tenant) -> None:
     owner.post("users/", {"username": "carol", "organization": ours.organization.pk})
     mine = AuditEntry.objects.filter(actor="owner").order_by("number")
     assert [entry.action for entry in mine] == ["user.create", "membership.create"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from api_client import Api, Place, make_place
+from api_client import Api, Tenant, make_tenant
 from django.core.exceptions import RequestDataTooBig
 from django.core.handlers.asgi import ASGIRequest
 from django.core.management import call_command
@@ -72,7 +72,7 @@ def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, s
     ],
 )
 def test_half_a_surrogate_pair_is_no_fault_of_the_server(
-    root: Api, ours: Place, method: str, path: str, body: object
+    root: Api, ours: Tenant, method: str, path: str, body: object
 ) -> None:
     asked = root.refusal(method, path.format(ours.organization.pk), body)
 
@@ -84,8 +84,8 @@ def test_a_whole_surrogate_pair_is_a_character(root: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_a_body_that_is_too_large_is_told_so(
-    root: Api, ours: Place, settings: Any, method: str
+def test_a_body_that_is_too_large_is_reported_so(
+    root: Api, ours: Tenant, settings: Any, method: str
 ) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
@@ -98,7 +98,7 @@ def test_a_body_that_is_too_large_is_told_so(
 
 
 def ask_in_chunks(new: NewKey, body: bytes) -> int:
-    """The status of a request for a new key, whose length nobody has told."""
+    """The status of a request for a new key, whose length no user has reported."""
     headers = {
         "Authorization": f"Bearer {new.secret}",
         "Content-Type": "application/json",
@@ -111,7 +111,9 @@ def ask_in_chunks(new: NewKey, body: bytes) -> int:
     return int(response.status_code)
 
 
-def test_a_body_in_chunks_is_read_up_to_its_limit(ours: Place, key_in: Keys, settings: Any) -> None:
+def test_a_body_in_chunks_is_read_up_to_its_limit(
+    ours: Tenant, key_in: Keys, settings: Any
+) -> None:
     manages = key_in(ours.one, scopes=["manage"])
 
     body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
@@ -132,25 +134,25 @@ def test_bytes_of_an_address_that_are_no_characters_are_no_fault_of_the_server(
 
 
 def test_an_id_is_a_whole_number_of_something_that_one_sees(
-    owner: Api, ours: Place, theirs: Place
+    owner: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    def told(project: object) -> str:
+    def result(project: object) -> str:
         answer = owner.ask("POST", "keys/", {"name": "x", "project": project})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "project"
         return str(answer.json()["error"]["message"])
 
-    assert told(ours.one.pk + 0.5) == "project: Give an id, a whole number."
-    assert told(True) == "project: Give an id, a whole number."
+    assert result(ours.one.pk + 0.5) == "project: Give an id, a whole number."
+    assert result(True) == "project: Give an id, a whole number."
     assert (
-        told(theirs.one.pk)
-        == told(10**9)
+        result(theirs.one.pk)
+        == result(10**9)
         == "project: There is no project of this id, or not for you."
     )
 
 
 def test_a_project_does_not_get_the_name_of_another_of_its_organisation(
-    owner: Api, ours: Place, theirs: Place
+    owner: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     path = f"projects/{ours.one.pk}/"
 
@@ -168,7 +170,7 @@ def test_a_weight_that_cannot_be_counted_with_is_refused(root: Api) -> None:
         assert asked == (400, "invalid_value", "output")
 
 
-def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -> None:
+def test_a_user_who_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -> None:
     for path in ("", "nothing/"):
         answer = root.ask("GET", path)
         assert answer.status_code == 404
@@ -179,7 +181,7 @@ def test_whoever_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -
     ("path", "scopes"),
     [("keys/", "scope `manage`."), ("usage/", "scope `usage` or `manage`.")],
 )
-def test_whoever_comes_without_anything_is_told_what_to_send(path: str, scopes: str) -> None:
+def test_a_user_who_comes_without_anything_is_reported_what_to_send(path: str, scopes: str) -> None:
     answer = Api().ask("GET", path)
 
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
@@ -201,7 +203,7 @@ def test_a_filter_without_a_value_does_not_stand_for_everything(
     assert root.refusal("GET", path, **{name: ""}) == (400, "invalid_value", name)
 
 
-def test_an_empty_text_is_no_place_of_a_wider_one(root: Api, ours: Place) -> None:
+def test_an_empty_text_is_no_scope_of_a_wider_one(root: Api, ours: Tenant) -> None:
     user = User.objects.create_user("somebody")
     role = {"user": user.pk, "role": "owner", "organization": ours.organization.pk}
     hook = {"name": "pager", "url": "https://hooks.example.com/"}
@@ -218,8 +220,8 @@ def test_an_empty_text_is_no_place_of_a_wider_one(root: Api, ours: Place) -> Non
     assert not Membership.objects.filter(user=user).exists()
 
 
-def test_a_limit_of_what_is_not_there_or_not_seen_is_told_so(
-    owner: Api, root: Api, theirs: Place, key_in: Keys
+def test_a_limit_of_what_is_not_there_or_not_seen_is_reported_so(
+    owner: Api, root: Api, theirs: Tenant, key_in: Keys
 ) -> None:
     kind = {"metric": "requests", "window": "day", "amount": 5}
     for scope, there in (
@@ -233,27 +235,27 @@ def test_a_limit_of_what_is_not_there_or_not_seen_is_told_so(
         assert root.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
-def refuse(place: Place, number: int = 0) -> RefusedRequest:
+def refuse(scope: Tenant, number: int = 0) -> RefusedRequest:
     return RefusedRequest.objects.create(
-        request_id=f"r{place.one.pk}-{number}",
+        request_id=f"r{scope.one.pk}-{number}",
         created_at=timezone.now(),
         model="tiny-chat",
         metric="requests",
         window="minute",
-        scope=f"project:{place.one.pk}",
+        scope=f"project:{scope.one.pk}",
         amount=1,
         level=1,
         needed=1,
-        project_id=place.one.pk,
-        organization_id=place.organization.pk,
+        project_id=scope.one.pk,
+        organization_id=scope.organization.pk,
     )
 
 
-def alert(place: Place, number: int = 0) -> Alert:
+def alert(scope: Tenant, number: int = 0) -> Alert:
     made = Alert.objects.create(
-        limit_id=1000 + place.one.pk,
-        organization_id=place.organization.pk,
-        scope=f"project:{place.one.pk}",
+        limit_id=1000 + scope.one.pk,
+        organization_id=scope.organization.pk,
+        scope=f"project:{scope.one.pk}",
         metric="tokens",
         window="day",
         amount=1,
@@ -262,17 +264,17 @@ def alert(place: Place, number: int = 0) -> Alert:
         window_start=timezone.now(),
         created_at=timezone.now(),
     )
-    Delivery.objects.create(alert=made, webhook=webhook(place), due_at=timezone.now())
+    Delivery.objects.create(alert=made, webhook=webhook(scope), due_at=timezone.now())
     return made
 
 
-def keep(place: Place, number: int = 0) -> Capture:
+def keep(scope: Tenant, number: int = 0) -> Capture:
     now = timezone.now()
     sizes = {"num_body_bytes": 1, "num_answer_bytes": 1}
     cut = {"is_body_cut": False, "is_answer_cut": False, "is_redacted": False}
     return Capture.objects.create(
-        request_id=f"r{place.one.pk}-{number}",
-        project_id=place.one.pk,
+        request_id=f"r{scope.one.pk}-{number}",
+        project_id=scope.one.pk,
         created_at=now,
         expires_at=now + timedelta(hours=1),
         **sizes,
@@ -280,48 +282,48 @@ def keep(place: Place, number: int = 0) -> Capture:
     )
 
 
-def reminder(place: Place, key: ApiKey) -> KeyReminder:
+def reminder(scope: Tenant, key: ApiKey) -> KeyReminder:
     made = KeyReminder.objects.create(
         key_id=key.pk,
-        organization_id=place.organization.pk,
+        organization_id=scope.organization.pk,
         event="expires",
         happens_at=timezone.now(),
         days_before=1,
         key_name=key.name,
         hint=key.hint,
         owner_name=key.owner.username,
-        project_name=str(place.one),
+        project_name=str(scope.one),
         created_at=timezone.now(),
     )
     Delivery.objects.create(reminder=made, user=key.owner, due_at=timezone.now())
     return made
 
 
-def webhook(place: Place) -> Webhook:
-    made, _ = make_webhook("pager", "https://hooks.example.com/", place.organization)
+def webhook(scope: Tenant) -> Webhook:
+    made, _ = make_webhook("pager", "https://hooks.example.com/", scope.organization)
     return changes.add(made)
 
 
-def rows_of(place: Place, key_in: Keys) -> dict[str, int]:
-    """An id of each table, of what is in this place."""
-    key = key_in(place.one).key
+def rows_of(scope: Tenant, key_in: Keys) -> dict[str, int]:
+    """An id of each table, of what is in this scope."""
+    key = key_in(scope.one).key
     return {
-        "organizations": place.organization.pk,
-        "projects": place.one.pk,
+        "organizations": scope.organization.pk,
+        "projects": scope.one.pk,
         "users": key.owner_id,
         "memberships": Membership.objects.get(user=key.owner).pk,
         "keys": key.pk,
-        "limits": limit("project", place.one.pk).pk,
-        "refusals": refuse(place).pk,
+        "limits": limit("project", scope.one.pk).pk,
+        "refusals": refuse(scope).pk,
         "quotas": limit("key", key.pk, window="day").pk,
-        "alerts": alert(place).pk,
-        "key-reminders": reminder(place, key).pk,
-        "webhooks": webhook(place).pk,
-        "audit": AuditEntry.objects.filter(organization_id=place.organization.pk)[0].pk,
+        "alerts": alert(scope).pk,
+        "key-reminders": reminder(scope, key).pk,
+        "webhooks": webhook(scope).pk,
+        "audit": AuditEntry.objects.filter(organization_id=scope.organization.pk)[0].pk,
     }
 
 
-def test_refusals_tell_what_was_refused_from_what_was_cut_short(viewer: Api, ours: Place) -> None:
+def test_refusals_show_what_was_refused_from_what_was_cut_short(viewer: Api, ours: Tenant) -> None:
     for number, http_status in enumerate((429, 200)):
         row = refuse(ours, number)
         UsageRecord.objects.create(
@@ -339,7 +341,7 @@ def test_refusals_tell_what_was_refused_from_what_was_cut_short(viewer: Api, our
 
 
 def test_what_is_elsewhere_is_not_there(
-    owner: Api, ours: Place, theirs: Place, key_in: Keys
+    owner: Api, ours: Tenant, theirs: Tenant, key_in: Keys
 ) -> None:
     here, there = rows_of(ours, key_in), rows_of(theirs, key_in)
 
@@ -393,7 +395,7 @@ def test_pages_lead_through_all_rows_once(root: Api, db: None) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_long_list_takes_no_query_for_each_row(
-    owner: Api, ours: Place, key_in: Keys, person: Callable[..., User], table: str
+    owner: Api, ours: Tenant, key_in: Keys, person: Callable[..., User], table: str
 ) -> None:
     changes.add(ModelWeight(model="m"))
     rows_of(ours, key_in)
@@ -415,15 +417,15 @@ def test_a_long_list_takes_no_query_for_each_row(
         limit("key", new.key.pk, window="day")
         alert(ours, number + 1)
         changes.add(ModelWeight(model=f"m{number}"))
-        place = make_place(f"org{number}")
-        changes.set_role(User.objects.get(username="owner"), place.organization, Role.VIEWER)
+        scope = make_tenant(f"org{number}")
+        changes.set_role(User.objects.get(username="owner"), scope.organization, Role.VIEWER)
     assert num_queries() == before
     # Quotas also read the sums of their windows.
     assert before <= (9 if table == "quotas" else 5)
 
 
 def test_limits_are_set_from_above(
-    root: Api, owner: Api, admin: Api, ours: Place, key_in: Keys
+    root: Api, owner: Api, admin: Api, ours: Tenant, key_in: Keys
 ) -> None:
     key = key_in(ours.one).key
     common = {"metric": "tokens", "window": "day", "amount": 1000}
@@ -451,18 +453,18 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
     more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
     path = f"limits/{root.post('limits/', body | more)['id']}/"
 
-    told = root.patch(path, {"amount": 8})
+    result = root.patch(path, {"amount": 8})
 
-    assert {name: told[name] for name in body | more} == body | more | {"amount": 8}
+    assert {name: result[name] for name in body | more} == body | more | {"amount": 8}
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
-def test_a_limit_of_a_week_tells_and_changes_its_first_day(root: Api) -> None:
+def test_a_limit_of_a_week_shows_and_changes_its_first_day(root: Api) -> None:
     body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
-    told = root.post("limits/", body)
-    path = f"limits/{told['id']}/"
+    result = root.post("limits/", body)
+    path = f"limits/{result['id']}/"
 
-    assert told["week_start"] == "monday"
+    assert result["week_start"] == "monday"
     assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
     [quota] = root.get("quotas/")["data"]
     since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
@@ -504,7 +506,7 @@ def test_two_limits_of_a_kind_are_one_too_many(root: Api) -> None:
     assert root.refusal("POST", "limits/", body)[0] == 400
 
 
-def test_refusals_say_why(owner: Api, ours: Place, theirs: Place) -> None:
+def test_refusals_show_why(owner: Api, ours: Tenant, theirs: Tenant) -> None:
     refuse(ours)
     refuse(theirs)
     (row,) = owner.get("refusals/", metric="requests", **{"from": "2020-01-01T00:00Z"})["data"]
@@ -514,7 +516,7 @@ def test_refusals_say_why(owner: Api, ours: Place, theirs: Place) -> None:
     assert owner.refusal("POST", "refusals/", {}) == (405, "method_not_allowed", None)
 
 
-def test_the_log_is_searched_and_verified(root: Api, owner: Api, ours: Place) -> None:
+def test_the_log_is_searched_and_verified(root: Api, owner: Api, ours: Tenant) -> None:
     owner.patch(f"organizations/{ours.organization.pk}/", {"name": "renamed"})
 
     (entry,) = owner.get("audit/", search="renamed")["data"]
@@ -538,7 +540,7 @@ def test_a_body_that_is_no_object_is_refused(root: Api, body: str, status: int) 
     assert root.refusal("POST", "organizations/", body)[0] == status
 
 
-def test_other_bodies_and_methods_are_refused(root: Api, ours: Place) -> None:
+def test_other_bodies_and_methods_are_refused(root: Api, ours: Tenant) -> None:
     response = root.client.post("/api/organizations/", "name=x", content_type="text/plain")
     assert response.status_code == 415
     assert response.json()["error"]["code"] == "unsupported_media_type"
@@ -590,11 +592,11 @@ def test_the_last_slash_may_be_left_out(root: Api) -> None:
     assert root.post(f"organizations/{made['id']}/deactivate", status=200)["is_active"] is False
 
 
-def test_a_database_that_is_away_is_told_as_such(viewer: Api) -> None:
-    def away(*args: object) -> None:
+def test_a_database_that_is_unavailable_is_reported_as_such(viewer: Api) -> None:
+    def unavailable(*args: object) -> None:
         raise OperationalError("connection refused")
 
-    with connection.execute_wrapper(away):
+    with connection.execute_wrapper(unavailable):
         refused = viewer.refusal("GET", "keys")
 
     assert refused == (503, "unavailable", None)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from api_client import Api, Place, with_key
+from api_client import Api, Tenant, with_key
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 from usage_builders import NOON, admission, settlement
@@ -22,14 +22,14 @@ PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
 
 
 @pytest.fixture
-def books(ours: Place, theirs: Place, viewer: Api) -> None:
+def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
     """Ours: three requests in two projects, one of them failed, of two models. Theirs: one."""
     me = User.objects.get(username="viewer")
 
-    def row(name: str, place: Place, project: Any, at: datetime = NOON, **more: Any) -> Any:
+    def row(name: str, scope: Tenant, project: Any, at: datetime = NOON, **more: Any) -> Any:
         who = {
-            "organization_id": place.organization.pk,
-            "organization_name": place.organization.name,
+            "organization_id": scope.organization.pk,
+            "organization_name": scope.organization.name,
             "project_id": project.pk,
             "project_name": project.name,
             "user_id": None,
@@ -51,23 +51,23 @@ def books(ours: Place, theirs: Place, viewer: Api) -> None:
 
 
 def test_usage_is_that_of_what_one_sees(
-    viewer: Api, root: Api, as_role: Callable[..., Api], ours: Place, books: None
+    viewer: Api, root: Api, as_role: Callable[..., Api], ours: Tenant, records: None
 ) -> None:
     single = as_role("member", ours.one)
     for api, num_requests in ((viewer, 3), (single, 2), (root, 4)):
-        told = api.get("usage/", **PERIOD)
-        assert told["totals"]["num_requests"] == num_requests
-        assert told["totals"]["num_tokens"] == 41 * num_requests
-        assert (told["points"], told["groups"], told["num_groups"]) == ([], [], 0)
+        result = api.get("usage/", **PERIOD)
+        assert result["totals"]["num_requests"] == num_requests
+        assert result["totals"]["num_tokens"] == 41 * num_requests
+        assert (result["points"], result["groups"], result["num_groups"]) == ([], [], 0)
 
 
-def test_usage_is_grouped_by_anything(viewer: Api, ours: Place, books: None) -> None:
+def test_usage_is_grouped_by_anything(viewer: Api, ours: Tenant, records: None) -> None:
     def groups(by: str, **query: Any) -> dict[Any, int]:
-        told = viewer.get("usage/", group_by=by, **PERIOD, **query)
-        assert told["num_groups"] == len(told["groups"])
+        result = viewer.get("usage/", group_by=by, **PERIOD, **query)
+        assert result["num_groups"] == len(result["groups"])
         return {
             tuple(group["values"].values()): group["figures"]["num_requests"]
-            for group in told["groups"]
+            for group in result["groups"]
         }
 
     me = User.objects.get(username="viewer").pk
@@ -90,22 +90,24 @@ def test_usage_is_grouped_by_anything(viewer: Api, ours: Place, books: None) -> 
     assert group["names"] == {"project": "ours one"}
 
 
-def test_filters_do_not_reach_beyond_what_one_sees(viewer: Api, theirs: Place, books: None) -> None:
+def test_filters_do_not_reach_beyond_what_one_sees(
+    viewer: Api, theirs: Tenant, records: None
+) -> None:
     for asked in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
         assert viewer.get("usage/", **PERIOD, **asked)["totals"]["num_requests"] == 0
 
 
-def test_usage_is_told_over_time(viewer: Api, books: None) -> None:
-    told = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
+def test_usage_is_reported_over_time(viewer: Api, records: None) -> None:
+    result = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
 
     used = {
         point["since"]: point["figures"]["num_requests"]
-        for point in told["points"]
+        for point in result["points"]
         if point["figures"]["num_requests"]
     }
     assert used == {"2026-03-01T12:00:00Z": 1, "2026-03-01T13:00:00Z": 2}
-    assert len(told["points"]) == 24
-    assert all(len(group["points"]) == 24 for group in told["groups"])
+    assert len(result["points"]) == 24
+    assert all(len(group["points"]) == 24 for group in result["groups"])
     day = viewer.get("usage/", granularity="day", time_zone="Asia/Tokyo", **PERIOD)["points"]
     assert [point["figures"]["num_requests"] for point in day] == [3, 0]
 
@@ -139,7 +141,7 @@ def test_a_question_that_makes_no_sense_is_refused_by_name(
     assert viewer.refusal("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
 
 
-def test_what_was_never_answered_has_no_status(viewer: Api, ours: Place) -> None:
+def test_what_was_never_answered_has_no_status(viewer: Api, ours: Tenant) -> None:
     killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
     store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
 
@@ -150,7 +152,7 @@ def test_what_was_never_answered_has_no_status(viewer: Api, ours: Place) -> None
 
 
 def test_a_key_with_the_usage_scope_reads_usage_of_its_project(
-    ours: Place, books: None, key_in: Callable[..., NewKey]
+    ours: Tenant, records: None, key_in: Callable[..., NewKey]
 ) -> None:
     reads = with_key(key_in(ours.one, scopes=["usage"]))
     assert reads.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
@@ -163,7 +165,7 @@ def test_a_key_with_the_usage_scope_reads_usage_of_its_project(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_the_rows_are_streamed_as_a_file(
-    ours: Place, books: None, key_in: Callable[..., NewKey], form: str
+    ours: Tenant, records: None, key_in: Callable[..., NewKey], form: str
 ) -> None:
     new = key_in(ours.one, scopes=["usage"])
 

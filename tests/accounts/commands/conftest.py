@@ -1,4 +1,4 @@
-"""Commands run in the process of the test, and the places that they are about."""
+"""Commands run in the process of the test, and the scopes that they are about."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accounts.services import changes
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     status: int
     out: str
     err: str
@@ -31,17 +31,17 @@ class Told:
         return rows
 
 
-Vinery = Callable[..., Told]
+Vinery = Callable[..., Result]
 
 
 @pytest.fixture
 def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
     """Runs a command in this process, with the database of the test."""
 
-    def run(*words: str) -> Told:
+    def run(*words: str) -> Result:
         capsys.readouterr()
         status = vinery.cli.main(list(words))
-        return Told(status, *capsys.readouterr())
+        return Result(status, *capsys.readouterr())
 
     return run
 

@@ -57,18 +57,18 @@ def test_usage_and_refusals_are_chosen_by_names_and_by_ids_of_what_is_gone(
     (exported,) = vinery_("usage", "export", "--format", "jsonl", "--user", "4711").out.splitlines()
     assert json.loads(exported)["request_id"] == "gone"
     for command in (("usage", "show"), ("usage", "export"), ("refusals", "list")):
-        told = vinery_(*command, "--user", "nobody")
-        assert (told.status, told.err) == (
+        result = vinery_(*command, "--user", "nobody")
+        assert (result.status, result.err) == (
             1,
             "vinery: There is no user nobody. See: vinery user list\n",
         )
 
 
 def test_an_outcome_that_there_is_not_is_refused_in_a_line(vinery_: Vinery) -> None:
-    told = vinery_("usage", "show", "--outcome", "fine")
+    result = vinery_("usage", "show", "--outcome", "fine")
 
-    assert told.status == 1
-    assert "There is no outcome fine. There are: ok, " in told.err
+    assert result.status == 1
+    assert "There is no outcome fine. There are: ok, " in result.err
 
 
 def test_percentages_that_are_none_are_refused_in_words_of_the_command(

@@ -21,13 +21,13 @@ from tests.accounts.commands.conftest import Vinery
 
 
 def test_a_key_is_made_for_what_it_is_meant_for(vinery_: Vinery, search: Project) -> None:
-    told = vinery_(
+    result = vinery_(
         *("key", "create", "--name", "ci", "--user", "alice", "--project", "acme/search"),
         *("--scope", "inference", "--scope", "manage", "--model", "small", "--model", "large"),
         *("--endpoint", "completions", "--network", "10.0.0.0/8", "--expires-in", "2h"),
     )
 
-    key = find_key(told.out.strip())
+    key = find_key(result.out.strip())
     assert (key.owner.username, key.project, key.name) == ("alice", search, "ci")
     assert key.scopes == ["inference", "manage"]
     assert key.allowed_models == ["small", "large"]
@@ -49,9 +49,9 @@ def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -
     assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
     assert vinery_("key", "revoke", str(new.pk)).status == 0
     for action in ("pause", "resume", "rotate"):
-        told = vinery_("key", action, str(new.pk))
-        assert (told.status, told.out) == (1, "")
-        assert "is revoked" in told.err
+        result = vinery_("key", action, str(new.pk))
+        assert (result.status, result.out) == (1, "")
+        assert "is revoked" in result.err
     assert "ci" in vinery_("key", "list", "--project", "search", "--user", "alice").out
     assert "ci" not in vinery_("key", "list", "--user", "alice", "--project", "acme/none").out
 
@@ -68,11 +68,11 @@ def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -
 def test_a_key_that_cannot_be_is_refused_in_a_line(
     vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
 ) -> None:
-    told = vinery_("key", "create", "--name", "x", "--user", "alice", *words)
+    result = vinery_("key", "create", "--name", "x", "--user", "alice", *words)
 
-    assert (told.status, told.out) == (1, "")
-    assert message in told.err
-    assert told.err.count("\n") == 1
+    assert (result.status, result.out) == (1, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
     assert not ApiKey.objects.exists()
 
 
@@ -103,17 +103,17 @@ def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
 
 @pytest.mark.parametrize("words", [("--project", "acme/search"), ()])
 @pytest.mark.parametrize("role", [Role.VIEWER, None])
-def test_a_key_is_not_made_for_whoever_may_have_none_there(
+def test_a_key_is_not_made_for_a_user_who_may_have_none_there(
     vinery_: Vinery, search: Project, role: Role | None, words: tuple[str, ...]
 ) -> None:
     bob = User.objects.create_user("bob")
     if role is not None:
         changes.set_role(bob, search.organization, role)
 
-    told = vinery_("key", "create", "--name", "x", "--user", "bob", *words)
+    result = vinery_("key", "create", "--name", "x", "--user", "bob", *words)
 
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith("vinery: bob is not a member of acme / search.")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("vinery: bob is not a member of acme / search.")
     assert not ApiKey.objects.exists()
     assert bob.memberships.count() == (role is not None)
 
@@ -123,9 +123,9 @@ def test_an_administrator_has_keys_where_they_have_no_role(
 ) -> None:
     User.objects.create_superuser("root")
 
-    told = vinery_("key", "create", "--name", "x", "--project", "acme/search")
+    result = vinery_("key", "create", "--name", "x", "--project", "acme/search")
 
-    assert find_key(told.out.strip()).project == search
+    assert find_key(result.out.strip()).project == search
 
 
 def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:

@@ -87,8 +87,8 @@ def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
 
 def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
     words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
-    told = vinery_(*words, "tokens", "--window", "day").out
-    assert told.endswith(": 1000 tokens per day, project acme / search.\n")
+    result = vinery_(*words, "tokens", "--window", "day").out
+    assert result.endswith(": 1000 tokens per day, project acme / search.\n")
     vinery_(*words, "tokens", "--window", "minute")
     usage = settlement(admission=admission(started_at=datetime.now(UTC), project_id=search.pk))
     store_settlements([usage])
@@ -103,7 +103,7 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
     [
         (
             ("--metric", "tokens", "--amount", "9"),
-            "Choose one of these windows: minute, ",
+            "Choose one of these windows: minute",
         ),
         (("--metric", "concurrency", "--window", "day", "--amount", "9"), "has no window"),
         (
@@ -120,9 +120,9 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
 def test_a_limit_that_cannot_be_is_refused_in_a_line(
     vinery_: Vinery, words: tuple[str, ...], message: str
 ) -> None:
-    told = vinery_("limit", "set", "--platform", *words)
-    assert (told.status, told.out) == (1, "")
-    assert message in told.err
+    result = vinery_("limit", "set", "--platform", *words)
+    assert (result.status, result.out) == (1, "")
+    assert message in result.err
     assert not Limit.objects.exists()
 
 

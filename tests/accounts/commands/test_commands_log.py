@@ -21,7 +21,7 @@ from accounts.services.audit import verify
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_all_of_it_is_in_the_log_with_the_name_of_whoever_ran_it(
+def test_all_of_it_is_in_the_log_with_the_name_of_a_user_who_ran_it(
     vinery_: Vinery, search: Project
 ) -> None:
     num_before = AuditEntry.objects.count()
@@ -46,9 +46,9 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
         changes.change(other, name="another")
 
     def numbers(*words: str) -> list[int]:
-        told = vinery_("audit", "list", "--json", *words)
-        assert told.status == 0, told.err
-        return [row["number"] for row in told.rows]
+        result = vinery_("audit", "list", "--json", *words)
+        assert result.status == 0, result.err
+        return [row["number"] for row in result.rows]
 
     newest = AuditEntry.objects.latest("number")
     made, changed = newest.number - 1, newest.number
@@ -75,18 +75,18 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
         *(("--target", "kee"), ("--target", "organization:abc")),
     ],
 )
-def test_what_the_log_never_heard_of_is_told_from_what_was_not_found(
+def test_what_the_log_never_heard_of_is_reported_from_what_was_not_found(
     vinery_: Vinery, search: Project, words: tuple[str, ...]
 ) -> None:
-    told = vinery_("audit", "list", *words)
+    result = vinery_("audit", "list", *words)
 
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith("vinery: The log has nothing ")
-    assert words[1] in told.err
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("vinery: The log has nothing ")
+    assert words[1] in result.err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         *(
             (f"{room} --num {num}", "is not a number from 1")
@@ -110,13 +110,13 @@ def test_what_the_log_never_heard_of_is_told_from_what_was_not_found(
     ],
 )
 def test_what_can_find_nothing_is_refused(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:
         vinery.cli.main(words.split())
 
     assert error.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_periods_are_as_short_as_minutes(vinery_: Vinery, search: Project) -> None:
@@ -135,21 +135,21 @@ def made_at(number: int) -> datetime:
 
 
 def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:
-    told = vinery_("audit", "verify")
+    result = vinery_("audit", "verify")
     kept = verify().newest_hash
-    assert told.status == 0
-    assert f"Newest hash: {kept}" in told.out
+    assert result.status == 0
+    assert f"Newest hash: {kept}" in result.out
     assert vinery_("audit", "verify", "--newest", kept).status == 0
 
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM accounts_auditentry WHERE hash = %s", [kept])
     assert vinery_("audit", "verify").status == 0
-    told = vinery_("audit", "verify", "--newest", kept)
-    assert told.status == 1
-    assert told.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
+    result = vinery_("audit", "verify", "--newest", kept)
+    assert result.status == 1
+    assert result.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE accounts_auditentry SET actor = 'mallory' WHERE number = 2")
-    told = vinery_("audit", "verify")
-    assert told.status == 1
-    assert "(changed). Entry 2" in told.err
+    result = vinery_("audit", "verify")
+    assert result.status == 1
+    assert "(changed). Entry 2" in result.err

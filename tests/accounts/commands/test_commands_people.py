@@ -20,10 +20,10 @@ from tests.accounts.commands.conftest import Vinery
 
 
 def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -> None:
-    told = vinery_("user", "create", "carol", "--organization", "acme", "--role", "admin")
+    result = vinery_("user", "create", "carol", "--organization", "acme", "--role", "admin")
 
     carol = User.objects.get(username="carol")
-    assert carol.check_password(told.out.strip())
+    assert carol.check_password(result.out.strip())
     assert carol.memberships.get().role == Role.ADMIN
     rows = {row["name"]: row for row in vinery_("user", "list", "--json").rows}
     assert rows["carol"]["roles"] == ["admin of acme"]
@@ -31,25 +31,27 @@ def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -
     assert "carol" in vinery_("user", "list").out
 
 
-def test_a_user_without_a_place_is_said_to_have_no_role(vinery_: Vinery, search: Project) -> None:
-    told = vinery_("user", "create", "carol")
+def test_a_user_without_a_scope_is_message_to_have_no_role(
+    vinery_: Vinery, search: Project
+) -> None:
+    result = vinery_("user", "create", "carol")
 
     carol = User.objects.get(username="carol")
-    assert told.err == ("vinery: carol has no role anywhere yet. See: vinery user role --help\n")
-    assert carol.check_password(told.out.strip())
+    assert result.err == ("vinery: carol has no role anywhere yet. See: vinery user role --help\n")
+    assert carol.check_password(result.out.strip())
     assert not carol.memberships.exists()
     assert "has no role" not in vinery_("user", "create", "dave", "--project", "search").err
-    told = vinery_("user", "create", "erin", "--role", "admin")
-    assert (told.status, told.out) == (1, "")
-    assert "--organization or --project" in told.err
+    result = vinery_("user", "create", "erin", "--role", "admin")
+    assert (result.status, result.out) == (1, "")
+    assert "--organization or --project" in result.err
     assert not User.objects.filter(username="erin").exists()
 
 
 def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) -> None:
-    told = vinery_("user", "create", "robot", "--service", "--project", "search")
+    result = vinery_("user", "create", "robot", "--service", "--project", "search")
 
     robot = User.objects.get(username="robot")
-    assert told.out == "robot is created.\n"
+    assert result.out == "robot is created.\n"
     assert robot.is_service
     assert not robot.has_usable_password()
     assert robot.memberships.get().project == search
@@ -88,14 +90,14 @@ def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
         (None, "owner"),
         (search, "viewer"),
     }
-    told = vinery_("user", "role", "alice", "none", "--organization", "acme")
-    assert "alice is the last owner of acme" in told.err
+    result = vinery_("user", "role", "alice", "none", "--organization", "acme")
+    assert "alice is the last owner of acme" in result.err
     assert vinery_("user", "role", "alice", "none", "--project", "search").status == 0
     assert "has no role" in vinery_("user", "role", "alice", "none", "--project", "search").err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("user", "remove", "root"), "root is the last administrator: name another."),
         (("user", "role", "olga", "none", "--organization", "acme"), "olga is the last owner"),
@@ -115,24 +117,24 @@ def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
         ),
     ],
 )
-def test_what_is_refused_is_told_in_words_of_the_command(
-    vinery_: Vinery, search: Project, words: tuple[str, ...], said: str
+def test_what_is_refused_is_reported_in_words_of_the_command(
+    vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
 ) -> None:
     User.objects.create_superuser("root")
     changes.set_role(User.objects.create_user("olga"), search.organization, Role.OWNER)
 
-    told = vinery_(*words)
+    result = vinery_(*words)
 
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith(f"vinery: {said}")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith(f"vinery: {message}")
 
 
 def test_another_administrator_is_named_before_the_last_one_goes(
     vinery_: Vinery, search: Project
 ) -> None:
     root = User.objects.create_superuser("root")
-    told = vinery_("user", "change", "root", "--no-administrator")
-    assert told.err == "vinery: root is the last administrator: name another.\n"
+    result = vinery_("user", "change", "root", "--no-administrator")
+    assert result.err == "vinery: root is the last administrator: name another.\n"
 
     made = vinery_("user", "create", "carol", "--administrator")
     assert User.objects.get(username="carol").check_password(made.out.strip())
@@ -154,18 +156,18 @@ def test_another_administrator_is_named_before_the_last_one_goes(
 def test_no_service_account_is_an_administrator(vinery_: Vinery, search: Project) -> None:
     vinery_("user", "create", "robot", "--service", "--project", "search")
 
-    told = vinery_("user", "change", "robot", "--administrator")
+    result = vinery_("user", "change", "robot", "--administrator")
 
-    assert (told.status, told.out) == (1, "")
-    assert "Administrators are people" in told.err
+    assert (result.status, result.out) == (1, "")
+    assert "Administrators are people" in result.err
     assert not User.objects.get(username="robot").is_superuser
 
 
 def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
     User.objects.create_superuser("root")
-    told = vinery_("user", "deactivate", "root")
-    assert (told.status, told.out) == (1, "")
-    assert "root is the last administrator" in told.err
+    result = vinery_("user", "deactivate", "root")
+    assert (result.status, result.out) == (1, "")
+    assert "root is the last administrator" in result.err
 
 
 def test_a_user_is_removed_with_their_keys(vinery_: Vinery, search: Project) -> None:
@@ -184,14 +186,14 @@ def test_the_last_administrator_and_the_last_owner_are_not_removed(
     vinery_("user", "role", "alice", "owner", "--organization", "acme")
 
     for name, why in (("root", "the last administrator"), ("alice", "the last owner of acme")):
-        told = vinery_("user", "remove", name)
-        assert (told.status, told.out) == (1, "")
-        assert f"{name} is {why}" in told.err
+        result = vinery_("user", "remove", name)
+        assert (result.status, result.out) == (1, "")
+        assert f"{name} is {why}" in result.err
     assert User.objects.count() == 2
 
 
 @pytest.mark.parametrize("had_one", [True, False])
-def test_a_lost_phone_is_no_locked_door(
+def test_a_lost_phone_is_no_locked_endpoint(
     vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
 ) -> None:
     forgotten: list[User] = []
@@ -202,18 +204,18 @@ def test_a_lost_phone_is_no_locked_door(
 
     monkeypatch.setattr("accounts.signin.recovery.forget_factors", forget_factors)
 
-    told = vinery_("user", "second-factor-off", "alice")
+    result = vinery_("user", "second-factor-off", "alice")
 
     assert [user.username for user in forgotten] == ["alice"]
-    assert told.status == (0 if had_one else 1)
-    told_of = AuditEntry.objects.filter(action="user.second_factor_off")
-    assert told_of.exists() is had_one
+    assert result.status == (0 if had_one else 1)
+    actions_by = AuditEntry.objects.filter(action="user.second_factor_off")
+    assert actions_by.exists() is had_one
 
 
 @pytest.mark.parametrize(
     "action", ["deactivate", "activate", "remove", "password", "second-factor-off"]
 )
-def test_nobody_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
+def test_no_user_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err
         == "vinery: There is no user bob. See: vinery user list\n"

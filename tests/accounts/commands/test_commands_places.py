@@ -10,7 +10,7 @@ from accounts.models import (
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
+def test_scopes_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     assert vinery_("organization", "create", "acme").status == 0
     assert vinery_("project", "create", "search", "--organization", "acme").status == 0
     assert (
@@ -31,16 +31,16 @@ def test_places_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     assert "Acme" in vinery_("organization", "list").out
 
 
-def test_places_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
+def test_scopes_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
     key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
     vinery_("key", "revoke", str(key.pk))
 
-    told = vinery_("project", "remove", "acme/search")
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith("vinery: acme / search has keys")
-    told = vinery_("organization", "remove", "acme")
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith("vinery: acme has projects")
+    result = vinery_("project", "remove", "acme/search")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("vinery: acme / search has keys")
+    result = vinery_("organization", "remove", "acme")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("vinery: acme has projects")
 
     key.delete()
     assert vinery_("project", "remove", "acme/search").out == "Removed: acme / search.\n"
@@ -53,10 +53,10 @@ def test_a_name_that_another_project_has_is_refused_in_a_line(
 ) -> None:
     vinery_("project", "create", "other", "--organization", "acme")
 
-    told = vinery_("project", "rename", "other", "search")
+    result = vinery_("project", "rename", "other", "search")
 
-    assert told.status == 1
-    assert "This organisation has a project of that name." in told.err
+    assert result.status == 1
+    assert "This organisation has a project of that name." in result.err
 
 
 def test_a_project_is_named_with_its_organisation_where_there_are_two(
@@ -65,8 +65,8 @@ def test_a_project_is_named_with_its_organisation_where_there_are_two(
     vinery_("organization", "create", "other")
     vinery_("project", "create", "search", "--organization", "other")
 
-    told = vinery_("project", "deactivate", "search")
-    assert told.err == "vinery: Several projects are named search. Write ORGANISATION/search.\n"
+    result = vinery_("project", "deactivate", "search")
+    assert result.err == "vinery: Several projects are named search. Write ORGANISATION/search.\n"
     assert vinery_("project", "deactivate", "other/search").status == 0
     search.refresh_from_db()
     assert search.is_active
