@@ -125,7 +125,7 @@ class PreparedRequest:
 
     @property
     def writer(self) -> TokenWriter:
-        """Converts single tokens as the request's options say."""
+        """Converts single tokens by the options of the request."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
     def _parser(self, sink: EventSink, choice: int) -> Parser:

@@ -78,12 +78,12 @@ def is_pick(arguments: Any) -> bool:
 @every_family
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking: bool) -> None:
-    model.use(by_name(f"think+{name}") if _takes_thoughts(name) else straight(name))
+    model.use(by_name(f"think+{name}") if _has_reasoning(name) else straight(name))
     chat = asked(
         QUESTION,
         tools=TOOLS,
         tool_choice=named("pick"),
-        thinking=thinking and _takes_thoughts(name),
+        thinking=thinking and _has_reasoning(name),
     )
 
     result = model.answer(chat)
@@ -93,10 +93,10 @@ def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking:
     assert is_pick(arguments)
     assert result.text == ""
     assert result.finish_reason is FinishReason.TOOL_CALLS
-    assert bool(result.reasoning) == (thinking and _takes_thoughts(name))
+    assert bool(result.reasoning) == (thinking and _has_reasoning(name))
 
 
-def _takes_thoughts(name: str) -> bool:
+def _has_reasoning(name: str) -> bool:
     return f"think+{name}" in family_names()
 
 

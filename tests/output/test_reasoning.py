@@ -1,4 +1,4 @@
-"""Thoughts, alone and before tool calls."""
+"""Reasoning, alone and before tool calls."""
 
 import pytest
 from hypothesis import given

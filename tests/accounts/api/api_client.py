@@ -1,4 +1,4 @@
-"""Clients of the management API, and organisations for them to manage."""
+"""A client of the management API, and organisations for its tests."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from accounts.services import changes
 
 @dataclass
 class Api:
-    """A client of the management API."""
+    """A client of the management API. It sends a session cookie or the given headers."""
 
     client: Client = field(default_factory=Client)
     headers: dict[str, str] = field(default_factory=dict)
 
-    def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """A response, whatever its status."""
-        more: dict[str, Any] = {"headers": self.headers, "query_params": query or None}
+    def request(self, method: str, path: str, body: object = None, **query: object) -> Any:
+        """Send a request. The status of the response is not checked."""
+        arguments: dict[str, Any] = {"headers": self.headers, "query_params": query or None}
         if body is not None:
-            more |= {"data": body, "content_type": "application/json"}
-        return self.client.generic(method, f"/api/{path}", **_encoded(more))
+            arguments |= {"data": body, "content_type": "application/json"}
+        return self.client.generic(method, f"/api/{path}", **_encoded(arguments))
 
     def get(self, path: str, **query: object) -> Any:
-        """The body of a 200."""
-        return _body(self.ask("GET", path, **query), 200)
+        """Return the parsed body. The status must be 200."""
+        return _body(self.request("GET", path, **query), 200)
 
-    def names(self, path: str, column: str = "name", /, **query: object) -> list[Any]:
-        """One column of a list."""
-        return [row[column] for row in self.get(path, **query)["data"]]
+    def column(self, path: str, field_name: str = "name", /, **query: object) -> list[Any]:
+        """Return the values of one field of a list, in its order."""
+        return [row[field_name] for row in self.get(path, **query)["data"]]
 
     def post(self, path: str, body: object = None, status: int = 201) -> Any:
-        """The body of what was made."""
-        return _body(self.ask("POST", path, body), status)
+        """Return the parsed body. The response must have the status."""
+        return _body(self.request("POST", path, body), status)
 
     def patch(self, path: str, body: object, status: int = 200) -> Any:
-        """The body of what was changed."""
-        return _body(self.ask("PATCH", path, body), status)
+        """Return the parsed body. The response must have the status."""
+        return _body(self.request("PATCH", path, body), status)
 
     def delete(self, path: str, status: int = 204) -> Any:
-        """Nothing, or the error."""
-        return _body(self.ask("DELETE", path), status)
+        """Return the parsed body, None if it is empty. The response must have the status."""
+        return _body(self.request("DELETE", path), status)
 
-    def refusal(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """The status, the code and the parameter of an error."""
-        response = self.ask(method, path, body, **query)
+    def error(self, method: str, path: str, body: object = None, **query: object) -> Any:
+        """Send a request that fails. Returns the status and the error's code and parameter."""
+        response = self.request(method, path, body, **query)
         error = response.json()["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert error["message"]
         return response.status_code, error["code"], error["param"]
 
 
-def _encoded(more: dict[str, Any]) -> dict[str, Any]:
-    if "data" in more and not isinstance(more["data"], str):
-        more["data"] = json.dumps(more["data"])
-    return more
+def _encoded(arguments: dict[str, Any]) -> dict[str, Any]:
+    if "data" in arguments and not isinstance(arguments["data"], str):
+        arguments["data"] = json.dumps(arguments["data"])
+    return arguments
 
 
 def _body(response: Any, status: int) -> Any:
@@ -77,6 +77,7 @@ class Tenant:
 
 
 def make_tenant(name: str) -> Tenant:
+    """Store an organisation of the name and its projects "NAME one" and "NAME two"."""
     organization = changes.add(Organization(name=name))
     one, two = (
         changes.add(Project(organization=organization, name=f"{name} {number}"))
@@ -86,5 +87,5 @@ def make_tenant(name: str) -> Tenant:
 
 
 def with_key(new: NewKey) -> Api:
-    """A client that sends this key."""
+    """Return a client that sends the key."""
     return Api(headers={"Authorization": f"Bearer {new.secret}"})

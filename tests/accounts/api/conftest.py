@@ -1,4 +1,4 @@
-"""Two organisations, people with every role, and clients that speak for them."""
+"""Two organisations, users with each role, and clients that act as them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def theirs(db: None) -> Tenant:
 
 
 @pytest.fixture
-def person(ours: Tenant) -> Callable[..., User]:
-    """Makes people with a role, in the whole of our organisation by default."""
+def make_user(ours: Tenant) -> Callable[..., User]:
+    """Create a user. The scope of the role is the organisation `ours` by default."""
 
     def make(name: str, role: str | None = None, scope: Any = None) -> User:
         user = User.objects.create_user(name)
@@ -38,7 +38,7 @@ def person(ours: Tenant) -> Callable[..., User]:
 
 @pytest.fixture
 def as_user() -> Callable[[User], Api]:
-    """A client with a session of this user."""
+    """Return a client with a session of the user."""
 
     def sign_in(user: User) -> Api:
         api = Api()
@@ -49,9 +49,9 @@ def as_user() -> Callable[[User], Api]:
 
 
 @pytest.fixture
-def as_role(person: Callable[..., User], as_user: Callable[[User], Api]) -> Callable[..., Api]:
-    """A client of a user with this role."""
-    return lambda role, scope=None: as_user(person(str(role), role, scope))
+def as_role(make_user: Callable[..., User], as_user: Callable[[User], Api]) -> Callable[..., Api]:
+    """Create a user with the role. Returns a client with their session."""
+    return lambda role, scope=None: as_user(make_user(str(role), role, scope))
 
 
 @pytest.fixture
@@ -80,15 +80,17 @@ def root(db: None, as_user: Callable[[User], Api]) -> Api:
 
 
 @pytest.fixture
-def key_in(person: Callable[..., User]) -> Callable[..., NewKey]:
-    """Makes keys of a person of that project's."""
-    known: dict[str, User] = {}
+def make_key(make_user: Callable[..., User]) -> Callable[..., NewKey]:
+    """Create a key. Its owner is a member of the project by default, one for each project."""
+    members: dict[int, User] = {}
 
-    def make(project: Project, name: str = "key", owner: User | None = None, **more: Any) -> NewKey:
+    def make(
+        project: Project, name: str = "key", owner: User | None = None, **values: Any
+    ) -> NewKey:
         if owner is None:
-            holder = f"holder of {project.pk}"
-            owner = known.get(holder) or person(holder, Role.MEMBER, project)
-            known[holder] = owner
-        return create_key(owner=owner, project=project, name=name, **more)
+            name_of_owner = f"holder of {project.pk}"
+            owner = members.get(project.pk) or make_user(name_of_owner, Role.MEMBER, project)
+            members[project.pk] = owner
+        return create_key(owner=owner, project=project, name=name, **values)
 
     return make

@@ -27,19 +27,20 @@ URL = "https://hooks.example.com/vinery"
 @pytest.fixture
 def receiver(settings: Any) -> Iterator[Receiver]:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
-    with receiving() as found:
-        yield found
+    with receiving() as started:
+        yield started
 
 
 def quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
+    """Store a limit of 1000 tokens a day, or of the given values."""
     values = {"metric": "tokens", "window": "day", "amount": 1000} | more
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
-def use(scope: Tenant, request_id: str = "r1") -> None:
-    """900 tokens, now."""
-    who = {"project_id": scope.one.pk, "organization_id": scope.organization.pk}
-    started = admission(request_id, started_at=datetime.now(UTC), **who)
+def use_tokens(tenant: Tenant, request_id: str = "r1") -> None:
+    """Store a request of the first project that used 900 tokens now."""
+    ids = {"project_id": tenant.one.pk, "organization_id": tenant.organization.pk}
+    started = admission(request_id, started_at=datetime.now(UTC), **ids)
     store_settlements(
         [
             settlement(
@@ -53,17 +54,17 @@ def use(scope: Tenant, request_id: str = "r1") -> None:
     )
 
 
-def check() -> None:
+def check_quotas() -> None:
     thresholds.check_quotas(datetime.now(UTC), (50, 80, 100), has_email=True)
 
 
 # -- Quotas
 
 
-def test_a_quota_shows_what_is_used_and_when_it_begins_anew(viewer: Api, ours: Tenant) -> None:
+def test_a_quota_shows_its_usage_and_the_time_of_its_reset(viewer: Api, ours: Tenant) -> None:
     limit = quota("project", ours.one.pk)
     quota("project", ours.one.pk, window="minute")
-    use(ours)
+    use_tokens(ours)
 
     [result] = viewer.get("quotas/")["data"]
 
@@ -74,32 +75,32 @@ def test_a_quota_shows_what_is_used_and_when_it_begins_anew(viewer: Api, ours: T
     assert {**one, "runs_out_at": None} == {**result, "runs_out_at": None}
 
 
-def test_how_full_a_quota_is_is_reported_to_those_it_concerns(
+def test_users_see_only_the_quotas_of_their_organization(
     viewer: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     mine = quota("project", ours.one.pk).pk
     others = [quota("project", theirs.one.pk).pk, quota("platform").pk]
 
-    assert viewer.names("quotas/", "id") == [mine]
-    assert set(root.names("quotas/", "id")) == {mine, *others}
+    assert viewer.column("quotas/", "id") == [mine]
+    assert set(root.column("quotas/", "id")) == {mine, *others}
     for each in others:
-        assert viewer.refusal("GET", f"quotas/{each}/") == (404, "not_found", None)
+        assert viewer.error("GET", f"quotas/{each}/") == (404, "not_found", None)
 
 
 # -- Alerts
 
 
-def test_alerts_are_seen_with_what_became_of_their_messages(
-    viewer: Api, root: Api, ours: Tenant, theirs: Tenant, person: Callable[..., User]
+def test_alerts_show_the_state_of_their_deliveries(
+    viewer: Api, root: Api, ours: Tenant, theirs: Tenant, make_user: Callable[..., User]
 ) -> None:
-    owner = person("olga", Role.OWNER)
+    owner = make_user("olga", Role.OWNER)
     User.objects.filter(pk=owner.pk).update(email="olga@example.com")
     quota("project", ours.one.pk)
     quota("organization", theirs.organization.pk)
     quota("platform")
-    use(ours)
-    use(theirs, "r2")
-    check()
+    use_tokens(ours)
+    use_tokens(theirs, "r2")
+    check_quotas()
 
     result = viewer.get("alerts/")["data"]
 
@@ -108,89 +109,88 @@ def test_alerts_are_seen_with_what_became_of_their_messages(
     [message] = next(each["deliveries"] for each in result if each["percent"] == 80)
     assert (message["receiver"], message["state"]) == ("e-mail to olga", "pending")
     assert len(root.get("alerts/")["data"]) == Alert.objects.count() == 7
-    assert root.names("alerts/", "percent", state="pending") == [80]
+    assert root.column("alerts/", "percent", state="pending") == [80]
 
 
-def test_thresholds_of_a_limit_are_set_and_checked(root: Api, ours: Tenant) -> None:
+def test_the_api_sets_and_validates_the_thresholds_of_a_limit(root: Api, ours: Tenant) -> None:
     body = {"scope": "project", "scope_id": ours.one.pk, "metric": "tokens", "window": "day"}
-    made = root.post("limits/", {**body, "amount": 10, "alert_at": [50, 90]})
-    assert made["alert_at"] == [50, 90]
-    assert root.patch(f"limits/{made['id']}/", {"alert_at": None})["alert_at"] is None
+    created = root.post("limits/", {**body, "amount": 10, "alert_at": [50, 90]})
+    assert created["alert_at"] == [50, 90]
+    assert root.patch(f"limits/{created['id']}/", {"alert_at": None})["alert_at"] is None
     for wrong in ([90, 50], [0], [101], [50, 50], "often"):
-        status, _, param = root.refusal("PATCH", f"limits/{made['id']}/", {"alert_at": wrong})
+        status, _, param = root.error("PATCH", f"limits/{created['id']}/", {"alert_at": wrong})
         assert (status, str(param).partition(".")[0]) == (400, "alert_at")
 
 
 @pytest.mark.parametrize(
     ("metric", "window"), [("tokens", "minute"), ("requests", "minute"), ("concurrency", "none")]
 )
-def test_limits_that_no_user_is_actions_by_take_no_percentages(
-    root: Api, metric: str, window: str
-) -> None:
+def test_limits_without_alerts_take_no_thresholds(root: Api, metric: str, window: str) -> None:
     body = {"scope": "platform", "metric": metric, "window": window, "amount": 10}
 
-    asked = root.refusal("POST", "limits/", {**body, "alert_at": [50]})
-    assert asked == (400, "invalid_value", "alert_at")
+    error = root.error("POST", "limits/", {**body, "alert_at": [50]})
+    assert error == (400, "invalid_value", "alert_at")
     assert root.post("limits/", {**body, "alert_at": []})["alert_at"] == []
 
 
 # -- Webhooks
 
 
-def test_an_admin_makes_a_webhook_and_learns_its_secret_once(admin: Api, ours: Tenant) -> None:
+def test_an_admin_creates_a_webhook_and_sees_its_secret_once(admin: Api, ours: Tenant) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": URL}
 
-    made = admin.post("webhooks/", body)
+    created = admin.post("webhooks/", body)
 
-    assert made["secret"].startswith("whsec_")
-    assert "secret" not in admin.get(f"webhooks/{made['id']}/")
-    assert admin.patch(f"webhooks/{made['id']}/", {"is_active": False})["is_active"] is False
-    admin.delete(f"webhooks/{made['id']}/")
+    assert created["secret"].startswith("whsec_")
+    assert "secret" not in admin.get(f"webhooks/{created['id']}/")
+    assert admin.patch(f"webhooks/{created['id']}/", {"is_active": False})["is_active"] is False
+    admin.delete(f"webhooks/{created['id']}/")
     result = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
     assert [entry.action for entry in result] == [
         *("webhook.create", "webhook.update", "webhook.delete")
     ]
     assert {entry.organization_id for entry in result} == {ours.organization.pk}
-    assert made["secret"] not in str([entry.after for entry in result])
+    assert created["secret"] not in str([entry.after for entry in result])
 
 
-def test_webhooks_are_of_those_who_lead(
+def test_only_admins_see_and_change_webhooks_of_their_organization(
     member: Api, admin: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    mine, others, ours_all = (
+    mine, others, of_platform = (
         changes.add(webhooks.make(str(scope), URL, scope)[0])
         for scope in (ours.organization, theirs.organization, None)
     )
 
-    assert admin.names("webhooks/", "id") == [mine.pk]
-    assert member.names("webhooks/", "id") == []
-    assert set(root.names("webhooks/", "id")) == {mine.pk, others.pk, ours_all.pk}
+    assert admin.column("webhooks/", "id") == [mine.pk]
+    assert member.column("webhooks/", "id") == []
+    assert set(root.column("webhooks/", "id")) == {mine.pk, others.pk, of_platform.pk}
     body = {"name": "mine", "url": URL}
-    assert admin.refusal("POST", "webhooks/", body)[0] == 403
+    assert admin.error("POST", "webhooks/", body)[0] == 403
     assert (
-        member.refusal("POST", "webhooks/", {**body, "organization": ours.organization.pk})[0]
-        == 403
+        member.error("POST", "webhooks/", {**body, "organization": ours.organization.pk})[0] == 403
     )
     elsewhere = {**body, "organization": theirs.organization.pk}
-    assert admin.refusal("POST", "webhooks/", elsewhere)[0] == 400
-    assert admin.refusal("DELETE", f"webhooks/{others.pk}/")[0] == 404
+    assert admin.error("POST", "webhooks/", elsewhere)[0] == 400
+    assert admin.error("DELETE", f"webhooks/{others.pk}/")[0] == 404
     assert root.post("webhooks/", body)["organization"] is None
 
 
 @pytest.mark.parametrize(
     "url", ["http://hooks.example.com/", "https://169.254.169.254/latest", "https://127.0.0.1/"]
 )
-def test_a_webhook_to_where_none_may_go_is_refused(admin: Api, ours: Tenant, url: str) -> None:
+def test_the_api_refuses_a_webhook_to_a_forbidden_url(admin: Api, ours: Tenant, url: str) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": url}
 
-    assert admin.refusal("POST", "webhooks/", body) == (400, "invalid_value", "url")
+    assert admin.error("POST", "webhooks/", body) == (400, "invalid_value", "url")
     assert not Webhook.objects.exists()
 
 
-def test_a_webhook_is_tested(admin: Api, ours: Tenant, receiver: Receiver) -> None:
+def test_an_admin_sends_a_test_message_to_a_webhook(
+    admin: Api, ours: Tenant, receiver: Receiver
+) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
-    made = admin.post("webhooks/", body)
-    path = f"webhooks/{made['id']}/test/"
+    created = admin.post("webhooks/", body)
+    path = f"webhooks/{created['id']}/test/"
 
     assert admin.post(path, {}, 200) == {"is_delivered": True, "error": ""}
     receiver.statuses = [401]
@@ -199,27 +199,27 @@ def test_a_webhook_is_tested(admin: Api, ours: Tenant, receiver: Receiver) -> No
     assert len(receiver.requests) == 2
 
 
-def test_a_key_that_reads_usage_reads_quotas_and_makes_no_webhook(
-    ours: Tenant, key_in: Any
+def test_a_key_with_the_usage_scope_reads_quotas_and_no_webhooks(
+    ours: Tenant, make_key: Any
 ) -> None:
     quota("project", ours.one.pk)
-    client = with_key(key_in(ours.one, scopes=[Scope.USAGE]))
+    client = with_key(make_key(ours.one, scopes=[Scope.USAGE]))
 
     assert len(client.get("quotas/")["data"]) == 1
-    assert client.refusal("GET", "webhooks/")[0] == 403
+    assert client.error("GET", "webhooks/")[0] == 403
 
 
-def test_a_secret_is_rotated_and_reported_once(
+def test_an_admin_rotates_a_webhook_secret_and_sees_it_once(
     member: Api, admin: Api, ours: Tenant, receiver: Receiver
 ) -> None:
     body = {"organization": ours.organization.pk, "name": "pager", "url": receiver.url}
-    made = admin.post("webhooks/", body)
-    path = f"webhooks/{made['id']}"
+    created = admin.post("webhooks/", body)
+    path = f"webhooks/{created['id']}"
 
     result = admin.post(f"{path}/rotate/", {}, 200)
 
     assert result["secret"].startswith("whsec_")
-    assert result["secret"] != made["secret"]
+    assert result["secret"] != created["secret"]
     ends_at = datetime.fromisoformat(result["previous_secret_until"])
     assert timedelta(hours=23) < ends_at - datetime.now(UTC) <= timedelta(days=1)
     assert "secret" not in admin.get(f"{path}/")
@@ -228,7 +228,7 @@ def test_a_secret_is_rotated_and_reported_once(
 
     assert admin.post(f"{path}/rotate", {"grace_s": 0}, 200)["previous_secret_until"] is None
     for wrong in (-1, 31 * 86_400, "soon"):
-        refusal = admin.refusal("POST", f"{path}/rotate/", {"grace_s": wrong})
+        refusal = admin.error("POST", f"{path}/rotate/", {"grace_s": wrong})
         assert refusal == (400, "invalid_value", "grace_s")
-    assert member.refusal("POST", f"{path}/rotate/", {})[0] == 404
-    assert admin.refusal("PATCH", f"{path}/", {"previous_secret_until": None})[0] == 400
+    assert member.error("POST", f"{path}/rotate/", {})[0] == 404
+    assert admin.error("PATCH", f"{path}/", {"previous_secret_until": None})[0] == 400

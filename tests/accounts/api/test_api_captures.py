@@ -1,4 +1,5 @@
-"""Captured texts in the management API: for admins of the organisation, and audited."""
+"""Captured texts in the management API. Only admins of the organisation read them, and the audit
+log records each read."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from accounts.services import changes
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 
 
-def keep(project: Project, request_id: str, hours_ago: float = 0) -> None:
+def store_capture(project: Project, request_id: str, hours_ago: float = 0) -> None:
     changes.change(project, capture_hours=9)
-    one = CapturedRequest(
+    request = CapturedRequest(
         request_id=request_id,
         project_id=project.pk,
         created_at=datetime.now(UTC) - timedelta(hours=hours_ago),
@@ -30,15 +31,15 @@ def keep(project: Project, request_id: str, hours_ago: float = 0) -> None:
         num_body_bytes=len(PROMPT),
         num_answer_bytes=2,
     )
-    assert store_captured([one])
+    assert store_captured([request])
 
 
-def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Tenant) -> None:
-    keep(ours.one, "req_1", hours_ago=3)
-    keep(ours.one, "req_2")
-    keep(ours.two, "req_3")
+def test_the_list_of_captures_has_filters_and_no_texts(root: Api, ours: Tenant) -> None:
+    store_capture(ours.one, "req_1", hours_ago=3)
+    store_capture(ours.one, "req_2")
+    store_capture(ours.two, "req_3")
 
-    page = root.ask("GET", "captures/")
+    page = root.request("GET", "captures/")
     assert b"Tell" not in page.content
     assert [row["request_id"] for row in page.json()["data"]] == ["req_3", "req_2", "req_1"]
     row = page.json()["data"][0]
@@ -48,79 +49,79 @@ def test_lists_have_no_texts_and_are_filtered(root: Api, ours: Tenant) -> None:
         False,
     )
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    assert root.names("captures/", "request_id", project_id=ours.one.pk, **{"from": since}) == [
+    assert root.column("captures/", "request_id", project_id=ours.one.pk, **{"from": since}) == [
         "req_2"
     ]
-    assert root.names("captures/", "request_id", to=since) == ["req_1"]
+    assert root.column("captures/", "request_id", to=since) == ["req_1"]
     assert not AuditEntry.objects.filter(action="capture.read").exists()
 
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN])
-def test_leaders_read_and_delete_and_the_log_shows_so(
+def test_owners_and_admins_read_and_delete_captures_and_the_audit_log_records_it(
     as_role: Callable[..., Api], ours: Tenant, theirs: Tenant, role: str
 ) -> None:
-    keep(ours.one, "req_1")
-    keep(theirs.one, "req_2")
-    leader = as_role(role)
+    store_capture(ours.one, "req_1")
+    store_capture(theirs.one, "req_2")
+    reader = as_role(role)
 
-    assert leader.names("captures/", "request_id") == ["req_1"]
-    assert leader.get("captures/req_1/")["body"] == '{"prompt": "Tell nobody: �"}'
+    assert reader.column("captures/", "request_id") == ["req_1"]
+    assert reader.get("captures/req_1/")["body"] == '{"prompt": "Tell nobody: �"}'
     entry = AuditEntry.objects.get(action="capture.read")
     assert (entry.actor, entry.target) == (role, "req_1")
-    leader.delete("captures/req_1/")
+    reader.delete("captures/req_1/")
     assert [row.request_id for row in Capture.stored.all()] == ["req_2"]
     for method in ("GET", "DELETE"):
-        assert leader.refusal(method, "captures/req_2/") == (404, "not_found", None)
+        assert reader.error(method, "captures/req_2/") == (404, "not_found", None)
 
 
-def test_others_see_neither_texts_nor_rules_and_set_nothing(
+def test_other_users_see_no_captures_and_change_no_capture_settings(
     as_role: Callable[..., Api],
-    person: Callable[..., User],
+    make_user: Callable[..., User],
     as_user: Callable[[User], Api],
     ours: Tenant,
 ) -> None:
-    keep(ours.one, "req_1")
+    store_capture(ours.one, "req_1")
     changes.change(ours.one, capture_redactions=["Nightingale"])
     clients = [
         as_role(Role.MEMBER),
         as_role(Role.VIEWER),
-        as_user(person("p", Role.ADMIN, ours.one)),
+        as_user(make_user("p", Role.ADMIN, ours.one)),
     ]
     path = f"projects/{ours.one.pk}/"
     for client in clients:
-        assert client.names("captures/", "request_id") == []
+        assert client.column("captures/", "request_id") == []
         for method in ("GET", "DELETE"):
-            assert client.refusal(method, "captures/req_1/")[0] == 404
+            assert client.error(method, "captures/req_1/")[0] == 404
         result = client.get(path)
         assert result["capture_hours"] == 9
         assert "capture_redactions" not in result
         for change in ({"capture_hours": 0}, {"capture_redactions": []}):
-            assert client.refusal("PATCH", path, change)[0] == 403
+            assert client.error("PATCH", path, change)[0] == 403
     assert clients[2].patch(path, {"name": "renamed"})["name"] == "renamed"
 
 
-def test_leaders_set_hours_and_rules(admin: Api, ours: Tenant) -> None:
+def test_an_admin_sets_the_capture_hours_and_redactions(admin: Api, ours: Tenant) -> None:
     path = f"projects/{ours.one.pk}/"
     result = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
     assert (result["capture_hours"], result["capture_redactions"]) == (24, ["email", " x "])
     for name, value in (("capture_hours", 721), ("capture_redactions", ["x" * 201])):
-        assert admin.refusal("PATCH", path, {name: value})[:2] == (400, "invalid_value")
-    keep(ours.one, "req_1")
+        assert admin.error("PATCH", path, {name: value})[:2] == (400, "invalid_value")
+    store_capture(ours.one, "req_1")
     admin.patch(path, {"capture_hours": 0})
     assert not Capture.stored.exists()
 
 
-def test_a_key_needs_the_scope_and_an_owner_who_leads(
-    person: Callable[..., User], key_in: Callable[..., NewKey], ours: Tenant
+def test_a_key_reads_captures_if_it_has_the_scope_and_its_owner_is_an_admin(
+    make_user: Callable[..., User], make_key: Callable[..., NewKey], ours: Tenant
 ) -> None:
-    keep(ours.one, "req_1")
-    boss = person("boss", Role.ADMIN)
+    store_capture(ours.one, "req_1")
+    admin = make_user("admin", Role.ADMIN)
     for scopes, owner, status in (
-        (["manage"], boss, 200),
-        (["usage", "inference"], boss, 403),
+        (["manage"], admin, 200),
+        (["usage", "inference"], admin, 403),
         (["manage"], None, 404),
     ):
-        key = key_in(ours.one, scopes=scopes, owner=owner)
-        assert with_key(key).ask("GET", "captures/req_1/").status_code == status
-    elsewhere = key_in(ours.two, scopes=["manage"], owner=boss)
-    assert with_key(elsewhere).ask("GET", "captures/req_1/").status_code == 404
+        key = make_key(ours.one, scopes=scopes, owner=owner)
+        assert with_key(key).request("GET", "captures/req_1/").status_code == status
+    elsewhere = make_key(ours.two, scopes=["manage"], owner=admin)
+    assert with_key(elsewhere).request("GET", "captures/req_1/").status_code == 404

@@ -1,4 +1,4 @@
-"""What holds for all tables of the management API: scope, pages, filters, errors, queries."""
+"""Rules of all tables of the management API: visibility, pages, filters, errors, queries."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ TABLES = (
 )
 
 
-def limit(scope: str, scope_id: int, **more: Any) -> Limit:
+def store_limit(scope: str, scope_id: int, **more: Any) -> Limit:
     values = {"metric": "requests", "window": "minute", "amount": 9} | more
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
 
 
-@pytest.mark.parametrize("shape", ["[", '{"name":['])
-def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, shape: str) -> None:
-    assert root.refusal("POST", "organizations/", shape * 100_000) == (400, "invalid_json", None)
+@pytest.mark.parametrize("opening", ["[", '{"name":['])
+def test_a_deeply_nested_body_returns_400(root: Api, opening: str) -> None:
+    assert root.error("POST", "organizations/", opening * 100_000) == (400, "invalid_json", None)
 
 
 @pytest.mark.parametrize(
@@ -71,121 +71,117 @@ def test_a_body_that_is_nested_too_deeply_is_no_fault_of_the_server(root: Api, s
         ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
     ],
 )
-def test_half_a_surrogate_pair_is_no_fault_of_the_server(
+def test_a_lone_surrogate_returns_400(
     root: Api, ours: Tenant, method: str, path: str, body: object
 ) -> None:
-    asked = root.refusal(method, path.format(ours.organization.pk), body)
+    error = root.error(method, path.format(ours.organization.pk), body)
 
-    assert asked == (400, "invalid_json", None)
+    assert error == (400, "invalid_json", None)
 
 
-def test_a_whole_surrogate_pair_is_a_character(root: Api) -> None:
+def test_a_surrogate_pair_decodes_to_one_character(root: Api) -> None:
     assert root.post("organizations/", '{"name": "\\ud83d\\ude80"}')["name"] == "\N{ROCKET}"
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_a_body_that_is_too_large_is_reported_so(
-    root: Api, ours: Tenant, settings: Any, method: str
-) -> None:
+def test_a_large_body_returns_413(root: Api, ours: Tenant, settings: Any, method: str) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     path = "organizations/" if method == "POST" else f"organizations/{ours.organization.pk}/"
-    answer = root.ask(method, path, {"name": "x" * 1000})
+    response = root.request(method, path, {"name": "x" * 1000})
 
-    assert answer.status_code == 413
-    error = answer.json()["error"]
+    assert response.status_code == 413
+    error = response.json()["error"]
     assert error["code"] == "request_too_large"
     assert error["message"] == "The request body is larger than 64 MB."
 
 
-def ask_in_chunks(new: NewKey, body: bytes) -> int:
-    """The status of a request for a new key, whose length no user has reported."""
+def send_in_chunks(new: NewKey, body: bytes) -> int:
+    """Send a chunked request for a new key, without a content length. Returns the status."""
     headers = {
         "Authorization": f"Bearer {new.secret}",
         "Content-Type": "application/json",
         "Transfer-Encoding": "chunked",
     }
-    coded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": coded}
+    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/api/keys/", "headers": encoded}
     request = ASGIRequest(scope, io.BytesIO(body))
     response = resolve("/api/keys/").func(request)
     return int(response.status_code)
 
 
-def test_a_body_in_chunks_is_read_up_to_its_limit(
-    ours: Tenant, key_in: Keys, settings: Any
+def test_the_server_reads_a_chunked_body_up_to_the_limit(
+    ours: Tenant, make_key: Keys, settings: Any
 ) -> None:
-    manages = key_in(ours.one, scopes=["manage"])
+    management_key = make_key(ours.one, scopes=["manage"])
 
     body = json.dumps({"name": "in chunks", "project": ours.one.pk}).encode()
-    assert ask_in_chunks(manages, body) == 201
+    assert send_in_chunks(management_key, body) == 201
     assert ApiKey.objects.filter(name="in chunks").exists()
-    assert ask_in_chunks(manages, b"") == 400
+    assert send_in_chunks(management_key, b"") == 400
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    with pytest.raises(RequestDataTooBig):  # which Django answers by 413, as above
-        ask_in_chunks(manages, b" " * 1001)
+    with pytest.raises(RequestDataTooBig):  # Django returns 413 for this error.
+        send_in_chunks(management_key, b" " * 1001)
 
 
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%ff", "%C3"])
-def test_bytes_of_an_address_that_are_no_characters_are_no_fault_of_the_server(
-    root: Api, text: str
-) -> None:
+def test_invalid_utf_8_in_a_url_causes_no_server_error(root: Api, text: str) -> None:
     for path in (f"limits/?scope={text}", f"limits/?{text}=1", f"audit/?search={text}", text):
         assert root.client.get(f"/api/{path}").status_code in (200, 400, 404), path
 
 
-def test_an_id_is_a_whole_number_of_something_that_one_sees(
+def test_an_id_must_be_a_whole_number_of_a_visible_object(
     owner: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    def result(project: object) -> str:
-        answer = owner.ask("POST", "keys/", {"name": "x", "project": project})
-        assert answer.status_code == 400
-        assert answer.json()["error"]["param"] == "project"
-        return str(answer.json()["error"]["message"])
+    def error_message(project: object) -> str:
+        response = owner.request("POST", "keys/", {"name": "x", "project": project})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "project"
+        return str(response.json()["error"]["message"])
 
-    assert result(ours.one.pk + 0.5) == "project: Give an id, a whole number."
-    assert result(True) == "project: Give an id, a whole number."
+    assert error_message(ours.one.pk + 0.5) == "project: Give an id, a whole number."
+    assert error_message(True) == "project: Give an id, a whole number."
     assert (
-        result(theirs.one.pk)
-        == result(10**9)
+        error_message(theirs.one.pk)
+        == error_message(10**9)
         == "project: There is no project of this id, or not for you."
     )
 
 
-def test_a_project_does_not_get_the_name_of_another_of_its_organisation(
+def test_a_project_name_is_unique_in_its_organization(
     owner: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     path = f"projects/{ours.one.pk}/"
 
-    assert owner.refusal("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")
+    assert owner.error("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")
     assert owner.patch(path, {"name": ours.one.name})["name"] == ours.one.name
     changes.change(theirs.one, name="elsewhere")
     assert owner.patch(path, {"name": "elsewhere"})["name"] == "elsewhere"
 
 
-def test_a_weight_that_cannot_be_counted_with_is_refused(root: Api) -> None:
+def test_the_api_refuses_a_model_weight_above_the_maximum(root: Api) -> None:
     row = root.post("model-weights/", {"model": "tiny-chat", "output": 1000})
 
     for wrong in (1000.5, 1e308):
-        asked = root.refusal("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
-        assert asked == (400, "invalid_value", "output")
+        error = root.error("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
+        assert error == (400, "invalid_value", "output")
 
 
-def test_a_user_who_looks_for_what_is_not_there_is_led_to_the_document(root: Api) -> None:
+def test_an_unknown_path_returns_a_link_to_the_openapi_document(root: Api) -> None:
     for path in ("", "nothing/"):
-        answer = root.ask("GET", path)
-        assert answer.status_code == 404
-        assert "/api/schema/" in answer.json()["error"]["message"]
+        response = root.request("GET", path)
+        assert response.status_code == 404
+        assert "/api/schema/" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
     ("path", "scopes"),
     [("keys/", "scope `manage`."), ("usage/", "scope `usage` or `manage`.")],
 )
-def test_a_user_who_comes_without_anything_is_reported_what_to_send(path: str, scopes: str) -> None:
-    answer = Api().ask("GET", path)
+def test_the_error_for_missing_credentials_names_the_key_scope(path: str, scopes: str) -> None:
+    response = Api().request("GET", path)
 
-    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
-    assert answer.json()["error"]["message"].endswith(f"with a key that has the {scopes}")
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, "Bearer")
+    assert response.json()["error"]["message"].endswith(f"with a key that has the {scopes}")
 
 
 @pytest.mark.parametrize(
@@ -197,14 +193,12 @@ def test_a_user_who_comes_without_anything_is_reported_what_to_send(path: str, s
         ("usage/export/", "key"),
     ],
 )
-def test_a_filter_without_a_value_does_not_stand_for_everything(
-    root: Api, path: str, name: str
-) -> None:
-    assert root.refusal("GET", path, **{name: ""}) == (400, "invalid_value", name)
+def test_the_api_refuses_an_empty_filter_value(root: Api, path: str, name: str) -> None:
+    assert root.error("GET", path, **{name: ""}) == (400, "invalid_value", name)
 
 
-def test_an_empty_text_is_no_scope_of_a_wider_one(root: Api, ours: Tenant) -> None:
-    user = User.objects.create_user("somebody")
+def test_the_api_refuses_an_empty_organization_or_project(root: Api, ours: Tenant) -> None:
+    user = User.objects.create_user("carol")
     role = {"user": user.pk, "role": "owner", "organization": ours.organization.pk}
     hook = {"name": "pager", "url": "https://hooks.example.com/"}
 
@@ -214,48 +208,48 @@ def test_an_empty_text_is_no_scope_of_a_wider_one(root: Api, ours: Tenant) -> No
         ("memberships/", role, "organization"),
         ("users/", {"username": "new"}, "organization"),
     ):
-        asked = root.refusal("POST", path, {**body, name: ""})
-        assert asked == (400, "invalid_value", name)
+        error = root.error("POST", path, {**body, name: ""})
+        assert error == (400, "invalid_value", name)
     assert not Webhook.objects.exists()
     assert not Membership.objects.filter(user=user).exists()
 
 
-def test_a_limit_of_what_is_not_there_or_not_seen_is_reported_so(
-    owner: Api, root: Api, theirs: Tenant, key_in: Keys
+def test_the_api_refuses_a_limit_of_an_unknown_or_invisible_object(
+    owner: Api, root: Api, theirs: Tenant, make_key: Keys
 ) -> None:
     kind = {"metric": "requests", "window": "day", "amount": 5}
     for scope, there in (
-        ("key", key_in(theirs.one).key.pk),
+        ("key", make_key(theirs.one).key.pk),
         ("project", theirs.one.pk),
         ("organization", theirs.organization.pk),
     ):
         for scope_id in (there, 10**9):
             body = {"scope": scope, "scope_id": scope_id, **kind}
-            assert owner.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
-        assert root.refusal("POST", "limits/", body) == (400, "invalid_value", "scope_id")
+            assert owner.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
+        assert root.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
-def refuse(scope: Tenant, number: int = 0) -> RefusedRequest:
+def store_refusal(tenant: Tenant, number: int = 0) -> RefusedRequest:
     return RefusedRequest.objects.create(
-        request_id=f"r{scope.one.pk}-{number}",
+        request_id=f"r{tenant.one.pk}-{number}",
         created_at=timezone.now(),
         model="tiny-chat",
         metric="requests",
         window="minute",
-        scope=f"project:{scope.one.pk}",
+        scope=f"project:{tenant.one.pk}",
         amount=1,
         level=1,
         needed=1,
-        project_id=scope.one.pk,
-        organization_id=scope.organization.pk,
+        project_id=tenant.one.pk,
+        organization_id=tenant.organization.pk,
     )
 
 
-def alert(scope: Tenant, number: int = 0) -> Alert:
-    made = Alert.objects.create(
-        limit_id=1000 + scope.one.pk,
-        organization_id=scope.organization.pk,
-        scope=f"project:{scope.one.pk}",
+def store_alert(tenant: Tenant, number: int = 0) -> Alert:
+    created = Alert.objects.create(
+        limit_id=1000 + tenant.one.pk,
+        organization_id=tenant.organization.pk,
+        scope=f"project:{tenant.one.pk}",
         metric="tokens",
         window="day",
         amount=1,
@@ -264,17 +258,17 @@ def alert(scope: Tenant, number: int = 0) -> Alert:
         window_start=timezone.now(),
         created_at=timezone.now(),
     )
-    Delivery.objects.create(alert=made, webhook=webhook(scope), due_at=timezone.now())
-    return made
+    Delivery.objects.create(alert=created, webhook=store_webhook(tenant), due_at=timezone.now())
+    return created
 
 
-def keep(scope: Tenant, number: int = 0) -> Capture:
+def store_capture(tenant: Tenant, number: int = 0) -> Capture:
     now = timezone.now()
     sizes = {"num_body_bytes": 1, "num_answer_bytes": 1}
     cut = {"is_body_cut": False, "is_answer_cut": False, "is_redacted": False}
     return Capture.objects.create(
-        request_id=f"r{scope.one.pk}-{number}",
-        project_id=scope.one.pk,
+        request_id=f"r{tenant.one.pk}-{number}",
+        project_id=tenant.one.pk,
         created_at=now,
         expires_at=now + timedelta(hours=1),
         **sizes,
@@ -282,97 +276,97 @@ def keep(scope: Tenant, number: int = 0) -> Capture:
     )
 
 
-def reminder(scope: Tenant, key: ApiKey) -> KeyReminder:
-    made = KeyReminder.objects.create(
+def store_reminder(tenant: Tenant, key: ApiKey) -> KeyReminder:
+    created = KeyReminder.objects.create(
         key_id=key.pk,
-        organization_id=scope.organization.pk,
+        organization_id=tenant.organization.pk,
         event="expires",
         happens_at=timezone.now(),
         days_before=1,
         key_name=key.name,
         hint=key.hint,
         owner_name=key.owner.username,
-        project_name=str(scope.one),
+        project_name=str(tenant.one),
         created_at=timezone.now(),
     )
-    Delivery.objects.create(reminder=made, user=key.owner, due_at=timezone.now())
-    return made
+    Delivery.objects.create(reminder=created, user=key.owner, due_at=timezone.now())
+    return created
 
 
-def webhook(scope: Tenant) -> Webhook:
-    made, _ = make_webhook("pager", "https://hooks.example.com/", scope.organization)
-    return changes.add(made)
+def store_webhook(tenant: Tenant) -> Webhook:
+    created, _ = make_webhook("pager", "https://hooks.example.com/", tenant.organization)
+    return changes.add(created)
 
 
-def rows_of(scope: Tenant, key_in: Keys) -> dict[str, int]:
-    """An id of each table, of what is in this scope."""
-    key = key_in(scope.one).key
+def store_rows(tenant: Tenant, make_key: Keys) -> dict[str, int]:
+    """Store an object of the tenant for each table. Returns the ids."""
+    key = make_key(tenant.one).key
     return {
-        "organizations": scope.organization.pk,
-        "projects": scope.one.pk,
+        "organizations": tenant.organization.pk,
+        "projects": tenant.one.pk,
         "users": key.owner_id,
         "memberships": Membership.objects.get(user=key.owner).pk,
         "keys": key.pk,
-        "limits": limit("project", scope.one.pk).pk,
-        "refusals": refuse(scope).pk,
-        "quotas": limit("key", key.pk, window="day").pk,
-        "alerts": alert(scope).pk,
-        "key-reminders": reminder(scope, key).pk,
-        "webhooks": webhook(scope).pk,
-        "audit": AuditEntry.objects.filter(organization_id=scope.organization.pk)[0].pk,
+        "limits": store_limit("project", tenant.one.pk).pk,
+        "refusals": store_refusal(tenant).pk,
+        "quotas": store_limit("key", key.pk, window="day").pk,
+        "alerts": store_alert(tenant).pk,
+        "key-reminders": store_reminder(tenant, key).pk,
+        "webhooks": store_webhook(tenant).pk,
+        "audit": AuditEntry.objects.filter(organization_id=tenant.organization.pk)[0].pk,
     }
 
 
-def test_refusals_show_what_was_refused_from_what_was_cut_short(viewer: Api, ours: Tenant) -> None:
+def test_refusals_show_if_the_request_was_refused_or_cut_short(viewer: Api, ours: Tenant) -> None:
     for number, http_status in enumerate((429, 200)):
-        row = refuse(ours, number)
+        row = store_refusal(ours, number)
         UsageRecord.objects.create(
             request_id=row.request_id,
             created_at=row.created_at,
             http_status=http_status,
             is_streamed=False,
         )
-    refuse(ours, 2)
+    store_refusal(ours, 2)
 
-    assert viewer.names("refusals/", "effect") == [None, "cut_short", "refused"]
+    assert viewer.column("refusals/", "effect") == [None, "cut_short", "refused"]
     for effect in ("cut_short", "refused"):
-        assert viewer.names("refusals/", "effect", effect=effect) == [effect]
-    assert viewer.refusal("GET", "refusals/", effect="none")[::2] == (400, "effect")
+        assert viewer.column("refusals/", "effect", effect=effect) == [effect]
+    assert viewer.error("GET", "refusals/", effect="none")[::2] == (400, "effect")
 
 
-def test_what_is_elsewhere_is_not_there(
-    owner: Api, ours: Tenant, theirs: Tenant, key_in: Keys
+def test_objects_of_another_organization_return_404(
+    owner: Api, ours: Tenant, theirs: Tenant, make_key: Keys
 ) -> None:
-    here, there = rows_of(ours, key_in), rows_of(theirs, key_in)
+    here, there = store_rows(ours, make_key), store_rows(theirs, make_key)
 
     for table in here:
         assert owner.get(f"{table}/{here[table]}/")["id"] == here[table]
-        assert owner.refusal("GET", f"{table}/{there[table]}/") == (404, "not_found", None)
-        assert owner.refusal("GET", f"{table}/999999999/") == (404, "not_found", None)
-        ids = owner.names(f"{table}/", "id", limit=200)
+        assert owner.error("GET", f"{table}/{there[table]}/") == (404, "not_found", None)
+        assert owner.error("GET", f"{table}/999999999/") == (404, "not_found", None)
+        ids = owner.column(f"{table}/", "id", limit=200)
         assert here[table] in ids
         assert there[table] not in ids
-    for table, act in (
+    for table, action in (
         *((table, "deactivate") for table in ("organizations", "projects", "users")),
-        *(("keys", act) for act in ("pause", "resume", "revoke", "rotate")),
+        *(("keys", action) for action in ("pause", "resume", "revoke", "rotate")),
     ):
-        assert owner.refusal("POST", f"{table}/{there[table]}/{act}/")[0] == 404
+        assert owner.error("POST", f"{table}/{there[table]}/{action}/")[0] == 404
     for table in ("organizations", "projects", "users", "keys", "limits", "memberships"):
-        assert owner.refusal("PATCH", f"{table}/{there[table]}/", {})[0] == 404
+        assert owner.error("PATCH", f"{table}/{there[table]}/", {})[0] == 404
     for table in ("organizations", "projects", "users", "limits", "memberships"):
-        assert owner.refusal("DELETE", f"{table}/{there[table]}/")[0] == 404
+        assert owner.error("DELETE", f"{table}/{there[table]}/")[0] == 404
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_unknown_parameters_are_refused_by_name(root: Api, table: str) -> None:
-    assert root.refusal("GET", f"{table}/", colour="red") == (400, "unknown_parameter", "colour")
-    assert root.refusal("GET", f"{table}/", limit=0) == (400, "invalid_value", "limit")
-    assert root.refusal("GET", f"{table}/", limit=201) == (400, "invalid_value", "limit")
-    assert root.refusal("GET", f"{table}/", cursor="x") == (400, "invalid_value", "cursor")
-    assert root.refusal("GET", f"{table}/", limit=["1", "2"]) == (400, "invalid_value", "limit")
+def test_lists_refuse_unknown_and_invalid_parameters(root: Api, table: str) -> None:
+    assert root.error("GET", f"{table}/", colour="red") == (400, "unknown_parameter", "colour")
+    assert root.error("GET", f"{table}/", limit=0) == (400, "invalid_value", "limit")
+    assert root.error("GET", f"{table}/", limit=201) == (400, "invalid_value", "limit")
+    assert root.error("GET", f"{table}/", cursor="x") == (400, "invalid_value", "cursor")
+    assert root.error("GET", f"{table}/", limit=["1", "2"]) == (400, "invalid_value", "limit")
 
 
-def test_pages_lead_through_all_rows_once(root: Api, db: None) -> None:
+def test_pages_return_each_row_once(root: Api, db: None) -> None:
     for number in range(7):
         changes.add(Organization(name=f"org {number}"))
     names, cursor, pages = [], None, 0
@@ -383,7 +377,7 @@ def test_pages_lead_through_all_rows_once(root: Api, db: None) -> None:
         assert page["object"] == "list"
         assert page["has_more"] is (page["next_cursor"] is not None)
         if pages == 2:
-            changes.add(Organization(name="org 0 again"))  # before what is read next
+            changes.add(Organization(name="org 0 again"))  # It sorts before the next page.
             back = root.get("organizations/", limit=3, cursor=page["previous_cursor"])
             assert [row["name"] for row in back["data"]] == ["org 0 again", "org 1", "org 2"]
         cursor = page["next_cursor"]
@@ -394,12 +388,12 @@ def test_pages_lead_through_all_rows_once(root: Api, db: None) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_long_list_takes_no_query_for_each_row(
-    owner: Api, ours: Tenant, key_in: Keys, person: Callable[..., User], table: str
+def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(
+    owner: Api, ours: Tenant, make_key: Keys, make_user: Callable[..., User], table: str
 ) -> None:
     changes.add(ModelWeight(model="m"))
-    rows_of(ours, key_in)
-    keep(ours)
+    store_rows(ours, make_key)
+    store_capture(ours)
     owner.get(f"{table}/", limit=200)
 
     def num_queries() -> int:
@@ -410,45 +404,45 @@ def test_a_long_list_takes_no_query_for_each_row(
     before = num_queries()
     for number in range(8):
         project = changes.add(Project(organization=ours.organization, name=f"p{number}"))
-        new = key_in(project)
-        limit("key", new.key.pk)
-        refuse(ours, number + 1)
-        keep(ours, number + 1)
-        limit("key", new.key.pk, window="day")
-        alert(ours, number + 1)
+        new = make_key(project)
+        store_limit("key", new.key.pk)
+        store_refusal(ours, number + 1)
+        store_capture(ours, number + 1)
+        store_limit("key", new.key.pk, window="day")
+        store_alert(ours, number + 1)
         changes.add(ModelWeight(model=f"m{number}"))
-        scope = make_tenant(f"org{number}")
-        changes.set_role(User.objects.get(username="owner"), scope.organization, Role.VIEWER)
+        tenant = make_tenant(f"org{number}")
+        changes.set_role(User.objects.get(username="owner"), tenant.organization, Role.VIEWER)
     assert num_queries() == before
-    # Quotas also read the sums of their windows.
+    # The list of quotas also reads the usage in each window.
     assert before <= (9 if table == "quotas" else 5)
 
 
-def test_limits_are_set_from_above(
-    root: Api, owner: Api, admin: Api, ours: Tenant, key_in: Keys
+def test_admins_limit_keys_and_projects_and_superusers_limit_the_rest(
+    root: Api, owner: Api, admin: Api, ours: Tenant, make_key: Keys
 ) -> None:
-    key = key_in(ours.one).key
+    key = make_key(ours.one).key
     common = {"metric": "tokens", "window": "day", "amount": 1000}
     by_key = {**common, "scope": "key", "scope_id": key.pk}
     by_project = {**common, "scope": "project", "scope_id": ours.one.pk}
     by_organization = {**common, "scope": "organization", "scope_id": ours.organization.pk}
 
-    made = admin.post("limits/", by_key)
-    assert admin.patch(f"limits/{made['id']}/", {"amount": 5, "is_shadow": True})["amount"] == 5
-    admin.delete(f"limits/{made['id']}/")
+    created = admin.post("limits/", by_key)
+    assert admin.patch(f"limits/{created['id']}/", {"amount": 5, "is_shadow": True})["amount"] == 5
+    admin.delete(f"limits/{created['id']}/")
     admin.post("limits/", by_project)
     for body in (by_organization, {**common, "scope": "platform"}):
-        assert owner.refusal("POST", "limits/", body)[0] == 403
-        kept = root.post("limits/", body)["id"]
-        assert owner.refusal("PATCH", f"limits/{kept}/", {"amount": 2})[0] == 403
-        assert owner.refusal("DELETE", f"limits/{kept}/")[0] == 403
-        assert owner.get(f"limits/{kept}/")["amount"] == 1000
+        assert owner.error("POST", "limits/", body)[0] == 403
+        limit_id = root.post("limits/", body)["id"]
+        assert owner.error("PATCH", f"limits/{limit_id}/", {"amount": 2})[0] == 403
+        assert owner.error("DELETE", f"limits/{limit_id}/")[0] == 403
+        assert owner.get(f"limits/{limit_id}/")["amount"] == 1000
     weights = {"model": "tiny-chat", "cached": 0.1}
-    assert owner.refusal("POST", "model-weights/", weights)[0] == 403
+    assert owner.error("POST", "model-weights/", weights)[0] == 403
     assert root.post("model-weights/", weights)["output"] == 1
 
 
-def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
+def test_a_patch_of_a_limit_keeps_the_other_fields(root: Api) -> None:
     body = {"scope": "model", "model": "tiny-chat", "metric": "tokens", "window": "day"}
     more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
     path = f"limits/{root.post('limits/', body | more)['id']}/"
@@ -459,7 +453,7 @@ def test_a_limit_that_is_changed_keeps_what_is_not_named(root: Api) -> None:
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
-def test_a_limit_of_a_week_shows_and_changes_its_first_day(root: Api) -> None:
+def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
     body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
     result = root.post("limits/", body)
     path = f"limits/{result['id']}/"
@@ -492,63 +486,65 @@ def test_a_limit_of_a_week_shows_and_changes_its_first_day(root: Api) -> None:
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_limit_that_cannot_be_meant_is_refused_by_name(
+def test_the_api_refuses_an_invalid_limit_and_names_the_parameter(
     root: Api, body: dict[str, Any], param: str
 ) -> None:
     usual = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
-    assert root.refusal("POST", "limits/", usual | body)[::2] == (400, param)
+    assert root.error("POST", "limits/", usual | body)[::2] == (400, param)
     assert not Limit.objects.exists()
 
 
-def test_two_limits_of_a_kind_are_one_too_many(root: Api) -> None:
+def test_the_api_refuses_a_duplicate_limit(root: Api) -> None:
     body = {"scope": "platform", "metric": "tokens", "window": "day", "amount": 5}
     root.post("limits/", body)
-    assert root.refusal("POST", "limits/", body)[0] == 400
+    assert root.error("POST", "limits/", body)[0] == 400
 
 
-def test_refusals_show_why(owner: Api, ours: Tenant, theirs: Tenant) -> None:
-    refuse(ours)
-    refuse(theirs)
+def test_refusals_show_the_limit_and_have_filters(owner: Api, ours: Tenant, theirs: Tenant) -> None:
+    store_refusal(ours)
+    store_refusal(theirs)
     (row,) = owner.get("refusals/", metric="requests", **{"from": "2020-01-01T00:00Z"})["data"]
     assert (row["scope"], row["amount"], row["needed"]) == (f"project:{ours.one.pk}", 1, 1)
-    assert owner.names("refusals/", "id", to="2020-01-01T00:00Z") == []
-    assert owner.names("refusals/", "id", is_shadow="true") == []
-    assert owner.refusal("POST", "refusals/", {}) == (405, "method_not_allowed", None)
+    assert owner.column("refusals/", "id", to="2020-01-01T00:00Z") == []
+    assert owner.column("refusals/", "id", is_shadow="true") == []
+    assert owner.error("POST", "refusals/", {}) == (405, "method_not_allowed", None)
 
 
-def test_the_log_is_searched_and_verified(root: Api, owner: Api, ours: Tenant) -> None:
+def test_an_owner_searches_the_audit_log_and_a_superuser_verifies_it(
+    root: Api, owner: Api, ours: Tenant
+) -> None:
     owner.patch(f"organizations/{ours.organization.pk}/", {"name": "renamed"})
 
     (entry,) = owner.get("audit/", search="renamed")["data"]
     assert (entry["actor"], entry["action"]) == ("owner", "organization.update")
-    assert owner.names("audit/", "action", action="organization.create") == ["organization.create"]
-    assert owner.refusal("GET", "audit/verify/")[0] == 403
+    assert owner.column("audit/", "action", action="organization.create") == ["organization.create"]
+    assert owner.error("GET", "audit/verify/")[0] == 403
     verdict = root.get("audit/verify/")
     assert verdict["is_whole"] is True
     assert verdict["newest_hash"] == AuditEntry.objects.latest("number").hash
     assert root.get("audit/verify/", newest_hash=entry["hash"])["is_whole"] is True
     assert root.get("audit/verify/", newest_hash="f" * 64)["broken"] == "cut"
-    assert root.refusal("GET", "audit/verify/", newest_hash="x")[2] == "newest_hash"
+    assert root.error("GET", "audit/verify/", newest_hash="x")[2] == "newest_hash"
     for method in ("POST", "PATCH", "DELETE"):
-        assert root.refusal(method, f"audit/{entry['id']}/", {})[0] == 405
+        assert root.error(method, f"audit/{entry['id']}/", {})[0] == 405
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [("{", 400), ("[]", 400), ('"x"', 400), ("null", 400), ("1", 400)]
 )
-def test_a_body_that_is_no_object_is_refused(root: Api, body: str, status: int) -> None:
-    assert root.refusal("POST", "organizations/", body)[0] == status
+def test_the_api_refuses_a_body_that_is_not_an_object(root: Api, body: str, status: int) -> None:
+    assert root.error("POST", "organizations/", body)[0] == status
 
 
-def test_other_bodies_and_methods_are_refused(root: Api, ours: Tenant) -> None:
+def test_the_api_refuses_other_media_types_and_methods(root: Api, ours: Tenant) -> None:
     response = root.client.post("/api/organizations/", "name=x", content_type="text/plain")
     assert response.status_code == 415
     assert response.json()["error"]["code"] == "unsupported_media_type"
-    assert root.refusal("PUT", f"organizations/{ours.organization.pk}/", {})[0] == 405
+    assert root.error("PUT", f"organizations/{ours.organization.pk}/", {})[0] == 405
 
 
-def test_answers_are_for_one_reader_and_have_an_id(root: Api) -> None:
-    for response in (root.ask("GET", "keys/"), root.ask("GET", "keys/", colour="red")):
+def test_responses_are_not_cached_and_have_a_request_id(root: Api) -> None:
+    for response in (root.request("GET", "keys/"), root.request("GET", "keys/", colour="red")):
         assert response["cache-control"] == "no-store"
         assert response["x-request-id"].startswith("req_")
 
@@ -558,13 +554,13 @@ def test_answers_are_for_one_reader_and_have_an_id(root: Api) -> None:
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """As the command writes it, which ends with an error for any warning."""
+    """Return the document that the command writes. The command fails for a warning."""
     file = tmp_path_factory.mktemp("openapi") / "schema.yml"
     call_command("spectacular", "--fail-on-warn", "--validate", "--file", str(file))
     return yaml.safe_load(file.read_text())
 
 
-def test_every_operation_is_described(document: Any) -> None:
+def test_the_document_describes_each_operation(document: Any) -> None:
     operations = [
         (path, method, operation)
         for path, methods in document["paths"].items()
@@ -580,23 +576,23 @@ def test_every_operation_is_described(document: Any) -> None:
             assert parameter.get("description"), (path, method, parameter)
 
 
-def test_the_document_is_served(document: Any) -> None:
+def test_the_server_returns_the_openapi_document(document: Any) -> None:
     response = Api().client.get("/api/schema/", headers={"accept": "application/json"})
     assert response.status_code == 200
     assert set(response.json()["paths"]) == set(document["paths"])
 
 
-def test_the_last_slash_may_be_left_out(root: Api) -> None:
-    made = root.post("organizations", {"name": "acme"})
-    assert root.get(f"organizations/{made['id']}") == made
-    assert root.post(f"organizations/{made['id']}/deactivate", status=200)["is_active"] is False
+def test_paths_work_without_the_last_slash(root: Api) -> None:
+    created = root.post("organizations", {"name": "acme"})
+    assert root.get(f"organizations/{created['id']}") == created
+    assert root.post(f"organizations/{created['id']}/deactivate", status=200)["is_active"] is False
 
 
-def test_a_database_that_is_unavailable_is_reported_as_such(viewer: Api) -> None:
-    def unavailable(*args: object) -> None:
+def test_an_unavailable_database_returns_503(viewer: Api) -> None:
+    def raise_error(*args: object) -> None:
         raise OperationalError("connection refused")
 
-    with connection.execute_wrapper(unavailable):
-        refused = viewer.refusal("GET", "keys")
+    with connection.execute_wrapper(raise_error):
+        error = viewer.error("GET", "keys")
 
-    assert refused == (503, "unavailable", None)
+    assert error == (503, "unavailable", None)

@@ -1,4 +1,4 @@
-"""Usage over the management API: whose, of what, grouped and over time, and as a file."""
+"""Usage over the management API: visibility, filters, groups, points over time, and the export."""
 
 from __future__ import annotations
 
@@ -23,45 +23,48 @@ PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
 
 @pytest.fixture
 def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
-    """Ours: three requests in two projects, one of them failed, of two models. Theirs: one."""
+    """Store three requests of `ours` and one of `theirs`.
+
+    Ours have two projects and two models. One of them failed.
+    """
     me = User.objects.get(username="viewer")
 
-    def row(name: str, scope: Tenant, project: Any, at: datetime = NOON, **more: Any) -> Any:
-        who = {
-            "organization_id": scope.organization.pk,
-            "organization_name": scope.organization.name,
+    def record(name: str, tenant: Tenant, project: Any, at: datetime = NOON, **more: Any) -> Any:
+        ids = {
+            "organization_id": tenant.organization.pk,
+            "organization_name": tenant.organization.name,
             "project_id": project.pk,
             "project_name": project.name,
             "user_id": None,
-            "username": "somebody",
+            "username": "carol",
         }
         changed = {key: more.pop(key) for key in ("model", "user_id") if key in more}
-        known = admission(name, started_at=at, **{**who, **changed})
-        return settlement(name, admission=known, **more)
+        admitted = admission(name, started_at=at, **{**ids, **changed})
+        return settlement(name, admission=admitted, **more)
 
     hour = timedelta(hours=1)
     store_settlements(
         [
-            row("a", ours, ours.one),
-            row("b", ours, ours.one, NOON + hour, model="other", user_id=me.pk),
-            row("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED, http_status=500),
-            row("d", theirs, theirs.one),
+            record("a", ours, ours.one),
+            record("b", ours, ours.one, NOON + hour, model="other", user_id=me.pk),
+            record("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED, http_status=500),
+            record("d", theirs, theirs.one),
         ]
     )
 
 
-def test_usage_is_that_of_what_one_sees(
+def test_users_see_the_usage_of_their_projects(
     viewer: Api, root: Api, as_role: Callable[..., Api], ours: Tenant, records: None
 ) -> None:
-    single = as_role("member", ours.one)
-    for api, num_requests in ((viewer, 3), (single, 2), (root, 4)):
+    project_member = as_role("member", ours.one)
+    for api, num_requests in ((viewer, 3), (project_member, 2), (root, 4)):
         result = api.get("usage/", **PERIOD)
         assert result["totals"]["num_requests"] == num_requests
         assert result["totals"]["num_tokens"] == 41 * num_requests
         assert (result["points"], result["groups"], result["num_groups"]) == ([], [], 0)
 
 
-def test_usage_is_grouped_by_anything(viewer: Api, ours: Tenant, records: None) -> None:
+def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: None) -> None:
     def groups(by: str, **query: Any) -> dict[Any, int]:
         result = viewer.get("usage/", group_by=by, **PERIOD, **query)
         assert result["num_groups"] == len(result["groups"])
@@ -90,14 +93,14 @@ def test_usage_is_grouped_by_anything(viewer: Api, ours: Tenant, records: None) 
     assert group["names"] == {"project": "ours one"}
 
 
-def test_filters_do_not_reach_beyond_what_one_sees(
+def test_filters_reveal_no_usage_of_other_organizations(
     viewer: Api, theirs: Tenant, records: None
 ) -> None:
-    for asked in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
-        assert viewer.get("usage/", **PERIOD, **asked)["totals"]["num_requests"] == 0
+    for query in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
+        assert viewer.get("usage/", **PERIOD, **query)["totals"]["num_requests"] == 0
 
 
-def test_usage_is_reported_over_time(viewer: Api, records: None) -> None:
+def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
     result = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
 
     used = {
@@ -135,13 +138,13 @@ def test_usage_is_reported_over_time(viewer: Api, records: None) -> None:
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_by_name(
+def test_the_api_refuses_an_invalid_query_and_names_the_parameter(
     viewer: Api, query: dict[str, Any], param: str
 ) -> None:
-    assert viewer.refusal("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
+    assert viewer.error("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
 
 
-def test_what_was_never_answered_has_no_status(viewer: Api, ours: Tenant) -> None:
+def test_a_request_without_a_response_has_no_status(viewer: Api, ours: Tenant) -> None:
     killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
     store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
 
@@ -152,22 +155,22 @@ def test_what_was_never_answered_has_no_status(viewer: Api, ours: Tenant) -> Non
 
 
 def test_a_key_with_the_usage_scope_reads_usage_of_its_project(
-    ours: Tenant, records: None, key_in: Callable[..., NewKey]
+    ours: Tenant, records: None, make_key: Callable[..., NewKey]
 ) -> None:
-    reads = with_key(key_in(ours.one, scopes=["usage"]))
-    assert reads.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
-    asks = with_key(key_in(ours.one, scopes=["inference"]))
+    usage_client = with_key(make_key(ours.one, scopes=["usage"]))
+    assert usage_client.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
+    inference_client = with_key(make_key(ours.one, scopes=["inference"]))
     for path in ("usage/", "usage/export/"):
-        assert asks.refusal("GET", path) == (403, "missing_scope", None)
-        assert Api().refusal("GET", path)[0] == 401
+        assert inference_client.error("GET", path) == (403, "missing_scope", None)
+        assert Api().error("GET", path)[0] == 401
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_the_rows_are_streamed_as_a_file(
-    ours: Tenant, records: None, key_in: Callable[..., NewKey], form: str
+def test_the_server_streams_the_usage_records_as_a_file(
+    ours: Tenant, records: None, make_key: Callable[..., NewKey], form: str
 ) -> None:
-    new = key_in(ours.one, scopes=["usage"])
+    new = make_key(ours.one, scopes=["usage"])
 
     async def fetch() -> tuple[Any, str]:
         response = await AsyncClient().get(
