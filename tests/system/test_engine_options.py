@@ -120,7 +120,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "drafting",
         {"use_beam_search": True, "n": 2, "temperature": None},
         "use_beam_search",
-        "ahead",
+        "speculative decoding",
     ),
     ("processed", {"vllm_xargs": {"other": 1}}, None, "No logits processor"),  # type: ignore[list-item]
 ]
