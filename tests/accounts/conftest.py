@@ -1,4 +1,4 @@
-"""People and keys."""
+"""Users and keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def search(acme: Organization) -> Project:
 
 @pytest.fixture
 def new_key(alice: User) -> Callable[..., NewKey]:
-    """Makes keys, which belong to alice by default."""
+    """Return a function that creates a key. Alice owns it by default."""
 
     def make(name: str = "laptop", **changes: object) -> NewKey:
         return create_key(**{"owner": alice, "name": name, **changes})  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def table(clock: FakeClock) -> KeyTable:
 
 @pytest.fixture
 def chain(db: None) -> list[AuditEntry]:
-    """Five entries."""
+    """Return five entries of the audit log."""
     with acting_as(Actor(1, "root", "192.0.2.1")):
         organization = changes.add(Organization(name="acme"))
         for number in range(4):

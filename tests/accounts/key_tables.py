@@ -1,4 +1,4 @@
-"""A table of keys with a clock of its own, and how it is asked."""
+"""A key table with a clock of its own, and functions that query it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def past_clock() -> FakeClock:
-    """Return a clock that is an hour behind, so that all that a test writes is new."""
+    """Return a clock that is one hour behind. All that a test writes is newer."""
     return FakeClock(timezone.now().timestamp() - 3600)
 
 

@@ -1,8 +1,8 @@
-"""A small, real OpenID Connect issuer on loopback, which can also be made to lie.
+"""A small, real OpenID Connect issuer on loopback.
 
 It speaks the authorization code flow with PKCE over HTTP: discovery, key set, authorization,
-tokens and userinfo, and checks what a real one checks. Whoever comes to its authorization page
-is `claims` at once.
+tokens and userinfo. It checks what a real issuer checks, and it can send false values. Its
+authorization page signs in every browser as the user of `claims`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def new_key() -> rsa.RSAPrivateKey:
 
 @dataclass
 class TestIssuer:
-    """What it knows, and how it lies: each `lie_` changes one thing in what it says."""
+    """The state of the issuer. Each `lie_` field changes one value that the issuer sends."""
 
     __test__ = False
 
@@ -54,7 +54,7 @@ class TestIssuer:
     asked: list[dict[str, str]] = field(default_factory=list)
 
     def settings(self, **more: Any) -> Issuer:
-        """What Vinery is told of it."""
+        """Return Vinery's settings for this issuer."""
         return Issuer(self.url, CLIENT_ID, CLIENT_SECRET, **more)
 
     def discovery(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class TestIssuer:
         return {"keys": [public | {"kid": "one", "use": "sig", "alg": "RS256"}]}
 
     def authorize(self, query: dict[str, str]) -> str:
-        """The person agrees; returns where their browser goes."""
+        """Grant the authorization, and return the URL to which the browser is redirected."""
         assert query["client_id"] == CLIENT_ID
         assert query["redirect_uri"] == CALLBACK
         assert query["response_type"] == "code"
@@ -83,7 +83,7 @@ class TestIssuer:
         return f"{CALLBACK}?{urlencode({'code': code, 'state': query['state']})}"
 
     def tokens(self, form: dict[str, str], authorization: str) -> dict[str, Any] | None:
-        """None for a client, a code or a verifier that is wrong."""
+        """Return None if the client, the code or the verifier is wrong."""
         user, _, password = (
             base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
         )
@@ -111,7 +111,7 @@ class TestIssuer:
 
 @contextmanager
 def running_issuer() -> Iterator[TestIssuer]:
-    """One that answers until the block ends."""
+    """Yield an issuer that answers until the block ends."""
     issuer = TestIssuer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -147,7 +147,7 @@ def running_issuer() -> Iterator[TestIssuer]:
             self.wfile.write(json.dumps(body).encode())
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     issuer.url = f"http://127.0.0.1:{server.server_address[1]}"

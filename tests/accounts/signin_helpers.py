@@ -1,4 +1,4 @@
-"""What tests of sign-in share: people with passwords, and codes as a phone would show them."""
+"""Helpers for tests of sign-in: users with passwords, and TOTP codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT = r"Too many failed login attempts\. Try again in (a minute|\d minutes)\."
 
 
 def code_of(secret: str, *, periods_from_now: int = 0) -> str:
-    """The TOTP code of RFC 6238, computed without the library that is tested."""
+    """Compute the TOTP code of RFC 6238 without the library under test."""
     counter = int(time.time()) // 30 + periods_from_now
     digest = hmac.digest(base64.b32decode(secret), struct.pack(">Q", counter), "sha1")
     offset = digest[-1] & 0xF
@@ -30,12 +30,12 @@ def code_of(secret: str, *, periods_from_now: int = 0) -> str:
 
 
 def person(username: str = "alice", **fields: Any) -> User:
-    """A user with the password `PASSWORD`."""
+    """Create a user with the password `PASSWORD`."""
     return User.objects.create_user(username, password=PASSWORD, **fields)
 
 
 def give_factor(user: User) -> str:
-    """A second factor with recovery codes; returns its secret."""
+    """Add a second factor with recovery codes, and return its secret."""
     secret = generate_totp_secret()
     TOTP.activate(user, secret)
     RecoveryCodes.activate(user)
@@ -60,6 +60,6 @@ def enter_code(client: Client, code: str) -> Any:
 
 
 def who(client: Client) -> str:
-    """The name of the session's user; empty without one."""
+    """Return the name of the session's user, or "" without a session."""
     response = client.get(reverse("account_overview"))
     return response.wsgi_request.user.get_username() if response.status_code == 200 else ""

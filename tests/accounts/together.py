@@ -1,4 +1,4 @@
-"""Work that several do at the same moment, as processes do."""
+"""Functions that run in several threads at the same moment, like processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def four_at_once(work: Callable[[], list[T]]) -> list[T]:
-    """What four threads found, all together."""
+    """Return the results of four threads."""
     found: list[T] = []
     start = threading.Barrier(4)
 

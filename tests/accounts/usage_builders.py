@@ -1,4 +1,4 @@
-"""Admissions and settlements with everything filled in, and a store to watch."""
+"""Builders of complete admissions and settlements, and a store in memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
 
 
 class Shelf:
-    """A store in memory with the database's rule: the first row of a request stays."""
+    """A store in memory with the database's rule: the first record of a request is kept."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Settlement] = {}

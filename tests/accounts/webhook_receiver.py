@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that keeps what it is sent."""
+"""A real HTTP server on this machine that keeps the requests that it receives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _set() -> threading.Event:
 
 @dataclass
 class Receiver:
-    """Answers with the statuses in turn; the last one stays."""
+    """Answers with the statuses in order, and then repeats the last one."""
 
     port: int = 0
     statuses: list[int] = field(default_factory=lambda: [204])
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     location: str = ""
-    # While it is cleared, who calls is heard and gets no answer.
+    # While the event is cleared, a request is kept but gets no answer.
     may_answer: threading.Event = field(default_factory=_set)
 
     @property
@@ -42,7 +42,7 @@ def receiving() -> Iterator[Receiver]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             receiver.requests.append((self.path, headers, body))
             receiver.may_answer.wait()
-            with contextlib.suppress(OSError):  # who called is gone
+            with contextlib.suppress(OSError):  # the client has disconnected
                 self.answer()
 
         def answer(self) -> None:

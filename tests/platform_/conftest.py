@@ -1,4 +1,4 @@
-"""Services that tests here may use, if the machine has them."""
+"""Databases of external services. Tests are skipped if the machine lacks the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python processes for these tests: real ones, small, and fast to start."""
+"""Real Python processes for these tests, small and fast to start."""
 
 from __future__ import annotations
 

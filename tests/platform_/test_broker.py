@@ -1,4 +1,4 @@
-"""Messages in files appear whole, are taken once, and in order."""
+"""Messages in files are complete, in order, and taken once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def take_all(channel: Channel, queue: str) -> list[object]:
             return taken
 
 
-def test_messages_come_in_the_order_in_which_they_were_sent(channel: Channel) -> None:
+def test_messages_arrive_in_the_order_in_which_they_were_sent(channel: Channel) -> None:
     for number in range(20):
         channel._put("jobs", {"number": number})
 
@@ -49,7 +49,7 @@ def test_a_queue_gets_its_own_messages_only(channel: Channel) -> None:
     assert channel._size("jobs") == 1
 
 
-def test_a_message_that_is_being_written_is_not_seen(channel: Channel, tmp_path: Path) -> None:
+def test_an_unfinished_message_is_not_seen(channel: Channel, tmp_path: Path) -> None:
     (tmp_path / "messages" / "1_x.jobs.msg.draft").write_text('{"half')
 
     assert take_all(channel, "jobs") == []

@@ -1,4 +1,4 @@
-"""System checks find what would hurt later, and are silent otherwise."""
+"""System checks report dangerous settings, and print nothing for good ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_postgresql_may_be_anywhere(settings: Settings, monkeypatch: pytest.Monk
     assert ids(checks.sqlite_is_on_a_local_disk()) == []
 
 
-def test_it_finds_the_file_system_of_a_path_that_is_not_there_yet() -> None:
+def test_the_file_system_of_a_missing_path_is_found() -> None:
     assert checks.filesystem_of(Path("/proc/self/not/there")) == "proc"
 
 

@@ -1,4 +1,4 @@
-"""The `vinery` command: help at every level, and one line for every mistake."""
+"""The `vinery` command has help at every level, and one line for every mistake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vinery.config.home import Home
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """A parser and all that are under it."""
+    """Yield a parser and all its subparsers."""
     found = [parser]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -86,7 +86,7 @@ def test_an_old_python_is_reported_in_one_line(
         ({"REDIS_URL": "localhost"}, ("jobs",), "REDIS_URL is not a URL"),
     ],
 )
-def test_a_bad_setting_is_one_line_that_names_it(
+def test_a_bad_setting_is_reported_in_one_line_that_names_it(
     platform_home: Home, settings: dict[str, str], words: tuple[str, ...], message: str
 ) -> None:
     result = scripts.vinery(*words, environment={"VINERY_HOME": str(platform_home.path)} | settings)
@@ -96,7 +96,7 @@ def test_a_bad_setting_is_one_line_that_names_it(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_database_that_is_not_there_is_one_line(platform_home: Home) -> None:
+def test_a_missing_database_is_reported_in_one_line(platform_home: Home) -> None:
     result = scripts.vinery("key", "list", environment={"VINERY_HOME": str(platform_home.path)})
 
     assert result.returncode == 1
@@ -109,12 +109,12 @@ def test_a_database_that_is_not_there_is_one_line(platform_home: Home) -> None:
     ("text", "length"),
     [("12h", timedelta(hours=12)), ("30d", timedelta(days=30)), ("4w", timedelta(weeks=4))],
 )
-def test_it_reads_a_period(text: str, length: timedelta) -> None:
+def test_a_period_is_read(text: str, length: timedelta) -> None:
     assert period(text) == length
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"])
-def test_it_refuses_what_is_no_period(text: str) -> None:
+def test_an_invalid_period_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
         period(text)
 
@@ -129,12 +129,12 @@ def test_it_refuses_what_is_no_period(text: str) -> None:
         ("a=", ("a", "")),
     ],
 )
-def test_it_reads_an_engine_option(text: str, pair: tuple[str, object]) -> None:
+def test_an_engine_option_is_read(text: str, pair: tuple[str, object]) -> None:
     assert option(text) == pair
 
 
 @pytest.mark.parametrize("text", ["", "max_running", "=8"])
-def test_it_refuses_what_is_no_option(text: str) -> None:
+def test_an_invalid_engine_option_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
         option(text)
 

@@ -1,4 +1,4 @@
-"""An application hears of the end from Daphne as it does from uvicorn."""
+"""Daphne sends an application the same lifespan events as uvicorn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ asyncio.run(end_lifespan(application))
 """
 
 
-def test_the_application_is_started_and_then_ended() -> None:
+def test_the_application_receives_startup_and_shutdown() -> None:
     result = scripts.run_python("-c", _END)
 
     assert result.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], result.stderr

@@ -1,6 +1,5 @@
-"""Pages while the database is unavailable: 503 with advice, in the format of each path.
-
-This holds whether the process has noticed it before, or the page meets the error itself.
+"""While the database is unavailable, pages are refused with 503 and advice, in the format of each
+path. This holds whether the process already knows of the failure or the page meets the error.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def test_a_page_is_refused_without_asking_the_database(path: str) -> None:
 
 @pytest.mark.usefixtures("noticed")
 @pytest.mark.parametrize("path", PAGES)
-def test_such_a_page_is_guarded_as_others_are(path: str) -> None:
+def test_a_refused_page_has_the_usual_security_headers(path: str) -> None:
     headers = Client().get(path).headers
 
     assert headers["Content-Security-Policy"].startswith("default-src 'none';")
@@ -61,7 +60,7 @@ def test_such_a_page_is_guarded_as_others_are(path: str) -> None:
 
 @pytest.mark.usefixtures("noticed")
 @pytest.mark.django_db
-def test_programs_are_reported_in_json_without_asking_the_database() -> None:
+def test_api_clients_get_json_without_asking_the_database() -> None:
     with connection.execute_wrapper(no_query):
         response = Client().get("/api/keys/", headers={"authorization": "Bearer vny_live_x"})
 
@@ -70,13 +69,13 @@ def test_programs_are_reported_in_json_without_asking_the_database() -> None:
 
 
 @pytest.mark.usefixtures("noticed")
-def test_what_needs_no_database_is_not_refused() -> None:
+def test_pages_that_need_no_database_are_not_refused() -> None:
     assert Client().get("/nothing/").status_code == 404
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("noticed")
-async def test_it_is_refused_in_the_server_s_asynchronous_way_too() -> None:
+async def test_a_page_is_refused_in_the_asynchronous_server_too() -> None:
     assert result(await AsyncClient().get("/admin/"))
     await sync_to_async(connections.close_all)()
 
@@ -90,7 +89,7 @@ async def test_it_is_refused_in_the_server_s_asynchronous_way_too() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/admin/", "/accounts/", "/", "/console/", "/api/keys/"])
-def test_a_page_that_is_the_first_to_meet_it_reports_so(
+def test_the_first_page_that_meets_the_failure_reports_it(
     monkeypatch: pytest.MonkeyPatch, reader: str, path: str
 ) -> None:
     client = Client(raise_request_exception=False)
@@ -105,7 +104,7 @@ def test_a_page_that_is_the_first_to_meet_it_reports_so(
 
 
 @pytest.mark.django_db
-def test_another_failure_of_the_database_is_the_server_s_own(
+def test_another_database_error_is_a_server_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = Client(raise_request_exception=False)

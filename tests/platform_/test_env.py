@@ -1,4 +1,4 @@
-"""Environment variables are read as what they should be, or refused by name."""
+"""Environment variables are read with their types. Invalid ones are refused by name."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def test_an_empty_variable_is_an_unset_one(set_to: SetTo) -> None:
 
 
 @pytest.mark.parametrize("word", ["on", "1", "true", "YES"])
-def test_it_reads_a_switch_that_is_on(set_to: SetTo, word: str) -> None:
+def test_a_switch_that_is_on_is_read(set_to: SetTo, word: str) -> None:
     set_to(word)
 
     assert env.on_off(NAME, default=False) is True
 
 
 @pytest.mark.parametrize("word", ["off", "0", "False", "no"])
-def test_it_reads_a_switch_that_is_off(set_to: SetTo, word: str) -> None:
+def test_a_switch_that_is_off_is_read(set_to: SetTo, word: str) -> None:
     set_to(word)
 
     assert env.on_off(NAME, default=True) is False
 
 
-def test_it_refuses_a_switch_that_reports_neither(set_to: SetTo) -> None:
+def test_a_switch_that_is_neither_on_nor_off_is_refused(set_to: SetTo) -> None:
     set_to("maybe")
 
     with pytest.raises(SettingError, match=f"{NAME}='maybe'.*on or off"):
@@ -52,14 +52,14 @@ def test_it_refuses_a_switch_that_reports_neither(set_to: SetTo) -> None:
 
 
 @pytest.mark.parametrize("word", ["0", "10", "-1", "nine", "3.5"])
-def test_it_refuses_a_number_that_is_out_of_range_or_none(set_to: SetTo, word: str) -> None:
+def test_an_invalid_number_or_one_out_of_range_is_refused(set_to: SetTo, word: str) -> None:
     set_to(word)
 
     with pytest.raises(SettingError, match=f"{NAME}=.*from 1 to 9"):
         env.integer(NAME, 5, at_least=1, at_most=9)
 
 
-def test_it_takes_the_ends_of_a_range(set_to: SetTo) -> None:
+def test_both_ends_of_a_range_are_accepted(set_to: SetTo) -> None:
     set_to("1")
     assert env.integer(NAME, 5, at_least=1, at_most=9) == 1
 
@@ -67,34 +67,34 @@ def test_it_takes_the_ends_of_a_range(set_to: SetTo) -> None:
     assert env.integer(NAME, 5, at_least=1, at_most=9) == 9
 
 
-def test_it_refuses_an_unknown_choice_and_names_the_known_ones(set_to: SetTo) -> None:
+def test_an_unknown_choice_is_refused_and_the_known_ones_are_named(set_to: SetTo) -> None:
     set_to("gunicorn")
 
     with pytest.raises(SettingError, match="daphne or uvicorn"):
         env.choice(NAME, "uvicorn", among=("uvicorn", "daphne"))
 
 
-def test_it_takes_a_choice_in_any_case(set_to: SetTo) -> None:
+def test_a_choice_is_accepted_in_any_case(set_to: SetTo) -> None:
     set_to("Daphne")
 
     assert env.choice(NAME, "uvicorn", among=("uvicorn", "daphne")) == "daphne"
 
 
-def test_it_drops_the_last_slash_of_a_url(set_to: SetTo) -> None:
+def test_the_last_slash_of_a_url_is_removed(set_to: SetTo) -> None:
     set_to("https://vinery.example/")
 
     assert env.url(NAME, schemes=("https",)) == "https://vinery.example"
 
 
 @pytest.mark.parametrize("value", ["vinery.example", "ftp://vinery.example", "https://"])
-def test_it_refuses_what_is_no_url_of_a_known_scheme(set_to: SetTo, value: str) -> None:
+def test_a_url_of_an_unknown_scheme_is_refused(set_to: SetTo, value: str) -> None:
     set_to(value)
 
     with pytest.raises(SettingError, match="https://"):
         env.url(NAME, schemes=("https",))
 
 
-def test_it_does_not_repeat_a_url_that_may_hold_a_password(set_to: SetTo) -> None:
+def test_an_error_does_not_repeat_a_url_that_may_contain_a_password(set_to: SetTo) -> None:
     set_to("mysql://joe:hunter2@db/vinery")
 
     with pytest.raises(SettingError) as refusal:
@@ -103,7 +103,7 @@ def test_it_does_not_repeat_a_url_that_may_hold_a_password(set_to: SetTo) -> Non
     assert "hunter2" not in str(refusal.value)
 
 
-def test_a_secret_may_stand_in_a_file(set_to: SetTo, tmp_path: Path) -> None:
+def test_a_secret_may_be_read_from_a_file(set_to: SetTo, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("s3cret\n")
     set_to(str(file), f"{NAME}_FILE")
@@ -111,7 +111,7 @@ def test_a_secret_may_stand_in_a_file(set_to: SetTo, tmp_path: Path) -> None:
     assert env.secret(NAME) == "s3cret"
 
 
-def test_it_refuses_a_secret_that_is_given_twice(set_to: SetTo, tmp_path: Path) -> None:
+def test_a_secret_that_is_given_twice_is_refused(set_to: SetTo, tmp_path: Path) -> None:
     set_to("one")
     set_to(str(tmp_path / "two"), f"{NAME}_FILE")
 
@@ -119,14 +119,14 @@ def test_it_refuses_a_secret_that_is_given_twice(set_to: SetTo, tmp_path: Path) 
         env.secret(NAME)
 
 
-def test_it_names_the_file_of_a_secret_that_it_cannot_read(set_to: SetTo, tmp_path: Path) -> None:
+def test_an_unreadable_secret_file_is_named(set_to: SetTo, tmp_path: Path) -> None:
     set_to(str(tmp_path / "missing"), f"{NAME}_FILE")
 
     with pytest.raises(SettingError, match=f"{NAME}_FILE=.*missing cannot be read"):
         env.secret(NAME)
 
 
-def test_it_splits_a_list_at_commas(set_to: SetTo) -> None:
+def test_a_list_is_split_at_commas(set_to: SetTo) -> None:
     set_to("a, b ,,c")
 
     assert env.words(NAME) == ["a", "b", "c"]
@@ -136,7 +136,7 @@ def test_it_splits_a_list_at_commas(set_to: SetTo) -> None:
     ("value", "expected"),
     [(None, [50, 100]), ("90, 80,90", [80, 90]), ("off", []), ("1,100", [1, 100])],
 )
-def test_percentages_rise_and_can_be_off(
+def test_percentages_increase_and_can_be_off(
     monkeypatch: pytest.MonkeyPatch, value: str | None, expected: list[int]
 ) -> None:
     monkeypatch.delenv(NAME, raising=False)
@@ -146,13 +146,13 @@ def test_percentages_rise_and_can_be_off(
 
 
 @pytest.mark.parametrize("value", ["0", "101", "half", "50;80", "-5", "off,50"])
-def test_what_are_no_percentages_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_invalid_percentages_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(NAME, value)
     with pytest.raises(SettingError, match=f"{NAME}=.*50,80,100"):
         env.percentages(NAME, ())
 
 
-def test_networks_are_read_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_read_and_invalid_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "10.0.0.0/8, fd00::/8")
     assert [str(network) for network in env.networks(NAME)] == ["10.0.0.0/8", "fd00::/8"]
     monkeypatch.setenv(NAME, "10.0.0.1/8")

@@ -25,19 +25,19 @@ def keys_read(read_at_s: float) -> tuple[bool, str]:
     return check.is_healthy, check.text
 
 
-def test_keys_that_are_followed_are_well() -> None:
+def test_a_key_table_that_is_refreshed_is_healthy() -> None:
     assert keys_read(time.time()) == (True, "up to date")
     assert keys_read(0.0) == (True, "not read yet")
 
 
-def test_keys_that_have_not_been_read_for_long_are_reported() -> None:
+def test_a_key_table_that_is_too_old_is_reported() -> None:
     is_well, result = keys_read(time.time() - 95)
     assert not is_well
     assert result.startswith("changes of the last 9")
 
 
 def reported_by(collector: Collector) -> dict[tuple[str, ...], float]:
-    """By name and the values of all labels but the process."""
+    """Return the samples by name and by the values of all labels except the process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -61,7 +61,7 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
 
 
-def test_buckets_hold_all_that_is_shorter() -> None:
+def test_a_bucket_counts_all_shorter_durations() -> None:
     traffic = Traffic()
     small = traffic.models["small"] = ModelTraffic()
     for duration_ms in (20.0, 40.0, 90_000.0):
@@ -84,7 +84,7 @@ def limits_of(*scopes: str) -> LimitService:
     return limits
 
 
-async def test_limits_are_reported_with_what_is_used_of_them() -> None:
+async def test_limits_are_reported_with_their_usage() -> None:
     limits = limits_of("platform", "organization:7")
     await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
     result = reported_by(_Levels(await read_levels(limits)))

@@ -1,4 +1,4 @@
-"""The home folder, and files that are written whole."""
+"""The home folder, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vinery.config.env import SettingError
 from vinery.config.home import REPOSITORY, Home, write_private
 
 
-def test_all_folders_are_closed_to_other_users(tmp_path: Path) -> None:
+def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "home")
 
     home.create()
@@ -21,7 +21,7 @@ def test_all_folders_are_closed_to_other_users(tmp_path: Path) -> None:
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
 
-def test_making_a_home_twice_changes_nothing(tmp_path: Path) -> None:
+def test_creating_a_home_twice_changes_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.create()
     (home.run / "kept").write_text("x")
@@ -31,7 +31,7 @@ def test_making_a_home_twice_changes_nothing(tmp_path: Path) -> None:
     assert (home.run / "kept").read_text() == "x"
 
 
-def test_it_refuses_a_file_in_the_scope_of_the_folder(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_home_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
 
     with pytest.raises(SettingError, match=r"VINERY_HOME=.* cannot be written"):
@@ -44,7 +44,7 @@ def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> No
     assert Home.from_env().path == REPOSITORY / "var"
 
 
-def test_a_written_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
+def test_a_written_file_replaces_the_old_one_atomically(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
 
@@ -55,7 +55,7 @@ def test_a_written_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_file_that_must_stay_stays(tmp_path: Path) -> None:
+def test_a_kept_file_is_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
 

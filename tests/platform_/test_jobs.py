@@ -45,7 +45,7 @@ sys.exit(main(["jobs"]))
 
 @contextmanager
 def worker(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A jobs process whose clock has ticked."""
+    """Start a jobs process, and wait until its clock has ticked."""
     process = subprocess.Popen(
         [sys.executable, "-c", _WORKER, str(folder)],
         env=clean_environment() | dict(environment),
@@ -59,7 +59,7 @@ def worker(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.
 
 
 def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
-    """Send a message from this process to the worker of this home, or to that of Redis."""
+    """Send a message from this process to the worker of this home or of Redis."""
     if redis_url:
         sender = Celery(broker=redis_url)
     else:
@@ -82,7 +82,7 @@ def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(tmp_path: Path) 
         send(home, "tests.write", str(tmp_path / "file"), "sent after the start")
         until((tmp_path / "file").exists)
         assert psutil.Process(process.pid).children(recursive=True) == []
-        # Not killed in the middle of the next tick, whose message it has just taken.
+        # The worker may have just taken the message of the next tick, so it is not killed.
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
 

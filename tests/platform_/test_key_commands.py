@@ -1,4 +1,4 @@
-"""`vinery key` and `vinery admin` from making to revoking."""
+"""`vinery key` and `vinery admin`, from creation to revocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared home, for all tests of this file."""
+    """Return a prepared home, shared by all tests of this file."""
     home = tmp_path_factory.mktemp("keys") / "home"
     result = scripts.vinery("prepare", environment=stores.environment_of(home))
     assert result.returncode == 0, result.stderr
@@ -31,12 +31,12 @@ def vinery(home: Path) -> Vinery:
 
 
 def row_of(vinery: Vinery, name: str) -> list[str]:
-    """The cells of one key in the table."""
+    """Return the cells of one key in the table."""
     lines = vinery("key", "list").stdout.splitlines()
     return next(re.split(r"\s{2,}", line) for line in lines if name in line)
 
 
-def test_the_secret_of_a_new_key_is_all_that_is_printed(vinery: Vinery) -> None:
+def test_a_new_key_prints_only_its_secret(vinery: Vinery) -> None:
     result = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
 
     assert result.returncode == 0
@@ -66,14 +66,14 @@ def test_a_key_is_revoked_by_its_hint(vinery: Vinery) -> None:
 
 
 @pytest.mark.parametrize("key", ["4711", "vny_live_none…xx"])
-def test_a_key_that_is_not_there_cannot_be_revoked(vinery: Vinery, key: str) -> None:
+def test_an_unknown_key_cannot_be_revoked(vinery: Vinery, key: str) -> None:
     result = vinery("key", "revoke", key)
 
     assert result.returncode == 1
     assert result.stderr == f"vinery: There is no key {key}. See: vinery key list\n"
 
 
-def test_a_key_needs_an_owner_who_exists(vinery: Vinery) -> None:
+def test_a_key_needs_an_existing_owner(vinery: Vinery) -> None:
     result = vinery("key", "create", "--name", "x", "--user", "charlie")
 
     assert result.returncode == 1
@@ -90,14 +90,14 @@ def test_an_administrator_gets_a_new_password(vinery: Vinery, home: Path) -> Non
     assert result.stdout.strip() != first
 
 
-def test_no_user_else_gets_a_new_password(vinery: Vinery) -> None:
+def test_only_an_administrator_gets_a_new_password(vinery: Vinery) -> None:
     result = vinery("admin", "reset-password", "--user", "charlie")
 
     assert result.returncode == 1
     assert result.stderr == "vinery: There is no administrator charlie.\n"
 
 
-def test_a_key_that_is_to_be_rotated_shows_when(vinery: Vinery) -> None:
+def test_the_table_shows_when_a_key_is_due_to_be_rotated(vinery: Vinery) -> None:
     vinery(
         *("key", "create", "--name", "rotating"),
         *("--rotate-every", "90d", "--rotation-grace", "1w"),
@@ -119,4 +119,4 @@ def test_a_key_that_is_to_be_rotated_shows_when(vinery: Vinery) -> None:
     assert "not a number of days" in refused.stderr
     refused = vinery("key", "create", "--name", "wrong", "--rotation-grace", "1w")
     assert refused.returncode == 1
-    assert "Say after how many days" in refused.stderr
+    assert "Also set after how many days" in refused.stderr

@@ -1,4 +1,4 @@
-"""The listening socket: exact about who may have a port."""
+"""The listening socket refuses a port that another process uses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from vinery.config.env import SettingError
 from vinery.process.listening import Address, listen, server_for, server_from_env
 
 
-def test_it_listens_on_a_free_port() -> None:
+def test_a_free_port_is_listened_on() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname(), timeout=5).close()
 
 
-def test_it_refuses_a_port_in_use_and_names_it() -> None:
+def test_a_port_in_use_is_refused_and_named() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -33,7 +33,7 @@ def test_a_port_is_free_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_it_refuses_a_host_that_is_not_this_machine(host: str) -> None:
+def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
     with pytest.raises(SettingError, match=f"VINERY_HOST={host}"):
         listen(Address(host, 0))
 
@@ -58,7 +58,7 @@ def test_clients_on_this_machine_get_a_url_that_they_can_reach(
     assert address.base_url == base_url
 
 
-def test_it_refuses_an_unknown_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_SERVER", "hypercorn")
 
     with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):

@@ -1,4 +1,4 @@
-"""A log record is one line, without keys."""
+"""A log record is one line, and contains no key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line_of(message: str, *arguments: object, is_error: bool = False) -> str:
     return FORMATTER.format(record)
 
 
-def test_a_line_reports_when_who_and_what() -> None:
+def test_a_line_has_time_level_logger_and_message() -> None:
     line = line_of("loaded model=%s", "tiny")
 
     assert line == "1970-01-01T00:00:00.500Z INFO web-1 room.part: loaded model=tiny"

@@ -1,4 +1,4 @@
-"""`vinery model` from adding to removing."""
+"""`vinery model`, from adding a model to removing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Vinery = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def vinery(tmp_path_factory: pytest.TempPathFactory) -> Vinery:
-    """The command, in a home that serves the reference model."""
+    """Return a function that runs the command in a home that serves the reference model."""
     home = str(tmp_path_factory.mktemp("models") / "home")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def test_a_prepared_home_serves_the_reference_model(vinery: Vinery) -> None:
     assert TINY_CHAT in result.stdout
 
 
-def test_a_model_comes_and_goes(vinery: Vinery) -> None:
+def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
     added = vinery("model", "add", TINY_CHAT, "--name", "mine", "--option", "max_running=4")
     assert added.returncode == 0, added.stderr
     assert "mine" in vinery("model", "list").stdout
@@ -45,8 +45,8 @@ def test_a_model_comes_and_goes(vinery: Vinery) -> None:
     assert "mine" not in vinery("model", "list").stdout
 
 
-def test_a_second_prepare_does_not_bring_back_what_was_removed(vinery: Vinery) -> None:
-    """As long as any model is served, the choice is the administrator's."""
+def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> None:
+    """While any model is served, the administrator chooses the models."""
     vinery("model", "add", TINY_CHAT, "--name", "other", "--no-load")
     vinery("model", "remove", "tiny-chat")
 
@@ -62,9 +62,9 @@ def test_a_second_prepare_does_not_bring_back_what_was_removed(vinery: Vinery) -
         (("add", "/nowhere", "--name", "x"), "There is no folder /nowhere"),
         (("add", str(Path(__file__).parent), "--name", "x"), "has no openvino_model.xml"),
         (("add", TINY_CHAT, "--name", "x", "--option", "colour=red"), "colour"),
-        (("load", "nobody"), "No model is served as nobody"),
-        (("unload", "nobody"), "No model is served as nobody"),
-        (("remove", "nobody"), "No model is served as nobody"),
+        (("load", "missing"), "No model is served as missing"),
+        (("unload", "missing"), "No model is served as missing"),
+        (("remove", "missing"), "No model is served as missing"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(

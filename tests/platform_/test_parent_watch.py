@@ -1,4 +1,4 @@
-"""A child that is tied to its parent does not outlive it, however the parent dies."""
+"""A child that is tied to its parent ends with it, however the parent ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ while True:
 
 @contextmanager
 def tied_child(tmp_path: Path, *, before: str = "", after: str = "") -> Iterator[tuple[int, int]]:
-    """The ids of a parent and its tied child, both running."""
+    """Yield the ids of a parent and its tied child. Both are running."""
     file = tmp_path / "pid"
     code = _TIED.format(before=before, after=after)
     parent = subprocess.Popen(
@@ -69,7 +69,7 @@ def test_a_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
         until(lambda: not psutil.pid_exists(child_pid))
 
 
-def test_where_the_kernel_does_not_help_a_thread_looks(tmp_path: Path) -> None:
+def test_without_help_of_the_kernel_a_thread_polls_the_parent(tmp_path: Path) -> None:
     elsewhere = "import sys; sys.platform = 'darwin'"
     with tied_child(tmp_path, before=elsewhere) as (parent_pid, child_pid):
         os.kill(parent_pid, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_where_the_kernel_does_not_help_a_thread_looks(tmp_path: Path) -> None:
         until(lambda: not psutil.pid_exists(child_pid))
 
 
-def test_what_the_child_started_ends_too(tmp_path: Path) -> None:
+def test_a_process_of_the_child_ends_too(tmp_path: Path) -> None:
     deaf_family = (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "import subprocess\n"
@@ -93,7 +93,7 @@ def test_what_the_child_started_ends_too(tmp_path: Path) -> None:
 
 
 def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
-    late = "os.environ['VINERY_PARENT_PID'] = '1073741824'"  # above any process id
+    late = "os.environ['VINERY_PARENT_PID'] = '1073741824'"  # larger than any process id
     file = tmp_path / "pid"
     code = _TIED.format(before=late, after="")
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`vinery prepare`: it creates a home folder, and keeps it the second time."""
+"""`vinery prepare` creates a home folder, and keeps an existing one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(new_home: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return a copy of `new_home`."""
     return Path(shutil.copytree(new_home, tmp_path / "home"))
 
 
@@ -39,7 +39,7 @@ def credentials_in(home: Path) -> dict[str, str]:
     return known
 
 
-def test_the_first_time_creates_everything(new_home: Path) -> None:
+def test_the_first_prepare_creates_everything(new_home: Path) -> None:
     known = credentials_in(new_home)
 
     assert known["base_url"] == "http://127.0.0.1:8765"
@@ -51,7 +51,7 @@ def test_the_first_time_creates_everything(new_home: Path) -> None:
     assert (new_home / "vinery.sqlite3").is_file()
 
 
-def test_the_second_time_keeps_everything_but_corrects_the_url(home: Path) -> None:
+def test_the_second_prepare_corrects_only_the_url(home: Path) -> None:
     first = credentials_in(home)
     collected = (home / "static" / "admin" / "css" / "base.css").stat()
 
@@ -69,7 +69,7 @@ def test_a_deleted_credentials_file_stays_deleted(home: Path) -> None:
     assert not (home / "bootstrap.json").exists()
 
 
-def test_it_works_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
+def test_a_home_is_prepared_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     home = tmp_path / "home"
     known = prepare(home, DATABASE_URL=postgres_url)
 

@@ -13,7 +13,7 @@ PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
 
 
 async def client_of(peer: str, *forwarded: str) -> str:
-    """The address that the application is result."""
+    """Return the client address that the application receives."""
     seen: dict[str, Any] = {}
 
     async def application(scope: dict[str, Any], *_: Any) -> None:
@@ -33,7 +33,7 @@ async def client_of(peer: str, *forwarded: str) -> str:
         ("127.0.0.1", ["203.0.113.9:5555"], "203.0.113.9"),
         ("127.0.0.1", ["[2001:db8::1]:5555"], "2001:db8::1"),
         ("127.0.0.1", ["2001:db8::1"], "2001:db8::1"),
-        # A client's own words come before those of the proxies.
+        # Addresses that the client itself sends come before those of the proxies.
         ("127.0.0.1", ["10.1.1.1, 203.0.113.9"], "203.0.113.9"),
         ("127.0.0.1", ["10.1.0.1", "203.0.113.9"], "203.0.113.9"),
         ("10.1.0.7", ["192.0.2.1, 203.0.113.9, 10.1.0.8"], "203.0.113.9"),
@@ -41,7 +41,7 @@ async def client_of(peer: str, *forwarded: str) -> str:
         ("203.0.113.9", ["10.1.0.1"], "203.0.113.9"),
     ],
 )
-async def test_a_client_is_the_last_that_is_no_proxy(
+async def test_the_client_is_the_last_address_that_is_not_a_proxy(
     peer: str, forwarded: list[str], client: str
 ) -> None:
     assert await client_of(peer, *forwarded) == client

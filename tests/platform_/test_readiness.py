@@ -1,4 +1,4 @@
-"""Asking a server whether it is ready, whatever it answers."""
+"""The check whether a server is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vinery.process.listening import Address, listen
 
 @contextmanager
 def server(status: int, body: object) -> Iterator[str]:
-    """A server that gives one answer to everything; yields its URL."""
+    """Yield the URL of a server that gives one answer to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -49,11 +49,11 @@ def test_only_200_is_ready(status: int, state: Readiness) -> None:
         assert readiness(url) is state
 
 
-def test_no_answer_is_silence(closed_url: str) -> None:
+def test_a_server_that_does_not_answer_is_not_ready(closed_url: str) -> None:
     assert readiness(closed_url) is Readiness.SILENT
 
 
-def test_a_proxy_of_the_environment_is_not_asked(
+def test_proxies_of_the_environment_are_ignored(
     closed_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", closed_url)
@@ -62,19 +62,19 @@ def test_a_proxy_of_the_environment_is_not_asked(
         assert readiness(url) is Readiness.READY
 
 
-def test_it_names_the_first_model() -> None:
+def test_the_first_model_is_named() -> None:
     with server(200, {"data": [{"id": "one"}, {"id": "two"}]}) as url:
         assert first_model(url, "vny_key") == "one"
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, {"data": []}), (401, {"error": {}})])
-def test_it_names_no_model_when_the_key_may_use_none(status: int, body: object) -> None:
+def test_no_model_is_named_if_the_key_may_use_none(status: int, body: object) -> None:
     with server(status, body) as url:
         assert first_model(url, "vny_key") is None
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
-def test_the_health_check_reports_by_its_exit_status(status: int, exit_status: int) -> None:
+def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_status: int) -> None:
     with server(status, {}) as url:
         result = scripts.vinery("ready", environment={"VINERY_PORT": url.rpartition(":")[2]})
 

@@ -22,7 +22,7 @@ def assert_one_line(result: subprocess.CompletedProcess[str], *parts: str) -> No
         assert part in result.stderr
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with listen(Address("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
 
@@ -33,7 +33,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert_one_line(result, f"Port {port} on 127.0.0.1 is in use", "VINERY_PORT")
 
 
-def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, which stops root as well")
 
     result = scripts.vinery(
@@ -43,7 +43,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     assert_one_line(result, f"VINERY_HOME={tmp_path / 'home'} cannot be written")
 
 
-def test_a_home_that_another_supervisor_uses(platform_home: Home) -> None:
+def test_a_home_that_another_supervisor_uses_is_refused(platform_home: Home) -> None:
     with lock.hold(platform_home.lock_file):
         result = scripts.vinery(
             "up", environment={"VINERY_PORT": "0", "VINERY_HOME": str(platform_home.path)}
@@ -52,7 +52,7 @@ def test_a_home_that_another_supervisor_uses(platform_home: Home) -> None:
     assert_one_line(result, str(platform_home.path), "is in use by process")
 
 
-def test_open_access_to_the_network(tmp_path: Path) -> None:
+def test_open_access_to_the_network_is_refused(tmp_path: Path) -> None:
     settings = {"VINERY_PORT": "0", "VINERY_HOME": str(tmp_path / "home")}
 
     result = scripts.vinery(
@@ -64,7 +64,7 @@ def test_open_access_to_the_network(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     with listen(Address("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -90,7 +90,7 @@ def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
         (None, "Install Python 3.11 or newer"),
     ],
 )
-def test_make_up_with_a_python_that_will_not_do(
+def test_make_up_refuses_an_unsupported_python(
     tmp_path: Path, python: str | None, line: str
 ) -> None:
     interpreter = tmp_path / "python"

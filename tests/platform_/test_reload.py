@@ -1,4 +1,4 @@
-"""`vinery up --reload`: changed source files are noticed, and restart the processes."""
+"""`vinery up --reload` notices changed source files, and restarts the processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_added_changed_and_removed_files_are_noticed(tmp_path: Path) -> No
 
 
 class RecordingSupervisor:
-    """Records what a reload asks of the supervisor."""
+    """Records the restarts that a reload requests."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -65,7 +65,7 @@ class RecordingSupervisor:
         ("accounts/static/console.css", ["prepare", ["web-1", "jobs"]]),
     ],
 )
-async def test_a_change_restarts_web_and_jobs_but_not_the_node(
+async def test_a_change_restarts_web_and_jobs_and_not_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[object]
 ) -> None:
     monkeypatch.setattr(up, "_SOURCES", (tmp_path,))
@@ -83,7 +83,7 @@ async def test_a_change_restarts_web_and_jobs_but_not_the_node(
     assert supervisor.calls == expected
 
 
-async def test_nothing_is_watched_without_the_option(tmp_path: Path) -> None:
+async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:
     plan = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1)
 
     await up._reload(plan, RecordingSupervisor(), plan.services(3))  # type: ignore[arg-type]

@@ -19,13 +19,13 @@ PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_stream_reports_the_texts_of_the_whole_answer(name: str) -> None:
+def test_a_stream_has_the_same_texts_as_the_whole_answer(name: str) -> None:
     streamed, whole = (texts_of((GOLDEN / f"{name}.{of}").read_bytes()) for of in ("sse", "json"))
     assert whole == streamed
     assert whole
 
 
-def test_texts_have_names() -> None:
+def test_each_text_has_a_name() -> None:
     assert texts_of((GOLDEN / "chat_two_calls.json").read_bytes()).keys() >= {
         "choice 0, call 0",
         "choice 0, call 1",
@@ -46,7 +46,7 @@ def test_the_events_of_a_truncated_stream_are_read() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'])
-def test_what_cannot_be_read_reports_nothing(answer: bytes) -> None:
+def test_an_unreadable_response_has_no_texts(answer: bytes) -> None:
     assert texts_of(answer) == {}
 
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_reports_nothing(answer: bytes) -> None:
         ("response_format.type", "text", {"response_format": {"type": "text"}}),
     ],
 )
-def test_values_are_put_at_dotted_paths(path: str, value: Any, expected: dict[str, Any]) -> None:
+def test_values_are_set_at_dotted_paths(path: str, value: Any, expected: dict[str, Any]) -> None:
     body: dict[str, Any] = {"messages": [{"content": "x"}, {"content": "y"}], "n": 1}
     assert json.loads(edited(json.dumps(body).encode(), [(path, value)])) == body | expected
 
@@ -91,7 +91,7 @@ class _Server(BaseHTTPRequestHandler):
         self.wfile.write(self.headers["authorization"].encode())
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def url() -> Iterator[str]:
         server.shutdown()
 
 
-def test_it_goes_where_it_was_reported_and_nowhere_else(
+def test_a_request_follows_no_proxy_and_no_redirect(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -113,14 +113,14 @@ def test_it_goes_where_it_was_reported_and_nowhere_else(
     assert "not from a Vinery server" in error_message(response)
 
 
-def test_a_server_that_is_not_there_is_reported() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(CannotReplay, match="does not answer"):
         send("http://127.0.0.1:9/v1", b"{}", "k", 5)
     with pytest.raises(CannotReplay, match="does not answer"):
         send("nowhere", b"{}", "k", 5)
 
 
-def test_who_gives_no_key_is_asked_for_one() -> None:
+def test_a_missing_key_is_reported() -> None:
     result = scripts.vinery("replay", "req_1")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "VINERY_API_KEY" in result.stderr

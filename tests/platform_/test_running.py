@@ -1,4 +1,4 @@
-"""The whole platform, started as `make up` starts it: it serves, restarts processes, and ends."""
+"""The whole platform as `make up` starts it: it serves, restarts processes, and ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 
 
 class SecondStart(NamedTuple):
-    """Two starts of one home, and its secrets after the first."""
+    """Two starts of one home, and its secrets after the first start."""
 
     first: Running
     secrets: dict[str, str]
@@ -30,7 +30,7 @@ class SecondStart(NamedTuple):
 
 
 def answer(running: Running) -> str:
-    """The answer of the reference model to a greeting."""
+    """Return the answer of the reference model to a greeting."""
     response = httpx.post(
         f"{running.base_url}/v1/chat/completions",
         headers={"Authorization": f"Bearer {running.api_key}"},
@@ -45,7 +45,7 @@ def answer(running: Running) -> str:
 def is_ready(running: Running) -> bool:
     try:
         return httpx.get(f"{running.base_url}/readyz", timeout=30).status_code == 200
-    except httpx.RemoteProtocolError:  # this very connection was that of a killed worker
+    except httpx.RemoteProtocolError:  # the worker of this connection was killed
         return False
 
 
@@ -60,12 +60,12 @@ def are_gone(processes: list[psutil.Process]) -> bool:
 
 def is_alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE  # this test's own child, not yet reaped
+        return process.status() != psutil.STATUS_ZOMBIE  # a child of this test, not yet reaped
     except psutil.NoSuchProcess:
         return False
 
 
-def test_it_serves_the_reference_model(running: Running) -> None:
+def test_the_platform_serves_the_reference_model(running: Running) -> None:
     assert answer(running)
 
 
@@ -74,7 +74,7 @@ def test_each_role_has_its_process(running: Running) -> None:
     assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
 
 
-def test_it_prints_where_it_is_and_a_line_that_works(running: Running) -> None:
+def test_the_banner_has_the_url_and_a_curl_line_that_works(running: Running) -> None:
     until(lambda: "curl " in running.log.read_text())
 
     text = running.log.read_text()
@@ -116,7 +116,7 @@ def test_the_administrator_can_log_in(running: Running) -> None:
 
 
 @pytest.mark.parametrize("role", ["web", "node", "jobs"])
-def test_a_process_that_is_killed_comes_back(running: Running, role: str) -> None:
+def test_a_killed_process_is_restarted(running: Running, role: str) -> None:
     killed = running.kill(role)
 
     until(lambda: running.has_replaced(role, killed))
@@ -134,7 +134,7 @@ def test_no_connection_is_refused_while_the_web_process_restarts(running: Runnin
 
 @pytest.fixture(scope="module")
 def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A platform on Daphne with two web processes. The last test that uses it kills it."""
+    """Start a platform on Daphne with two web processes. The last test that uses it kills it."""
     settings = {"VINERY_SERVER": "daphne", "VINERY_WEB_WORKERS": "2"}
     with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as platform:
         yield platform
@@ -145,7 +145,7 @@ def test_daphne_serves_with_two_workers(daphne: Running) -> None:
     assert len(daphne.pids("web")) == 2
 
 
-def test_a_supervisor_that_is_killed_leaves_no_process(daphne: Running) -> None:
+def test_a_killed_supervisor_leaves_no_process(daphne: Running) -> None:
     family = family_of(daphne)
 
     os.kill(daphne.pid, signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_a_supervisor_that_is_killed_leaves_no_process(daphne: Running) -> None:
 
 @pytest.fixture(scope="module")
 def second_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondStart]:
-    """A platform that was started twice, the second time by `make`. Its last test stops it."""
+    """Start a platform twice, the second time by `make`. The last test stops it."""
     folder = tmp_path_factory.mktemp("twice")
     home = folder / "home"
     with run_platform(home, is_first_start=True) as first:
@@ -182,7 +182,9 @@ def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> N
     until(lambda: are_gone(family), timeout_s=30)
 
 
-def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_the_platform_runs_on_postgresql_and_redis(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
     settings = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
 
     with run_platform(tmp_path / "home", settings) as running:
@@ -202,7 +204,7 @@ def test_the_end_of_make_ends_all_processes(tmp_path: Path, signal_to_make: sign
 
 
 def make_up(folder: Path) -> tuple[str, ...]:
-    """The command `make up`, with a virtual environment that needs no installation."""
+    """Return the command `make up` with a virtual environment that needs no installation."""
     venv = folder / "venv"
     (venv / "bin").mkdir(parents=True)
     python = venv / "bin" / "python"

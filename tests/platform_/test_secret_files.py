@@ -1,4 +1,4 @@
-"""Secrets are made once, closed to others, and never replaced."""
+"""Secrets are created once, readable only by their owner, and never replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     assert mode_of(home.path) == 0o700
 
 
-def test_a_secret_stays_what_it_is(tmp_path: Path) -> None:
+def test_a_stored_secret_does_not_change(tmp_path: Path) -> None:
     home = Home(tmp_path)
 
     assert secret_files.django_key(home) == secret_files.django_key(home)
@@ -44,7 +44,7 @@ def test_two_homes_have_different_secrets(tmp_path: Path) -> None:
     assert secret_files.key_peppers(one) != secret_files.key_peppers(other)
 
 
-def test_processes_that_start_together_agree(tmp_path: Path) -> None:
+def test_processes_that_start_together_read_the_same_secret(tmp_path: Path) -> None:
     home = Home(tmp_path)
 
     with ThreadPoolExecutor(8) as pool:
@@ -54,7 +54,7 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     assert [file.name for file in home.secrets.iterdir()] == ["django_secret_key"]
 
 
-def test_old_keys_are_named_with_blanks_or_line_breaks(
+def test_old_keys_are_separated_by_blanks_or_line_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path)
@@ -80,7 +80,7 @@ def test_django_accepts_the_key(tmp_path: Path) -> None:
     assert len(set(key)) >= 5
 
 
-def test_the_environment_comes_before_the_file(
+def test_the_environment_overrides_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VINERY_SECRET_KEY", "k" * 50)
@@ -92,7 +92,7 @@ def test_the_environment_comes_before_the_file(
     assert not home.secrets.exists()
 
 
-def test_a_second_pepper_joins_the_first(tmp_path: Path) -> None:
+def test_a_second_pepper_is_added_to_the_first(tmp_path: Path) -> None:
     home = Home(tmp_path)
     first = secret_files.key_peppers(home)[1]
     write_private(home.secrets / "key_pepper_2", "q" * 40 + "\n")
@@ -100,14 +100,14 @@ def test_a_second_pepper_joins_the_first(tmp_path: Path) -> None:
     assert secret_files.key_peppers(home) == {1: first, 2: b"q" * 40}
 
 
-def test_it_refuses_a_short_pepper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_pepper_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_KEY_PEPPER_1", "short")
 
     with pytest.raises(SettingError, match="VINERY_KEY_PEPPER_1 is too short"):
         secret_files.key_peppers(Home(tmp_path))
 
 
-def test_it_ends_where_no_secret_can_be_kept(tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_stored_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
 
     with pytest.raises(SettingError, match="can be neither read nor created"):

@@ -1,4 +1,4 @@
-"""Django's secret key is replaced without a gap: sessions continue, and secrets stay readable."""
+"""Django's secret key is replaced while sessions continue and secrets stay readable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UseKeys = Callable[..., None]
 
 @pytest.fixture
 def use_keys(settings: Any) -> UseKeys:
-    """Sets Django's keys, as VINERY_SECRET_KEY and VINERY_SECRET_KEY_FALLBACKS do."""
+    """Set Django's keys as VINERY_SECRET_KEY and VINERY_SECRET_KEY_FALLBACKS do."""
 
     def use(newest: str, *older: str) -> None:
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
@@ -42,7 +42,7 @@ def sign_in() -> str:
 
 
 def come_back(cookie: str) -> tuple[str, str, int]:
-    """The user of the session, the new cookie, and how many secrets of the webhook are readable."""
+    """Return the user of the session, the new cookie, and how many webhook secrets are readable."""
     client = Client(headers={"host": "localhost"})
     client.cookies[django_settings.SESSION_COOKIE_NAME] = cookie
     page: Any = client.get("/accounts/")
@@ -66,7 +66,7 @@ def test_sessions_continue_and_secrets_stay_readable(
     use_keys(NEW, OLD)
     username, new_cookie, num_secrets = come_back(cookie)
     assert (username, num_secrets) == ("alice", 1)
-    # The new cookie is signed with the new key alone.
+    # The new cookie is signed only with the new key.
     use_keys(NEW)
     assert come_back(new_cookie) == ("alice", new_cookie, 0)
 
@@ -77,7 +77,7 @@ def test_sessions_continue_and_secrets_stay_readable(
     assert come_back(new_cookie) == ("alice", new_cookie, 1)
 
 
-def test_hosts_with_both_keys_in_either_order_accept_the_sessions_of_each_other(
+def test_hosts_with_both_keys_in_any_order_accept_each_other_s_sessions(
     use_keys: UseKeys,
 ) -> None:
     changed, not_yet_changed = (NEW, OLD), (OLD, NEW)

@@ -1,4 +1,4 @@
-"""Django's settings, as different environments make them."""
+"""Django's settings in different environments."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def home(tmp_path: Path) -> str:
 
 
 def settings_with(*names: str, **environment: str) -> dict[str, Any]:
-    """The values of these settings in a process of this environment."""
+    """Return the values of these settings in a process with this environment."""
     result = scripts.run_python("-c", _PRINT, *names, environment=environment)
     assert result.returncode == 0, result.stderr
     values: dict[str, Any] = json.loads(result.stdout)
     return values
 
 
-def test_nothing_needs_to_be_set(home: str) -> None:
+def test_no_setting_is_required(home: str) -> None:
     values = settings_with(
         *("DEBUG", "VINERY_AUTH_ENABLED", "ALLOWED_HOSTS", "DATABASES", "VINERY_MAX_BODY_BYTES"),
         VINERY_HOME=home,
@@ -83,7 +83,7 @@ def test_a_server_for_all_interfaces_cannot_know_its_names(home: str) -> None:
     assert values["ALLOWED_HOSTS"] == ["*"]
 
 
-def test_an_administrator_may_name_the_hosts(home: str) -> None:
+def test_allowed_hosts_can_be_set(home: str) -> None:
     values = settings_with(
         "ALLOWED_HOSTS", VINERY_HOME=home, VINERY_ALLOWED_HOSTS="a.example, b.example"
     )
@@ -91,7 +91,7 @@ def test_an_administrator_may_name_the_hosts(home: str) -> None:
     assert values["ALLOWED_HOSTS"] == ["a.example", "b.example"]
 
 
-def test_passwords_are_reset_by_mail_only_to_a_name_that_is_known(home: str) -> None:
+def test_passwords_are_reset_by_mail_only_if_the_public_name_is_known(home: str) -> None:
     def is_offered(**environment: str) -> bool:
         return bool(
             settings_with("VINERY_PASSWORD_RESET", VINERY_HOME=home, **environment).popitem()[1]
@@ -118,7 +118,7 @@ def test_postgresql_gets_a_pool(home: str) -> None:
     assert database["CONN_MAX_AGE"] == 0
 
 
-def test_an_address_reports_how_patient_postgresql_s_client_is(home: str) -> None:
+def test_the_database_url_sets_the_connect_timeout_of_postgresql(home: str) -> None:
     url = "postgres://u:p@db/vinery?connect_timeout=2"
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL=url)
 
@@ -135,7 +135,7 @@ def test_a_sqlite_url_keeps_the_options_of_a_server(home: str, tmp_path: Path) -
     assert "journal_mode=WAL" in database["OPTIONS"]["init_command"]
 
 
-def test_redis_carries_messages_when_it_is_there(home: str) -> None:
+def test_redis_carries_messages_if_it_is_configured(home: str) -> None:
     values = settings_with(
         *("CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT", "CHANNEL_LAYERS"),
         VINERY_HOME=home,
@@ -147,7 +147,7 @@ def test_redis_carries_messages_when_it_is_there(home: str) -> None:
     assert "Redis" in values["CHANNEL_LAYERS"]["default"]["BACKEND"]
 
 
-def test_a_database_password_may_stand_in_a_file(home: str, tmp_path: Path) -> None:
+def test_a_database_password_may_be_read_from_a_file(home: str, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://u:p@db/vinery\n")
 
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL_FILE=str(tmp_path / "url"))
@@ -155,7 +155,7 @@ def test_a_database_password_may_stand_in_a_file(home: str, tmp_path: Path) -> N
     assert values["DATABASES"]["default"]["HOST"] == "db"
 
 
-def test_the_database_outlives_a_reader_that_then_writes(home: str) -> None:
+def test_a_transaction_that_reads_and_then_writes_waits_for_its_lock(home: str) -> None:
     """The reason for IMMEDIATE: with DEFERRED the second transaction fails at once."""
     code = """
 import threading

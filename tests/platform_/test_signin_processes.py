@@ -1,4 +1,4 @@
-"""Failed sign-ins are counted over all processes, and over a restart."""
+"""Failed sign-ins are counted across processes and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of sign-in and e-mail, as the environment makes them."""
+"""Settings of sign-in and e-mail in different environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ URL = "https://id.example/realms/main"
 
 @pytest.fixture
 def issuer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The issuer that these variables make."""
+    """Return the issuer that these variables configure."""
 
     def read(**more: str) -> Issuer | None:
         named = {"ISSUER": URL, "CLIENT_ID": "vinery", "CLIENT_SECRET": "secret"} | more
@@ -27,11 +27,11 @@ def issuer(monkeypatch: pytest.MonkeyPatch) -> Any:
     return read
 
 
-def test_without_an_issuer_there_is_none() -> None:
+def test_there_is_no_issuer_by_default() -> None:
     assert issuer_from_env() is None
 
 
-def test_an_issuer_needs_little_and_trusts_no_user_by_default(issuer: Any) -> None:
+def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default(issuer: Any) -> None:
     assert issuer() == Issuer(
         url=URL,
         client_id="vinery",
@@ -43,7 +43,7 @@ def test_an_issuer_needs_little_and_trusts_no_user_by_default(issuer: Any) -> No
     )
 
 
-def test_everything_about_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> None:
+def test_every_setting_of_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
 
     result = issuer(
@@ -89,14 +89,12 @@ def test_everything_about_an_issuer_can_be_set(issuer: Any, tmp_path: Path) -> N
         ({"SIGN_UP": "maybe"}, "VINERY_OIDC_SIGN_UP='maybe' is not a switch"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_reported(
-    issuer: Any, wrong: dict[str, str], message: str
-) -> None:
+def test_an_invalid_setting_is_reported(issuer: Any, wrong: dict[str, str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         issuer(**wrong)
 
 
-def test_an_issuer_on_this_machine_may_do_without_tls(issuer: Any) -> None:
+def test_an_issuer_on_this_machine_needs_no_tls(issuer: Any) -> None:
     assert issuer(ISSUER="http://127.0.0.1:9000").url == "http://127.0.0.1:9000"
 
 
@@ -108,16 +106,16 @@ def test_an_issuer_on_this_machine_may_do_without_tls(issuer: Any) -> None:
         ("smtp+plain://localhost:1025", MailServer("localhost", 1025, "", "", False, False)),
     ],
 )
-def test_mail_servers(url: str, server: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mail_server_is_read_from_its_url(
+    url: str, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert mail_server_from_env() is None
     monkeypatch.setenv("VINERY_EMAIL_URL", url)
     assert mail_server_from_env() == server
 
 
 @pytest.mark.parametrize("url", ["http://mail", "smtp://:25", "smtp://mail:many"])
-def test_a_mail_server_that_cannot_be_used_is_reported(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_mail_server_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_EMAIL_URL", url)
     with pytest.raises(SettingError, match="VINERY_EMAIL_URL"):
         mail_server_from_env()

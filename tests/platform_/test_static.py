@@ -1,4 +1,4 @@
-"""Static files reach browsers whole, and are not sent twice."""
+"""Static files are sent whole, and not again to a browser that has them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files(settings: Settings, tmp_path: Path) -> StaticFilesMiddleware:
     return StaticFilesMiddleware(otherwise)
 
 
-def test_a_file_is_sent_whole(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+def test_a_whole_file_is_sent(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     response = files(rf.get(URL))
 
     assert (response.status_code, response.content) == (200, BODY)
@@ -45,13 +45,13 @@ def test_a_file_that_the_browser_has_is_not_sent(
     assert (response.status_code, response.content) == (304, b"")
 
 
-def test_a_part_of_a_file_is_sent_alone(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+def test_a_range_of_a_file_is_sent(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     response = files(rf.get(URL, headers={"range": "bytes=0-3"}))
 
     assert (response.status_code, response.content) == (206, b"body")
 
 
-def test_head_reports_the_length_only(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+def test_head_returns_only_the_length(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     response = files(rf.head(URL))
 
     assert (response.status_code, response.content) == (200, b"")
@@ -62,6 +62,6 @@ def test_files_are_read_only(files: StaticFilesMiddleware, rf: RequestFactory) -
     assert files(rf.post(URL)).status_code == 405
 
 
-def test_everything_else_is_for_the_views(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+def test_other_paths_are_for_the_views(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
     assert files(rf.get("/static/../secret")).content == b"a view"
     assert files(rf.get("/v1/models")).content == b"a view"

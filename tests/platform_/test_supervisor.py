@@ -1,4 +1,4 @@
-"""The supervisor, with small scripts instead of the real services."""
+"""The supervisor, tested with small scripts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PARENT = _OBEDIENT.replace(
 
 
 class Script:
-    """A service that runs a script, and what the script wrote."""
+    """A service that runs a script, and the lines that the script wrote."""
 
     def __init__(self, journal: Path, name: str, code: str, *, is_front: bool) -> None:
         argv = (sys.executable, "-S", "-c", code, str(journal), name)
@@ -52,7 +52,7 @@ class Script:
         self._journal = journal
 
     def pids(self, word: str = "start") -> list[int]:
-        """The ids that this script wrote with a word, in order."""
+        """Return the ids that this script wrote with a word, in order."""
         lines = [line.split() for line in lines_of(self._journal)]
         return [
             int(pid) for found, pid, name in lines if (found, name) == (word, self.service.name)
@@ -76,7 +76,7 @@ def script(tmp_path: Path) -> MakeScript:
 
 @asynccontextmanager
 async def supervised(*scripts: Script) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
-    """A supervisor that runs these scripts; killed at the end."""
+    """Yield a supervisor that runs these scripts. It is killed at the end."""
     supervisor = Supervisor(os.environ)
     running = asyncio.create_task(supervisor.run([script.service for script in scripts]))
     try:
@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-async def test_a_service_that_is_killed_starts_again(script: MakeScript) -> None:
+async def test_a_killed_service_is_restarted(script: MakeScript) -> None:
     one = script("one")
     async with supervised(one):
         await until(one.pids)
@@ -109,7 +109,7 @@ async def test_a_service_that_is_killed_starts_again(script: MakeScript) -> None
         assert is_alive(one.pids()[1])
 
 
-async def test_a_restart_waits_for_no_delay_however_often(
+async def test_a_requested_restart_has_no_delay(
     script: MakeScript, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = script("one"), script("other")
@@ -124,7 +124,7 @@ async def test_a_restart_waits_for_no_delay_however_often(
     assert caplog.messages == []
 
 
-async def test_the_others_live_on_when_one_dies(script: MakeScript) -> None:
+async def test_other_services_continue_if_one_dies(script: MakeScript) -> None:
     one, other = script("one"), script("other")
     async with supervised(one, other):
         await until(lambda: one.pids() and other.pids())
@@ -135,13 +135,13 @@ async def test_the_others_live_on_when_one_dies(script: MakeScript) -> None:
         assert len(other.pids()) == 1
 
 
-async def test_it_never_gives_up_on_a_service_that_dies_at_once(script: MakeScript) -> None:
+async def test_a_service_that_dies_at_once_is_restarted_for_ever(script: MakeScript) -> None:
     short_lived = script("short", _SHORT_LIVED)
     async with supervised(short_lived):
         await until(lambda: len(short_lived.pids()) == 4)
 
 
-async def test_it_reports_what_ended_and_how(
+async def test_the_exit_of_a_service_is_logged(
     script: MakeScript, caplog: pytest.LogCaptureFixture
 ) -> None:
     short_lived = script("short", _SHORT_LIVED)
@@ -152,7 +152,7 @@ async def test_it_reports_what_ended_and_how(
     assert "(exit status 3); restart in 0 s" in caplog.messages[0]
 
 
-async def test_a_program_that_is_not_there_is_tried_again(
+async def test_a_missing_program_is_tried_again(
     script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing = script("missing")
@@ -163,7 +163,7 @@ async def test_a_program_that_is_not_there_is_tried_again(
     assert "it could not start" in caplog.messages[0]
 
 
-async def test_at_the_end_nothing_is_left(script: MakeScript) -> None:
+async def test_no_process_is_left_at_the_end(script: MakeScript) -> None:
     one, other = script("one"), script("other")
     async with supervised(one, other) as (supervisor, running):
         await until(lambda: one.pids() and other.pids())
@@ -175,7 +175,7 @@ async def test_at_the_end_nothing_is_left(script: MakeScript) -> None:
         assert other.pids("end") == other.pids()
 
 
-async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path) -> None:
+async def test_front_services_end_before_back_services(script: MakeScript, tmp_path: Path) -> None:
     back, front = script("back"), script("front", is_front=True)
     async with supervised(back, front) as (supervisor, running):
         await until(lambda: back.pids() and front.pids())
@@ -187,7 +187,7 @@ async def test_the_front_ends_before_the_back(script: MakeScript, tmp_path: Path
     assert ends == ["front", "back"]
 
 
-async def test_a_service_that_ignores_the_end_is_killed(
+async def test_a_service_that_ignores_sigterm_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 3.0)
@@ -202,7 +202,7 @@ async def test_a_service_that_ignores_the_end_is_killed(
         assert not is_alive(stubborn.pids()[0])
 
 
-async def test_a_stubborn_front_leaves_the_back_its_time(
+async def test_back_services_have_their_own_time_to_end(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 0.2)
@@ -218,7 +218,7 @@ async def test_a_stubborn_front_leaves_the_back_its_time(
         assert not is_alive(front.pids()[0])
 
 
-async def test_kill_does_not_wait(script: MakeScript) -> None:
+async def test_kill_ends_services_at_once(script: MakeScript) -> None:
     stubborn = script("stubborn", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
         await until(stubborn.pids)
@@ -230,7 +230,7 @@ async def test_kill_does_not_wait(script: MakeScript) -> None:
         assert not is_alive(stubborn.pids()[0])
 
 
-async def test_what_a_service_started_dies_with_it(script: MakeScript) -> None:
+async def test_processes_of_a_service_end_with_it(script: MakeScript) -> None:
     parent = script("parent", _PARENT)
     async with supervised(parent):
         await until(lambda: parent.pids("child"))
@@ -241,7 +241,7 @@ async def test_what_a_service_started_dies_with_it(script: MakeScript) -> None:
         assert not is_alive(parent.pids("child")[0])
 
 
-async def test_services_are_out_of_reach_of_the_terminal(script: MakeScript) -> None:
+async def test_services_get_no_signals_of_the_terminal(script: MakeScript) -> None:
     one = script("one")
     async with supervised(one):
         await until(one.pids)
@@ -277,6 +277,6 @@ def test_delays_never_shrink(num_early_ends: int) -> None:
     assert delay_before_restart_s(num_early_ends) <= delay_before_restart_s(num_early_ends + 1)
 
 
-def test_an_exit_is_reported_in_words() -> None:
+def test_an_exit_status_is_described() -> None:
     assert describe(2) == "exit status 2"
     assert describe(-signal.SIGKILL) == "killed by SIGKILL"

@@ -1,4 +1,4 @@
-"""What `vinery up` decides before and while the supervisor works."""
+"""The decisions of `vinery up` before and while the supervisor works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_wo
 
 
 class Watched(Supervisor):
-    """A supervisor that remembers whether it was result to kill."""
+    """A supervisor that records a call of `kill`."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -40,8 +40,8 @@ def test_the_first_ctrl_c_stops_and_the_second_kills(supervisor: Watched) -> Non
     assert supervisor.is_killing
 
 
-def test_sigterm_that_comes_twice_kills_no_process(supervisor: Watched) -> None:
-    """`kill` of a process group reaches us twice: make passes its own on."""
+def test_a_second_sigterm_kills_no_process(supervisor: Watched) -> None:
+    """`kill` of a process group reaches the supervisor twice, because make forwards the signal."""
     up._end(supervisor)
     up._end(supervisor)
 
@@ -56,14 +56,14 @@ def test_only_web_processes_get_the_socket() -> None:
     assert {service.fds for service in services} == {(), (7,)}
 
 
-def test_engines_outlive_what_asks_them() -> None:
-    """At the end the front may finish its answers, for which it needs the node's engines."""
+def test_the_node_ends_after_the_other_services() -> None:
+    """At the end, web processes may finish their answers. They need the node's engines."""
     back = [service.name for service in PLAN.services(fd=7) if not service.is_front]
 
     assert back == ["node"]
 
 
-def test_children_are_reported_the_settings_as_resolved() -> None:
+def test_children_get_the_resolved_settings() -> None:
     environment = PLAN.environment()
 
     assert environment["VINERY_HOME"] == "/srv/vinery"

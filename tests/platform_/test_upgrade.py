@@ -1,4 +1,4 @@
-"""A database of the last release upgrades: nothing is lost, and the schema is that of a new one."""
+"""A database of the last release is upgraded: no record is lost, and the schema is current."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def default_database(file: Path, blocker: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Any]:
-    """A connection to the database of the release, after the upgrade."""
+    """Return a connection to the database of the release after the upgrade."""
     file = tmp_path_factory.mktemp("upgrade") / "vinery.sqlite3"
     release = sqlite3.connect(file)
     release.executescript(gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode())
@@ -68,7 +68,7 @@ def secrets_of_the_release(settings: Any) -> None:
 
 @pytest.mark.usefixtures("upgraded")
 class TestUpgrade:
-    def test_no_row_is_lost(self) -> None:
+    def test_no_record_is_lost(self) -> None:
         found = {name: apps.get_model(name)._base_manager.count() for name in EXPECTED["num_rows"]}
 
         assert found == EXPECTED["num_rows"]
@@ -118,7 +118,7 @@ class TestUpgrade:
         assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
 
 
-def test_the_schema_is_that_of_a_new_database(
+def test_the_schema_is_equal_to_that_of_a_new_database(
     upgraded: Any, tmp_path: Path, django_db_blocker: Any
 ) -> None:
     schema_after_upgrade = schema(upgraded)
@@ -131,7 +131,10 @@ def test_the_schema_is_that_of_a_new_database(
 
 
 def schema(connection: Any) -> dict[str, Any]:
-    """Columns, constraints and indexes of all tables. The order of columns does not matter."""
+    """Return columns, constraints and indexes of all tables.
+
+    The order of columns does not matter.
+    """
     described = {}
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
@@ -152,6 +155,6 @@ def schema(connection: Any) -> dict[str, Any]:
 
 
 def _key(name: str, constraint: dict[str, Any]) -> str:
-    """The name of a constraint. SQLite and Django number the unnamed ones."""
+    """Return the name of a constraint. SQLite and Django number the unnamed ones."""
     is_named = not name.startswith(("__unnamed", "sqlite_autoindex", "fk_"))
     return name if is_named else f"{sorted(constraint['columns'])} {constraint['foreign_key']}"

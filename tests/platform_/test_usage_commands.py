@@ -46,7 +46,7 @@ store_settlements([
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with four requests, one of them three days old and never answered."""
+    """Return a home with four requests. One is three days old and was never answered."""
     home = tmp_path_factory.mktemp("usage") / "home"
     result = scripts.vinery("prepare", environment=stores.environment_of(home))
     assert result.returncode == 0, result.stderr
@@ -68,7 +68,7 @@ def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line)
 
 
-def test_usage_is_shown_point_by_point_with_its_total(vinery: Vinery) -> None:
+def test_usage_is_shown_for_each_interval_with_the_total(vinery: Vinery) -> None:
     result = vinery("usage", "show")
 
     heads, *points, total = result.stdout.splitlines()
@@ -77,7 +77,7 @@ def test_usage_is_shown_point_by_point_with_its_total(vinery: Vinery) -> None:
     assert cells(total)[:6] == ["TOTAL", "3", "0", "3,000", "0", "55"]
 
 
-def test_usage_is_shown_by_group_the_largest_first(vinery: Vinery) -> None:
+def test_groups_of_usage_are_shown_the_largest_first(vinery: Vinery) -> None:
     result = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
 
     _, *groups = [cells(line) for line in result.stdout.splitlines()]
@@ -89,7 +89,7 @@ def test_usage_is_shown_by_group_the_largest_first(vinery: Vinery) -> None:
     assert groups[0][-2].count(" / ") == 2
 
 
-def test_usage_is_shown_for_what_is_chosen(vinery: Vinery) -> None:
+def test_usage_is_filtered(vinery: Vinery) -> None:
     result = vinery(
         "usage", "show", "--by", "model", "--model", "small", "--time-zone", "Asia/Kolkata"
     )
@@ -120,7 +120,7 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
         (("--from", "2026-03-02", "--to", "2026-03-01"), "ends before it begins"),
     ],
 )
-def test_what_makes_no_sense_is_message(
+def test_invalid_arguments_are_refused_with_a_message(
     vinery: Vinery, words: tuple[str, ...], message: str
 ) -> None:
     result = vinery("usage", "show", *words)
@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_message(
     assert "Traceback" not in result.stderr
 
 
-def test_rows_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
+def test_records_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
 
     result = vinery("usage", "export", "--last", "7d", "--model", "large", "-o", str(file))
@@ -142,7 +142,7 @@ def test_rows_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
     assert found[0]["key_name"] == "'=laptop"
 
 
-def test_rows_are_exported_between_two_times(vinery: Vinery) -> None:
+def test_records_between_two_times_are_exported(vinery: Vinery) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
 
     result = vinery(
@@ -159,14 +159,14 @@ def test_rows_are_exported_between_two_times(vinery: Vinery) -> None:
     assert [json.loads(line)["request_id"] for line in result.stdout.splitlines()] == ["r4"]
 
 
-def test_a_file_that_cannot_be_written_is_message(vinery: Vinery, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(vinery: Vinery, tmp_path: Path) -> None:
     result = vinery("usage", "export", "-o", str(tmp_path / "none" / "usage.csv"))
 
     assert result.returncode == 1
     assert "cannot be written" in result.stderr
 
 
-def test_records_that_balance_are_message_to(vinery: Vinery) -> None:
+def test_balanced_records_are_reported(vinery: Vinery) -> None:
     result = vinery("usage", "verify", "--last", "4d")
 
     assert result.returncode == 0

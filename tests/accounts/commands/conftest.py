@@ -1,4 +1,4 @@
-"""Commands run in the process of the test, and the scopes that they are about."""
+"""Commands that run in the process of the test, and their organisation and project."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Vinery = Callable[..., Result]
 
 @pytest.fixture
 def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
-    """Runs a command in this process, with the database of the test."""
+    """Return a function that runs a command in this process, with the database of the test."""
 
     def run(*words: str) -> Result:
         capsys.readouterr()
@@ -48,7 +48,7 @@ def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
 
 @pytest.fixture
 def search(db: None) -> Project:
-    """The project `search` of `acme`, in which alice is a member."""
+    """Return the project `search` of `acme`. Alice is a member."""
     acme = changes.add(Organization(name="acme"))
     project = changes.add(Project(organization=acme, name="search"))
     changes.set_role(User.objects.create_user("alice"), acme, Role.MEMBER)

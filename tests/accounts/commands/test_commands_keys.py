@@ -1,4 +1,4 @@
-"""API keys by command, from being made to being revoked."""
+"""API keys by command, from creation to revocation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accounts.services import changes
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_a_key_is_made_for_what_it_is_meant_for(vinery_: Vinery, search: Project) -> None:
+def test_a_key_is_created_with_its_scopes_and_limits(vinery_: Vinery, search: Project) -> None:
     result = vinery_(
         *("key", "create", "--name", "ci", "--user", "alice", "--project", "acme/search"),
         *("--scope", "inference", "--scope", "manage", "--model", "small", "--model", "large"),
@@ -36,7 +36,9 @@ def test_a_key_is_made_for_what_it_is_meant_for(vinery_: Vinery, search: Project
     assert timedelta(hours=1) < key.expires_at - timezone.now() <= timedelta(hours=2)
 
 
-def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -> None:
+def test_a_key_is_created_paused_resumed_rotated_and_revoked(
+    vinery_: Vinery, search: Project
+) -> None:
     secret = vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip()
     key = find_key(secret)
 
@@ -65,7 +67,7 @@ def test_a_key_lives_from_command_to_command(vinery_: Vinery, search: Project) -
         (("--name", "x" * 101), "at most 100 characters"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused_in_a_line(
+def test_an_invalid_key_is_refused_in_one_line(
     vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
 ) -> None:
     result = vinery_("key", "create", "--name", "x", "--user", "alice", *words)
@@ -76,9 +78,7 @@ def test_a_key_that_cannot_be_is_refused_in_a_line(
     assert not ApiKey.objects.exists()
 
 
-def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
-    vinery_: Vinery, search: Project
-) -> None:
+def test_keys_are_found_by_part_of_a_name_and_by_state(vinery_: Vinery, search: Project) -> None:
     for name in ("nightly", "laptop"):
         vinery_("key", "create", "--name", name, "--user", "alice")
     vinery_("key", "pause", str(ApiKey.objects.get(name="laptop").pk))
@@ -103,7 +103,7 @@ def test_keys_are_found_by_a_part_of_a_name_and_by_their_state(
 
 @pytest.mark.parametrize("words", [("--project", "acme/search"), ()])
 @pytest.mark.parametrize("role", [Role.VIEWER, None])
-def test_a_key_is_not_made_for_a_user_who_may_have_none_there(
+def test_a_key_is_not_created_for_a_user_without_a_role_in_the_project(
     vinery_: Vinery, search: Project, role: Role | None, words: tuple[str, ...]
 ) -> None:
     bob = User.objects.create_user("bob")
@@ -118,7 +118,7 @@ def test_a_key_is_not_made_for_a_user_who_may_have_none_there(
     assert bob.memberships.count() == (role is not None)
 
 
-def test_an_administrator_has_keys_where_they_have_no_role(
+def test_an_administrator_may_have_keys_in_a_project_without_a_role(
     vinery_: Vinery, search: Project
 ) -> None:
     User.objects.create_superuser("root")
@@ -128,7 +128,7 @@ def test_an_administrator_has_keys_where_they_have_no_role(
     assert find_key(result.out.strip()).project == search
 
 
-def test_a_key_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
+def test_only_the_named_fields_of_a_key_are_changed(vinery_: Vinery, search: Project) -> None:
     words = ("--model", "small", "--network", "10.0.0.0/8", "--expires-in", "2h")
     key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice", *words).out.strip())
 

@@ -18,7 +18,7 @@ from accounts.usage.store import store_settlements
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_a_limit_is_set_and_set_anew(vinery_: Vinery, search: Project) -> None:
+def test_a_limit_is_set_and_replaced(vinery_: Vinery, search: Project) -> None:
     key = find_key(vinery_("key", "create", "--name", "ci", "--user", "alice").out.strip())
     kind = ("--metric", "tokens", "--window", "day")
     for scope in (
@@ -49,7 +49,7 @@ def test_a_limit_is_set_and_set_anew(vinery_: Vinery, search: Project) -> None:
     assert "Europe/Berlin" not in vinery_("limit", "list").out
 
 
-def test_a_limit_set_anew_keeps_what_is_not_named(vinery_: Vinery) -> None:
+def test_a_replaced_limit_keeps_the_fields_that_are_not_named(vinery_: Vinery) -> None:
     kind = ("limit", "set", "--platform", "--metric", "tokens", "--window", "day")
     zone = ("--time-zone", "Europe/Berlin", "--shadow", "--alert-at", "90")
 
@@ -65,7 +65,7 @@ def test_a_limit_set_anew_keeps_what_is_not_named(vinery_: Vinery) -> None:
     assert kept("--amount", "8", "--time-zone", "UTC") == (8, "UTC", False, None)
 
 
-def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
+def test_a_week_begins_on_the_named_day(vinery_: Vinery) -> None:
     kind = ("limit", "set", "--platform", "--metric", "tokens", "--window", "week")
 
     def begins(*words: str) -> str:
@@ -85,7 +85,7 @@ def test_a_week_begins_on_the_day_that_is_named(vinery_: Vinery) -> None:
     assert datetime.fromisoformat(row["resets"]) - since == timedelta(days=7)
 
 
-def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -> None:
+def test_quotas_are_listed_with_the_remaining_amount(vinery_: Vinery, search: Project) -> None:
     words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
     result = vinery_(*words, "tokens", "--window", "day").out
     assert result.endswith(": 1000 tokens per day, project acme / search.\n")
@@ -117,7 +117,7 @@ def test_quotas_are_listed_with_what_is_left(vinery_: Vinery, search: Project) -
         ),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused_in_a_line(
+def test_an_invalid_limit_is_refused_in_one_line(
     vinery_: Vinery, words: tuple[str, ...], message: str
 ) -> None:
     result = vinery_("limit", "set", "--platform", *words)
@@ -126,7 +126,7 @@ def test_a_limit_that_cannot_be_is_refused_in_a_line(
     assert not Limit.objects.exists()
 
 
-def test_weights_are_set_listed_and_forgotten(vinery_: Vinery) -> None:
+def test_weights_are_set_listed_and_removed(vinery_: Vinery) -> None:
     vinery_("weight", "set", "tiny-chat", "--cached", "0.1")
     vinery_("weight", "set", "tiny-chat", "--output", "4")
 

@@ -21,7 +21,7 @@ from accounts.services.audit import verify
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_all_of_it_is_in_the_log_with_the_name_of_a_user_who_ran_it(
+def test_changes_by_command_are_logged_with_the_user_of_the_operating_system(
     vinery_: Vinery, search: Project
 ) -> None:
     num_before = AuditEntry.objects.count()
@@ -51,31 +51,31 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
         return [row["number"] for row in result.rows]
 
     newest = AuditEntry.objects.latest("number")
-    made, changed = newest.number - 1, newest.number
-    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [made]
+    created, changed = newest.number - 1, newest.number
+    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [created]
     assert numbers("--actor", "gone") == [changed]
     assert numbers("--actor", "gone", "--to", "1999-01-01") == []
     User.objects.create_user("idle")
     assert numbers("--actor", "idle") == []
     assert numbers("--action", "organization.update") == [changed]
-    assert numbers("--target", f"organization:{other.pk}") == [changed, made]
-    assert numbers("--target", "organization", "--actor", "alice") == [made]
-    assert numbers("--organization", "another") == [changed, made]
-    since, until = newest.created_at.isoformat(), made_at(made).isoformat()
+    assert numbers("--target", f"organization:{other.pk}") == [changed, created]
+    assert numbers("--target", "organization", "--actor", "alice") == [created]
+    assert numbers("--organization", "another") == [changed, created]
+    since, until = newest.created_at.isoformat(), made_at(created).isoformat()
     assert changed in numbers("--from", since)
-    assert made not in numbers("--to", until)
+    assert created not in numbers("--to", until)
     assert numbers("--to", "1999-01-01") == []
-    assert made in numbers("--last", "1d")
+    assert created in numbers("--last", "1d")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        *(("--actor", "nobody"), ("--actor", "4711"), ("--action", "key.revok")),
+        *(("--actor", "zoe"), ("--actor", "4711"), ("--action", "key.revok")),
         *(("--target", "kee"), ("--target", "organization:abc")),
     ],
 )
-def test_what_the_log_never_heard_of_is_reported_from_what_was_not_found(
+def test_an_unknown_filter_value_is_reported(
     vinery_: Vinery, search: Project, words: tuple[str, ...]
 ) -> None:
     result = vinery_("audit", "list", *words)
@@ -109,7 +109,7 @@ def test_what_the_log_never_heard_of_is_reported_from_what_was_not_found(
         ("usage show --last 5y", "is not a period like 30m, 12h"),
     ],
 )
-def test_what_can_find_nothing_is_refused(
+def test_invalid_filters_are_refused(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:
@@ -119,7 +119,7 @@ def test_what_can_find_nothing_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_periods_are_as_short_as_minutes(vinery_: Vinery, search: Project) -> None:
+def test_a_period_may_be_given_in_minutes(vinery_: Vinery, search: Project) -> None:
     (row,) = vinery_("audit", "list", "--last", "1440m", "--num", "1", "--json").rows
 
     assert row["number"] == AuditEntry.objects.latest("number").number
@@ -134,7 +134,7 @@ def made_at(number: int) -> datetime:
     return AuditEntry.objects.get(number=number).created_at
 
 
-def test_the_log_is_verified_with_a_hash_that_was_kept(vinery_: Vinery, search: Project) -> None:
+def test_the_log_is_verified_against_a_saved_hash(vinery_: Vinery, search: Project) -> None:
     result = vinery_("audit", "verify")
     kept = verify().newest_hash
     assert result.status == 0

@@ -1,4 +1,4 @@
-"""People, their passwords and roles by command."""
+"""Users, their passwords and their roles by command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_person_gets_a_password_and_a_role(vinery_: Vinery, search: Project) -
     assert "carol" in vinery_("user", "list").out
 
 
-def test_a_user_without_a_scope_is_message_to_have_no_role(
+def test_the_command_warns_that_a_user_without_a_scope_has_no_role(
     vinery_: Vinery, search: Project
 ) -> None:
     result = vinery_("user", "create", "carol")
@@ -58,7 +58,7 @@ def test_a_service_account_gets_no_password(vinery_: Vinery, search: Project) ->
     assert "does not sign in" in vinery_("user", "password", "robot").err
 
 
-def test_a_user_is_stopped_with_their_keys_and_let_in_again(
+def test_a_user_is_deactivated_with_their_keys_and_activated_again(
     vinery_: Vinery, search: Project
 ) -> None:
     key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
@@ -71,7 +71,7 @@ def test_a_user_is_stopped_with_their_keys_and_let_in_again(
     assert User.objects.get(username="alice").check_password(new)
 
 
-def test_a_user_is_changed_in_what_is_named_alone(vinery_: Vinery, search: Project) -> None:
+def test_only_the_named_fields_of_a_user_are_changed(vinery_: Vinery, search: Project) -> None:
     assert vinery_("user", "change", "alice", "--email", "alice@example.com").status == 0
     assert vinery_("user", "change", "alice", "--first-name", "Alice").status == 0
 
@@ -117,7 +117,7 @@ def test_roles_are_given_and_taken(vinery_: Vinery, search: Project) -> None:
         ),
     ],
 )
-def test_what_is_refused_is_reported_in_words_of_the_command(
+def test_a_refusal_is_reported_with_the_names_of_the_command(
     vinery_: Vinery, search: Project, words: tuple[str, ...], message: str
 ) -> None:
     User.objects.create_superuser("root")
@@ -129,16 +129,16 @@ def test_what_is_refused_is_reported_in_words_of_the_command(
     assert result.err.startswith(f"vinery: {message}")
 
 
-def test_another_administrator_is_named_before_the_last_one_goes(
+def test_the_last_administrator_leaves_only_after_another_is_appointed(
     vinery_: Vinery, search: Project
 ) -> None:
     root = User.objects.create_superuser("root")
     result = vinery_("user", "change", "root", "--no-administrator")
     assert result.err == "vinery: root is the last administrator: name another.\n"
 
-    made = vinery_("user", "create", "carol", "--administrator")
-    assert User.objects.get(username="carol").check_password(made.out.strip())
-    assert made.err == ""
+    created = vinery_("user", "create", "carol", "--administrator")
+    assert User.objects.get(username="carol").check_password(created.out.strip())
+    assert created.err == ""
     assert vinery_("user", "change", "alice", "--administrator").status == 0
     assert vinery_("user", "change", "root", "--no-administrator").status == 0
 
@@ -163,7 +163,7 @@ def test_no_service_account_is_an_administrator(vinery_: Vinery, search: Project
     assert not User.objects.get(username="robot").is_superuser
 
 
-def test_the_last_administrator_is_not_locked_out(vinery_: Vinery) -> None:
+def test_the_last_administrator_cannot_be_deactivated(vinery_: Vinery) -> None:
     User.objects.create_superuser("root")
     result = vinery_("user", "deactivate", "root")
     assert (result.status, result.out) == (1, "")
@@ -193,7 +193,7 @@ def test_the_last_administrator_and_the_last_owner_are_not_removed(
 
 
 @pytest.mark.parametrize("had_one", [True, False])
-def test_a_lost_phone_is_no_locked_endpoint(
+def test_a_lost_second_factor_is_switched_off_by_command(
     vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
 ) -> None:
     forgotten: list[User] = []
@@ -215,7 +215,7 @@ def test_a_lost_phone_is_no_locked_endpoint(
 @pytest.mark.parametrize(
     "action", ["deactivate", "activate", "remove", "password", "second-factor-off"]
 )
-def test_no_user_can_be_found_who_is_not_there(vinery_: Vinery, action: str) -> None:
+def test_an_unknown_user_is_reported(vinery_: Vinery, action: str) -> None:
     assert (
         vinery_("user", action, "bob").err
         == "vinery: There is no user bob. See: vinery user list\n"

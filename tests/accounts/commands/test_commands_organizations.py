@@ -10,7 +10,7 @@ from accounts.models import (
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_scopes_are_made_renamed_and_switched(vinery_: Vinery) -> None:
+def test_organisations_and_projects_are_created_renamed_and_switched(vinery_: Vinery) -> None:
     assert vinery_("organization", "create", "acme").status == 0
     assert vinery_("project", "create", "search", "--organization", "acme").status == 0
     assert (
@@ -31,7 +31,7 @@ def test_scopes_are_made_renamed_and_switched(vinery_: Vinery) -> None:
     assert "Acme" in vinery_("organization", "list").out
 
 
-def test_scopes_are_removed_from_the_inside_out(vinery_: Vinery, search: Project) -> None:
+def test_an_organisation_is_removed_after_its_projects(vinery_: Vinery, search: Project) -> None:
     key = find_key(vinery_("key", "create", "--name", "x", "--user", "alice").out.strip())
     vinery_("key", "revoke", str(key.pk))
 
@@ -48,9 +48,7 @@ def test_scopes_are_removed_from_the_inside_out(vinery_: Vinery, search: Project
     assert not Organization.objects.exists()
 
 
-def test_a_name_that_another_project_has_is_refused_in_a_line(
-    vinery_: Vinery, search: Project
-) -> None:
+def test_a_taken_project_name_is_refused_in_one_line(vinery_: Vinery, search: Project) -> None:
     vinery_("project", "create", "other", "--organization", "acme")
 
     result = vinery_("project", "rename", "other", "search")
@@ -59,7 +57,7 @@ def test_a_name_that_another_project_has_is_refused_in_a_line(
     assert "This organisation has a project of that name." in result.err
 
 
-def test_a_project_is_named_with_its_organisation_where_there_are_two(
+def test_an_ambiguous_project_is_named_with_its_organisation(
     vinery_: Vinery, search: Project
 ) -> None:
     vinery_("organization", "create", "other")

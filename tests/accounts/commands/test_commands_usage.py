@@ -18,7 +18,7 @@ from accounts.usage.store import store_settlements
 from tests.accounts.commands.conftest import Vinery
 
 
-def test_usage_and_refusals_are_chosen_by_names_and_by_ids_of_what_is_gone(
+def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(
     vinery_: Vinery, search: Project
 ) -> None:
     alice = User.objects.get(username="alice")
@@ -57,21 +57,21 @@ def test_usage_and_refusals_are_chosen_by_names_and_by_ids_of_what_is_gone(
     (exported,) = vinery_("usage", "export", "--format", "jsonl", "--user", "4711").out.splitlines()
     assert json.loads(exported)["request_id"] == "gone"
     for command in (("usage", "show"), ("usage", "export"), ("refusals", "list")):
-        result = vinery_(*command, "--user", "nobody")
+        result = vinery_(*command, "--user", "zoe")
         assert (result.status, result.err) == (
             1,
-            "vinery: There is no user nobody. See: vinery user list\n",
+            "vinery: There is no user zoe. See: vinery user list\n",
         )
 
 
-def test_an_outcome_that_there_is_not_is_refused_in_a_line(vinery_: Vinery) -> None:
+def test_an_unknown_outcome_is_refused_in_one_line(vinery_: Vinery) -> None:
     result = vinery_("usage", "show", "--outcome", "fine")
 
     assert result.status == 1
     assert "There is no outcome fine. There are: ok, " in result.err
 
 
-def test_percentages_that_are_none_are_refused_in_words_of_the_command(
+def test_invalid_percentages_are_refused_with_the_forms_that_the_command_accepts(
     vinery_: Vinery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
