@@ -1,4 +1,4 @@
-"""Who sees and does what, by their role and where it holds."""
+"""Rows that a user may see, and actions that a user may do, by role and scope."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALL_USERS = (*WHOLE, *SINGLE, "stranger", "superuser")
 
 @dataclass
 class Scenario:
-    """Two organisations with two projects each, and in all of them the same things."""
+    """Two organisations with two projects each. All have the same kinds of rows."""
 
     rows: dict[str, Model]
     people: dict[str, User]
@@ -54,7 +54,7 @@ def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
 
 
 def fill(name: str) -> dict[str, Model]:
-    """An organisation `name` with the projects `one` and `two`, and a person in the whole."""
+    """Create an organisation `name` with the projects `one` and `two`, and its users."""
     organization = changes.add(Organization(name=name))
     one, two = (
         changes.add(Project(organization=organization, name=project)) for project in ("one", "two")
@@ -101,7 +101,7 @@ def scenario() -> Scenario:
     return Scenario(rows, people)
 
 
-# What each sees of our rows, and of no other rows.
+# The rows of our organisation that each user sees. They see no other rows.
 PARTS_OF_ONE = {"project one", "member of one", "key in one", "limit of one", "limit of key"}
 FOR_ALL = {"limit of platform", "limit of model", "weight"}
 SEEN_IN_ALL = {
@@ -114,7 +114,7 @@ SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of org
 
 
 @pytest.mark.parametrize("who", ALL_USERS)
-def test_all_users_sees_what_is_theirs_and_no_more(scenario: Scenario, who: str) -> None:
+def test_each_user_sees_only_the_rows_of_their_scope(scenario: Scenario, who: str) -> None:
     access = scenario.access(who)
     stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
 
@@ -149,9 +149,7 @@ MANAGED = {
 
 
 @pytest.mark.parametrize("who", MANAGED)
-def test_all_users_manages_what_their_role_reports_where_it_holds(
-    scenario: Scenario, who: str
-) -> None:
+def test_each_user_manages_the_rows_of_their_role_and_scope(scenario: Scenario, who: str) -> None:
     access = scenario.access(who)
 
     managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
@@ -176,7 +174,7 @@ def test_a_superuser_manages_everything(scenario: Scenario) -> None:
         ("stranger", False, True),
     ],
 )
-def test_members_manage_keys_of_their_own_and_any_user_stops_them(
+def test_rights_on_an_own_key_depend_on_the_role(
     scenario: Scenario, who: str, makes: bool, stops: bool
 ) -> None:
     mine = create_key(
@@ -211,7 +209,7 @@ def test_only_superusers_remove_people_and_organisations(scenario: Scenario, wha
     assert allowed == {"superuser"}
 
 
-def test_no_user_is_led_by_one_of_their_two_organisations(scenario: Scenario) -> None:
+def test_a_user_of_two_organisations_is_managed_by_neither(scenario: Scenario) -> None:
     person = scenario.rows["person"]
     assert isinstance(person, User)
     owner = scenario.access("owner")
@@ -224,7 +222,7 @@ def test_no_user_is_led_by_one_of_their_two_organisations(scenario: Scenario) ->
 
 
 @pytest.mark.parametrize("mark", ["is_superuser", "is_staff"])
-def test_an_owner_leads_no_administrator(scenario: Scenario, mark: str) -> None:
+def test_an_owner_does_not_manage_an_administrator(scenario: Scenario, mark: str) -> None:
     person = scenario.rows["person"]
     User.objects.filter(pk=person.pk).update(**{mark: True})
     person.refresh_from_db()
@@ -236,7 +234,7 @@ def test_no_user_manages_themselves(scenario: Scenario) -> None:
     assert not scenario.access("owner").may(Action.MANAGE, scenario.people["owner"])
 
 
-def test_who_is_deactivated_or_not_signed_in_sees_nothing(scenario: Scenario) -> None:
+def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
     person = scenario.people["owner"]
     person.is_active = False
     for access in (Access.of(person), Access.of(AnonymousUser())):
@@ -257,7 +255,7 @@ def test_who_is_deactivated_or_not_signed_in_sees_nothing(scenario: Scenario) ->
         ("superuser", "project owner"),
     ],
 )
-def test_a_key_may_what_its_owner_may_in_its_project_alone(
+def test_a_managing_key_has_its_owner_s_rights_in_its_project_only(
     scenario: Scenario, who: str, same_as: str
 ) -> None:
     project = scenario.rows["project one"]
@@ -275,7 +273,7 @@ def test_a_key_may_what_its_owner_may_in_its_project_alone(
     assert managed == MANAGED[same_as]
 
 
-def test_a_key_whose_owner_has_no_role_may_nothing(scenario: Scenario) -> None:
+def test_a_managing_key_has_no_rights_if_its_owner_has_no_role(scenario: Scenario) -> None:
     project = scenario.rows["project one"]
     key = create_key(owner=scenario.people["stranger"], name="x", project=project).key  # type: ignore[arg-type]
 
@@ -286,7 +284,9 @@ def test_a_key_whose_owner_has_no_role_may_nothing(scenario: Scenario) -> None:
     assert not access.may(Action.STOP, key)
 
 
-def test_no_user_holds_a_managing_key_of_someone_greater(scenario: Scenario) -> None:
+def test_a_user_may_not_hold_a_managing_key_of_an_owner_with_more_rights(
+    scenario: Scenario,
+) -> None:
     project = scenario.rows["project one"]
     assert isinstance(project, Project)
 
@@ -301,7 +301,7 @@ def test_no_user_holds_a_managing_key_of_someone_greater(scenario: Scenario) -> 
     assert may_hold("member", "member", "manage")
     assert may_hold("superuser", "owner", "manage")
 
-    # Such a key reads kept texts, too, if its owner leads the whole organisation.
+    # Such a key also reads captures, if its owner manages the whole organisation.
     assert not may_hold("project admin", "admin", "manage")
     assert not may_hold("project owner", "admin", "manage")
     assert may_hold("project owner", "member", "manage")
@@ -309,19 +309,19 @@ def test_no_user_holds_a_managing_key_of_someone_greater(scenario: Scenario) -> 
 
 
 @pytest.mark.parametrize("owner", ["owner", "superuser"])
-def test_a_deactivated_owner_is_as_great_as_before(scenario: Scenario, owner: str) -> None:
+def test_an_inactive_owner_counts_with_their_former_rights(scenario: Scenario, owner: str) -> None:
     project, person = scenario.rows["project one"], scenario.people[owner]
     assert isinstance(project, Project)
     person.is_active = False
     key = ApiKey(owner=person, project=project, scopes=["manage"])
 
-    # Who holds the secret manages in their name as soon as they are activated again.
+    # The holder of the secret acts for the owner as soon as the owner is active again.
     assert not scenario.access("admin").may_act_as(key)
     assert not scenario.access("project admin").may_act_as(key)
 
 
 @pytest.mark.parametrize(("who", "may"), [("admin", True), ("project admin", False)])
-def test_a_key_holds_managing_keys_of_leaders_if_its_owner_leads(
+def test_a_managing_key_may_hold_keys_of_admins_if_its_owner_is_one(
     scenario: Scenario, who: str, may: bool
 ) -> None:
     project, leader = scenario.rows["project one"], scenario.people["admin"]
@@ -352,7 +352,7 @@ def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
     assert scenario.access("superuser").visible() is None
 
 
-def test_refusals_are_seen_like_usage(scenario: Scenario) -> None:
+def test_refusals_are_visible_like_usage(scenario: Scenario) -> None:
     common = {
         "created_at": "2026-03-01T12:00Z",
         "model": "m",
@@ -364,12 +364,12 @@ def test_refusals_are_seen_like_usage(scenario: Scenario) -> None:
     }
     ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
     stranger = scenario.people["stranger"].pk
-    for name, place in {
+    for name, scope in {
         "in one": {"organization_id": ours, "project_id": one},
         "in all": {"organization_id": ours, "project_id": scenario.rows["project two"].pk},
         "elsewhere": {"user_id": stranger},
     }.items():
-        RefusedRequest.objects.create(request_id=name, **common, **place)
+        RefusedRequest.objects.create(request_id=name, **common, **scope)
 
     def seen(who: str) -> set[str]:
         return {row.request_id for row in scenario.access(who).rows(RefusedRequest)}
@@ -380,7 +380,9 @@ def test_refusals_are_seen_like_usage(scenario: Scenario) -> None:
     assert seen("superuser") == {"in one", "in all", "elsewhere"}
 
 
-def test_the_log_is_for_those_who_lead_and_for_what_one_did_oneself(scenario: Scenario) -> None:
+def test_admins_see_the_log_of_their_scope_and_users_see_their_own_actions(
+    scenario: Scenario,
+) -> None:
     def seen(who: str) -> set[int]:
         return set(scenario.access(who).rows(AuditEntry).values_list("organization_id", flat=True))
 
@@ -394,7 +396,7 @@ def test_the_log_is_for_those_who_lead_and_for_what_one_did_oneself(scenario: Sc
     assert member.rows(AuditEntry).get().action == "key.look"
 
 
-def test_asking_who_someone_is_takes_one_query(scenario: Scenario) -> None:
+def test_the_rights_of_a_user_are_read_with_one_query(scenario: Scenario) -> None:
     with CaptureQueriesContext(connection) as queries:
         scenario.access("owner")
         scenario.access("superuser")
@@ -407,12 +409,12 @@ def test_a_table_without_a_rule_is_visible_to_no_user(scenario: Scenario) -> Non
     assert not scenario.access("owner").may(Action.MANAGE, Group(name="x"))
 
 
-# -- Whose limits a user may set
+# -- Limits that a user may set
 
 
 @pytest.mark.parametrize("as_key", [False, True])
 @pytest.mark.parametrize("who", ALL_USERS)
-def test_whose_limits_a_user_may_set_is_the_same_by_row_and_by_query(
+def test_the_check_of_a_row_and_the_query_agree_on_the_limits_a_user_may_set(
     scenario: Scenario, who: str, as_key: bool
 ) -> None:
     access = scenario.access(who)
@@ -421,7 +423,7 @@ def test_whose_limits_a_user_may_set_is_the_same_by_row_and_by_query(
         assert isinstance(project, Project)
         key = create_key(owner=scenario.people[who], name="key", project=project, scopes=["manage"])
         access = Access.of_key(ApiKey.objects.get(pk=key.key.pk))
-    # A user with a second role where the others have none.
+    # This user has a second role in an organisation where the others have no role.
     elsewhere = scenario.rows["their project two"]
     assert isinstance(elsewhere, Project)
     changes.set_role(scenario.people["project viewer"], elsewhere, Role.VIEWER)

@@ -1,4 +1,4 @@
-"""People, keys and usage in Django's admin."""
+"""Users, keys and usage in Django's admin."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USAGE = "admin:accounts_usagerecord_changelist"
 
 @pytest.fixture
 def root(db: None, client: Client) -> User:
-    """A superuser, logged in."""
+    """Return a superuser who is logged in."""
     root = User.objects.create_superuser("root")
     client.force_login(root)
     return root
@@ -41,7 +41,7 @@ def root(db: None, client: Client) -> User:
 
 @pytest.fixture
 def staff(db: None, client: Client) -> User:
-    """May do with keys whatever permissions and an admin's role give, logged in."""
+    """Return a staff user with all permissions on keys and an admin's role, logged in."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
     set_role(staff, first_project().organization, Role.ADMIN)
@@ -49,7 +49,7 @@ def staff(db: None, client: Client) -> User:
     return staff
 
 
-def test_a_quota_shows_which_it_concerns_how_it_stands(client: Client, root: User) -> None:
+def test_a_quota_shows_its_usage(client: Client, root: User) -> None:
     limits = [
         changes.add(Limit(scope="platform", metric="tokens", window=window, amount=1000))
         for window in ("day", "minute")
@@ -61,7 +61,7 @@ def test_a_quota_shows_which_it_concerns_how_it_stands(client: Client, root: Use
     assert "left." not in text_of(client.get(rate))
 
 
-def test_how_full_the_platform_is_is_not_for_every_user(client: Client, staff: User) -> None:
+def test_usage_of_a_platform_quota_is_hidden_from_staff(client: Client, staff: User) -> None:
     limit = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=1000))
     page = text_of(client.get(reverse("admin:accounts_limit_change", args=[limit.pk])))
 
@@ -126,7 +126,7 @@ def test_a_note_of_a_key_is_shown_and_changed(
     assert ApiKey.objects.get().note == "ask Bob"
 
 
-def test_a_new_key_is_ones_own_unless_message_otherwise(client: Client, root: User) -> None:
+def test_the_owner_of_a_new_key_is_the_user_by_default(client: Client, root: User) -> None:
     response = client.get(reverse(ADD_KEY))
 
     assert response.context["adminform"].form.initial["owner"] == root.pk
@@ -149,7 +149,7 @@ def test_a_new_key_cannot_be_expired(client: Client, root: User) -> None:
     assert not ApiKey.objects.exists()
 
 
-def test_a_key_is_to_be_rotated_and_has_its_end_from_that(
+def test_the_expiry_of_a_key_follows_its_rotation_days(
     client: Client, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     key = new_key(rotate_every_days=90, rotation_grace_days=7).key
@@ -175,7 +175,7 @@ def test_a_key_is_to_be_rotated_and_has_its_end_from_that(
     assert "UTC, overdue" in text_of(client.get(page))
 
 
-def test_secret_owner_and_project_of_a_key_stay(
+def test_secret_owner_and_project_of_a_key_cannot_be_changed(
     client: Client, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     key = new_key().key
@@ -204,7 +204,7 @@ def test_secret_owner_and_project_of_a_key_stay(
     assert after["name"] == "renamed"
 
 
-def test_the_list_shows_in_what_state_keys_are(
+def test_the_list_shows_the_state_of_each_key(
     client: Client, root: User, new_key: Callable[..., NewKey], bob: User
 ) -> None:
     past, future = (timezone.now() + timedelta(hours=h) for h in (-1, 1))
@@ -243,7 +243,7 @@ def test_keys_are_found_by_name_owner_and_hint(
     assert shown_names(client, q=laptop.hint) == {"laptop"}
 
 
-def test_a_long_list_takes_no_query_for_each_key(
+def test_a_long_list_needs_no_query_for_each_key(
     client: Client, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     new_key("one")
@@ -283,7 +283,7 @@ def test_only_superusers_delete_keys(
     page = reverse("admin:accounts_apikey_delete", args=[key.pk])
 
     assert client.post(page, {"post": "yes"}).status_code == 403
-    # Nor by way of their owner.
+    # Deleting the owner does not delete them either.
     client.post(reverse("admin:accounts_user_delete", args=[key.owner_id]), {"post": "yes"})
     assert ApiKey.objects.exists()
 
@@ -292,10 +292,10 @@ def test_only_superusers_delete_keys(
     assert not ApiKey.objects.exists()
 
 
-# -- People
+# -- Users
 
 
-def test_a_user_can_be_made_and_deactivated(client: Client, root: User, alice: User) -> None:
+def test_a_user_can_be_created_and_deactivated(client: Client, root: User, alice: User) -> None:
     page = reverse("admin:accounts_user_change", args=[alice.pk])
     assert "alice" in text_of(client.get(page))
     assert "alice" in text_of(client.get(reverse("admin:accounts_user_changelist")))
@@ -318,7 +318,7 @@ def test_a_user_can_be_made_and_deactivated(client: Client, root: User, alice: U
 
 @pytest.fixture
 def usage(db: None) -> None:
-    """Three rows of today, one of last week, one of last year."""
+    """Store three records of today, one of last week and one of last year."""
     now = timezone.now()
     ages = {"r1": 0, "r2": 1, "r3": 2, "week": 24 * 3, "year": 24 * 300}
     store_settlements(
@@ -354,7 +354,7 @@ def shown_usage(client: Client, **query: str) -> tuple[set[str], dict[str, int]]
         ({"period": "all", "model": "gone"}, set()),
     ],
 )
-def test_the_totals_are_those_of_the_filtered_rows(
+def test_the_totals_are_the_sums_of_the_filtered_records(
     client: Client, root: User, usage: None, query: dict[str, str], found: set[str]
 ) -> None:
     shown, totals = shown_usage(client, **query)
@@ -377,7 +377,7 @@ def test_the_totals_are_on_the_page(client: Client, root: User, usage: None) -> 
     assert "last 24 hours" in page
 
 
-def test_the_page_counts_rows_once(client: Client, root: User, usage: None) -> None:
+def test_the_page_counts_records_once(client: Client, root: User, usage: None) -> None:
     with CaptureQueriesContext(connection) as queries:
         client.get(reverse(USAGE), {"outcome__exact": "ok"})
 
@@ -387,7 +387,7 @@ def test_the_page_counts_rows_once(client: Client, root: User, usage: None) -> N
     assert "created_at" in counts[0]
 
 
-def test_no_user_edits_the_records(client: Client, root: User, usage: None) -> None:
+def test_usage_records_cannot_be_edited(client: Client, root: User, usage: None) -> None:
     row = UsageRecord.objects.get(request_id="r1")
     change = reverse("admin:accounts_usagerecord_change", args=[row.pk])
 

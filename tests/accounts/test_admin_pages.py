@@ -1,4 +1,7 @@
-"""Keys, organisations, limits, users and records in Django's admin: scoped, checked, audited."""
+"""Keys, organisations, limits, users and usage records in Django's admin.
+
+They are limited to the user's scope, validated and audited.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ NO_ROLES = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL", "MIN
 
 @pytest.fixture
 def root(db: None, client: Client) -> User:
-    """A superuser, logged in."""
+    """Return a superuser who is logged in."""
     root = User.objects.create_superuser("root")
     client.force_login(root)
     return root
@@ -48,7 +51,7 @@ def root(db: None, client: Client) -> User:
 
 @pytest.fixture
 def staff(db: None, client: Client) -> User:
-    """With all permissions, and the role of an admin in the first organisation; logged in."""
+    """Return a staff user with all permissions and an admin's role in the first organisation."""
     staff = User.objects.create_user("staff", is_staff=True)
     staff.user_permissions.set(Permission.objects.filter(content_type__app_label="accounts"))
     set_role(staff, first_project().organization, Role.ADMIN)
@@ -70,7 +73,7 @@ def errors_of(response: Any) -> set[str]:
 
 
 def act_on(client: Client, action: str, *keys: ApiKey) -> str:
-    """The page that shows of an action."""
+    """Run an action on the chosen rows, and return the page that follows."""
     body = {"action": action, "_selected_action": [key.pk for key in keys]}
     return text_of(client.post(reverse(KEYS), body, follow=True))
 
@@ -104,7 +107,7 @@ def test_selected_keys_are_paused_resumed_and_rotated(
     assert audit.verify().broken is None
 
 
-def test_staff_rotate_no_managing_key_of_a_user_with_a_higher_role(
+def test_staff_may_not_rotate_a_managing_key_of_a_user_with_more_rights(
     client: Client, staff: User, root: User, new_key: Callable[..., NewKey]
 ) -> None:
     client.force_login(staff)
@@ -118,7 +121,7 @@ def test_staff_rotate_no_managing_key_of_a_user_with_a_higher_role(
 
 
 @pytest.mark.parametrize("wrong", [{"scopes": []}, {"allowed_networks": "the office"}])
-def test_a_key_that_cannot_be_meant_is_reported_at_its_field(
+def test_an_invalid_key_is_reported_at_its_field(
     client: Client, root: User, wrong: dict[str, Any]
 ) -> None:
     body = {"name": "x", "owner": root.pk, "project": first_project().pk, "scopes": ["usage"]}
@@ -129,7 +132,7 @@ def test_a_key_that_cannot_be_meant_is_reported_at_its_field(
     assert not ApiKey.objects.exists()
 
 
-def test_staff_see_what_their_role_shows_them(
+def test_staff_see_the_rows_of_their_role(
     client: Client, staff: User, new_key: Callable[..., NewKey], alice: User
 ) -> None:
     acme = changes.add(Organization(name="acme"))
@@ -143,7 +146,7 @@ def test_staff_see_what_their_role_shows_them(
     shown = client.get(reverse(KEYS)).context["cl"].result_list
     assert [key.name for key in shown] == ["ours"]
     for table, row in (("apikey", elsewhere), ("organization", acme), ("limit", limit)):
-        # Django leads to the start when there is no such row.
+        # Django redirects to the start page if the row does not exist.
         assert client.get(page_of(table, "change", row.pk)).status_code == 302
     act_on(client, "revoke", elsewhere)
     assert ApiKey.objects.get(pk=elsewhere.pk).revoked_at is None
@@ -156,7 +159,7 @@ def test_staff_see_what_their_role_shows_them(
 
 
 @pytest.mark.parametrize("table", ["apikey", "project", "membership"])
-def test_filters_name_no_scope_that_staff_do_not_see(
+def test_filters_name_only_scopes_that_staff_may_see(
     client: Client, staff: User, root: User, table: str
 ) -> None:
     project = changes.add(Project(organization=first_project().organization, name="second"))
@@ -175,11 +178,11 @@ def test_filters_name_no_scope_that_staff_do_not_see(
         assert choices(staff) == seen
         assert choices(root) == {*seen, "acme / secret"}
     else:
-        assert choices(staff) == set()  # there is nothing to choose from
+        assert choices(staff) == set()  # there is no choice
         assert choices(root) == {"default", "acme"}
 
 
-def test_staff_see_roles_of_people_where_they_have_one_themselves(
+def test_staff_see_the_roles_of_their_own_organisations(
     client: Client, staff: User, root: User, alice: User
 ) -> None:
     set_role(alice, first_project().organization, Role.VIEWER)
@@ -195,7 +198,7 @@ def test_staff_see_roles_of_people_where_they_have_one_themselves(
     assert shown(root) == ["acme", "default"]
 
 
-def test_filters_of_usage_name_no_model_that_others_used(
+def test_usage_filters_name_only_models_that_staff_may_see(
     client: Client, staff: User, root: User
 ) -> None:
     ours = first_project().organization_id
@@ -216,7 +219,7 @@ def test_filters_of_usage_name_no_model_that_others_used(
     assert models(root) == ["ours", "theirs"]
 
 
-def test_staff_make_no_managing_key_of_a_user_with_a_higher_role(
+def test_staff_may_not_create_a_managing_key_of_a_user_with_more_rights(
     client: Client, staff: User, alice: User
 ) -> None:
     project = first_project()
@@ -229,7 +232,7 @@ def test_staff_make_no_managing_key_of_a_user_with_a_higher_role(
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER])
-def test_a_key_is_made_for_a_member_alone(
+def test_a_key_is_created_only_for_a_member(
     client: Client, root: User, alice: User, role: Role | None
 ) -> None:
     project = first_project()
@@ -247,7 +250,7 @@ def test_a_key_is_made_for_a_member_alone(
     assert client.post(reverse(ADD_KEY), body).status_code == 302
 
 
-def test_no_key_is_made_for_who_is_deactivated(client: Client, root: User, alice: User) -> None:
+def test_a_key_is_not_created_for_an_inactive_user(client: Client, root: User, alice: User) -> None:
     project = first_project()
     set_role(alice, project.organization, Role.MEMBER)
     User.objects.filter(pk=alice.pk).update(is_active=False)
@@ -257,10 +260,10 @@ def test_no_key_is_made_for_who_is_deactivated(client: Client, root: User, alice
     assert not ApiKey.objects.exists()
 
 
-# -- Kept texts
+# -- Captures
 
 
-def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
+def test_captures_are_listed_without_their_texts_and_cannot_be_changed(
     client: Client, staff: User, root: User
 ) -> None:
     project = changes.change(first_project(), capture_hours=1)
@@ -295,7 +298,7 @@ def test_kept_texts_are_listed_without_the_texts_and_only_to_be_read(
 # -- Scopes, roles and limits
 
 
-def test_scopes_roles_and_limits_are_made_changed_and_removed(
+def test_organisations_projects_roles_and_limits_are_created_changed_and_removed(
     client: Client, root: User, alice: User
 ) -> None:
     def send(page: str, body: dict[str, Any]) -> None:
@@ -333,7 +336,7 @@ def test_scopes_roles_and_limits_are_made_changed_and_removed(
     ]
 
 
-def test_the_last_owner_is_actions_by_instead_of_lost(
+def test_removing_the_last_owner_is_refused_with_a_message(
     client: Client, root: User, alice: User
 ) -> None:
     role = changes.set_role(alice, changes.add(Organization(name="acme")), Role.OWNER)
@@ -348,7 +351,7 @@ def test_the_last_owner_is_actions_by_instead_of_lost(
 
 
 @pytest.mark.parametrize(("typed", "stored"), [("", None), ("off", []), ("50, 80", [50, 80])])
-def test_percentages_of_a_limit_are_typed_as_in_the_console(
+def test_percentages_of_a_limit_have_the_form_of_the_console(
     client: Client, root: User, typed: str, stored: Any
 ) -> None:
     client.force_login(root)
@@ -372,7 +375,7 @@ def test_percentages_of_a_limit_are_typed_as_in_the_console(
     assert errors_of(wrong) == {"alert_at"}
 
 
-def test_a_limit_of_no_user_is_actions_by(client: Client, root: User) -> None:
+def test_a_limit_of_an_unknown_key_is_refused_with_a_message(client: Client, root: User) -> None:
     body = {"scope": "key", "scope_id": 99, "metric": "tokens", "window": "day", "amount": 1}
     page = client.post(page_of("limit", "add"), body | {"time_zone": "UTC", "week_start": "monday"})
     assert "There is no key 99" in text_of(page)
@@ -397,7 +400,7 @@ def refusal(db: None) -> RefusedRequest:
     )
 
 
-def test_the_records_are_read_and_not_changed(
+def test_usage_records_are_shown_and_cannot_be_changed(
     client: Client, root: User, alice: User, refusal: RefusedRequest
 ) -> None:
     changes.set_active(alice, False)
@@ -416,10 +419,10 @@ def test_the_records_are_read_and_not_changed(
     assert len(found.context["cl"].result_list) == 0
 
 
-# -- People
+# -- Users
 
 
-def test_only_superusers_change_people(client: Client, staff: User, alice: User) -> None:
+def test_only_superusers_change_users(client: Client, staff: User, alice: User) -> None:
     set_role(alice, first_project().organization, Role.MEMBER)
     page = page_of("user", "change", alice.pk)
 
@@ -430,7 +433,7 @@ def test_only_superusers_change_people(client: Client, staff: User, alice: User)
     assert client.get(password).status_code == 403
 
 
-def test_what_is_done_with_people_is_in_the_log(client: Client, root: User, alice: User) -> None:
+def test_changes_of_users_are_in_the_log(client: Client, root: User, alice: User) -> None:
     permission = Permission.objects.all()[0]
     body = {"username": "alice", "is_staff": "on", "user_permissions": [permission.pk]}
     response = client.post(page_of("user", "change", alice.pk), body | NO_ROLES)
@@ -446,7 +449,7 @@ def test_what_is_done_with_people_is_in_the_log(client: Client, root: User, alic
     assert result["user.password"].after is None
 
 
-def test_the_last_administrator_stays(client: Client, root: User) -> None:
+def test_the_last_administrator_cannot_be_removed(client: Client, root: User) -> None:
     response = client.post(page_of("user", "change", root.pk), {"username": "root"} | NO_ROLES)
 
     assert "root is the last administrator" in text_of(response)

@@ -151,7 +151,7 @@ def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> 
     assert [entry.action for entry in acts] == ["webhook.create", "webhook.delete"]
 
 
-def test_a_webhook_is_changed_in_what_is_named_alone(run: Run) -> None:
+def test_only_the_named_fields_of_a_webhook_are_changed(run: Run) -> None:
     run("alerts", "add-webhook", "pager", "https://hooks.example.com/")
     webhook = Webhook.objects.get()
 
@@ -191,7 +191,7 @@ def test_a_secret_is_rotated_by_command(run: Run, words: tuple[str, ...], is_kep
         ("rotate-webhook", "7"),
         ("rotate-webhook", "7", "--grace", "90d"),
         ("add-webhook", "pager", "http://example.com/"),
-        ("add-webhook", "pager", "https://example.com/", "--organization", "nobody"),
+        ("add-webhook", "pager", "https://example.com/", "--organization", "unknown"),
     ],
 )
 def test_a_refused_command_prints_one_line(run: Run, words: tuple[str, ...]) -> None:
@@ -201,7 +201,7 @@ def test_a_refused_command_prints_one_line(run: Run, words: tuple[str, ...]) -> 
     assert error.startswith("vinery: ") and error.count("\n") == 1
 
 
-def test_a_mail_is_sent_as_a_test_where_there_is_a_server(run: Run, settings: Any) -> None:
+def test_a_test_mail_is_sent_if_there_is_a_mail_server(run: Run, settings: Any) -> None:
     settings.VINERY_HAS_EMAIL = False
     assert "VINERY_EMAIL_URL" in run("alerts", "test", "--email", "olga@example.com")[2]
 
@@ -262,7 +262,9 @@ def test_the_admin_refuses_a_private_address(client: Client, root: User) -> None
     assert not Webhook.objects.exists()
 
 
-def test_the_admin_shows_alerts_and_changes_none(client: Client, root: User, alert: Alert) -> None:
+def test_the_admin_shows_alerts_and_cannot_change_them(
+    client: Client, root: User, alert: Alert
+) -> None:
     listed = client.get(reverse("admin:accounts_alert_changelist")).content.decode()
     assert "Acme / search" in listed
 

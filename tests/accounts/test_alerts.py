@@ -1,5 +1,8 @@
-"""Who is receivers that a quota is nearly used up: once in a window, of the right limits, and again
-until it arrives."""
+"""Alerts that a quota is nearly used up.
+
+An alert is sent once in a window for each threshold, to the receivers of its limit. Its delivery
+is tried again until it arrives.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def test_each_threshold_sends_one_alert_in_a_window(search: Project) -> None:
     assert check(NOON + timedelta(hours=11)) == []
 
 
-def test_the_next_window_begins_anew(search: Project) -> None:
+def test_the_next_window_sends_new_alerts(search: Project) -> None:
     tokens_a_day(search)
     use(600, search)
     assert check() == [50]
@@ -102,15 +105,15 @@ def test_the_next_window_begins_anew(search: Project) -> None:
     assert check(tomorrow) == [50]
 
 
-def test_a_window_is_that_of_the_limits_time_zone(search: Project) -> None:
-    tokens_a_day(search, time_zone="Pacific/Auckland")  # where a day began an hour ago
+def test_a_window_follows_the_limit_s_time_zone(search: Project) -> None:
+    tokens_a_day(search, time_zone="Pacific/Auckland")  # a day began there an hour ago
     use(600, search, NOON - timedelta(hours=2))
 
     assert check() == []
     assert check(NOON - timedelta(hours=1, minutes=1)) == [50]
 
 
-def test_a_week_begins_on_the_limits_day(search: Project) -> None:
+def test_a_week_begins_on_the_limit_s_first_day(search: Project) -> None:
     tokens_a_day(search, window="week", week_start=NOON.strftime("%A").lower())
     use(600, search, NOON - timedelta(days=1))
 
@@ -143,7 +146,7 @@ def test_a_limit_has_its_own_thresholds_or_none(search: Project) -> None:
     assert check() == [100, 80, 50]
 
 
-def test_what_is_no_quota_has_no_thresholds(search: Project) -> None:
+def test_a_limit_that_is_not_a_quota_has_no_thresholds(search: Project) -> None:
     changes.add(
         Limit(scope="project", scope_id=search.pk, metric="tokens", window="minute", amount=1)
     )
@@ -178,10 +181,10 @@ def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project)
     assert quota.runs_out_at == alert.runs_out_at
 
 
-# -- Who is receivers
+# -- Receivers
 
 
-def test_leaders_get_alerts_of_their_organisation_and_superusers_of_the_platform(
+def test_admins_get_alerts_of_their_organisation_and_superusers_of_the_platform(
     search: Project, acme: Organization
 ) -> None:
     other = changes.add(Organization(name="Other"))
@@ -210,14 +213,14 @@ def test_leaders_get_alerts_of_their_organisation_and_superusers_of_the_platform
 
 
 def quota(scope: str, owner: Model) -> Limit:
-    """Of a token, which is used up."""
+    """Create a quota of one token, which is used up."""
     return changes.add(
         Limit(scope=scope, scope_id=owner.pk, metric="tokens", window="day", amount=1)
     )
 
 
 def readers_of(limit: Limit) -> list[User]:
-    """In the order of their names, each as often as they are written to."""
+    """Return the receivers of a limit's alerts, sorted by name, once for each message."""
     written = Delivery.objects.filter(alert__limit_id=limit.pk, webhook=None)
     return [each.user for each in written.order_by("user__username").select_related("user")]
 
@@ -228,7 +231,7 @@ def names(people: Iterable[User]) -> list[str]:
 
 @pytest.fixture
 def people(search: Project, acme: Organization) -> dict[str, User]:
-    """Who leads the organisation, the project and another project, and who leads nothing."""
+    """Create admins of the organisation, of the project and of another project, and a member."""
     elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
     scopes = {
         "adam": (acme, Role.ADMIN),
@@ -244,7 +247,7 @@ def people(search: Project, acme: Organization) -> dict[str, User]:
     return found
 
 
-def test_the_limited_user_gets_the_alert_too(search: Project, people: dict[str, User]) -> None:
+def test_the_user_of_a_limit_gets_the_alert_too(search: Project, people: dict[str, User]) -> None:
     mia = people["mia"]
     key = create_key(owner=mia, project=search, name="laptop").key
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
@@ -260,7 +263,7 @@ def test_the_limited_user_gets_the_alert_too(search: Project, people: dict[str, 
     ]
 
 
-def test_a_user_in_several_organisations_gets_alerts_of_their_own_quota(
+def test_alerts_of_a_user_in_several_organisations_go_to_the_user_and_superusers(
     people: dict[str, User],
 ) -> None:
     mia = people["mia"]
@@ -270,7 +273,7 @@ def test_a_user_in_several_organisations_gets_alerts_of_their_own_quota(
 
     check()
 
-    # No single organisation's leaders are to know: the platform's are receivers.
+    # The user belongs to no single organisation, so only superusers are informed.
     assert names(readers_of(limit)) == ["mia", "root"]
 
 
@@ -289,7 +292,7 @@ def test_a_user_with_several_roles_gets_one_message(
 
 
 @pytest.mark.parametrize("holder", ["service", "no address", "inactive"])
-def test_who_cannot_be_written_to_is_not(
+def test_users_who_cannot_get_mail_are_no_receivers(
     search: Project, people: dict[str, User], holder: str
 ) -> None:
     robot = User.objects.create_user(
@@ -331,7 +334,9 @@ def test_receivers_see_the_alert_and_no_other_user_does(
     assert not peters.exists()
 
 
-def test_webhooks_hear_of_their_own_organisation_alone(search: Project, acme: Organization) -> None:
+def test_a_webhook_gets_only_alerts_of_its_organisation(
+    search: Project, acme: Organization
+) -> None:
     other = changes.add(Organization(name="Other"))
     for name, scope in (("ours", acme), ("theirs", other), ("the platform's", None)):
         changes.add(webhooks.make(name, "https://hooks.example.com/", scope)[0])
@@ -352,7 +357,7 @@ def test_webhooks_hear_of_their_own_organisation_alone(search: Project, acme: Or
 def due(
     search: Project, acme: Organization, receiver: Receiver
 ) -> Callable[[], tuple[Delivery, str]]:
-    """Makes an alert whose webhook is the receiver."""
+    """Return a function that creates an alert for the receiver's webhook."""
 
     def make() -> tuple[Delivery, str]:
         webhook, secret = webhooks.make("ours", receiver.url, acme)
@@ -376,7 +381,7 @@ def test_a_message_is_sent_once(due: Any, receiver: Receiver) -> None:
     assert len(receiver.requests) == 1
 
 
-def test_what_does_not_arrive_is_tried_again_later_and_given_up_in_the_end(
+def test_a_failed_delivery_is_tried_again_later_and_given_up_in_the_end(
     due: Any, receiver: Receiver
 ) -> None:
     delivery, _ = due()
@@ -399,7 +404,7 @@ def test_what_does_not_arrive_is_tried_again_later_and_given_up_in_the_end(
     }
 
 
-def test_a_retry_that_arrives_ends_it(due: Any, receiver: Receiver) -> None:
+def test_a_successful_retry_ends_the_delivery(due: Any, receiver: Receiver) -> None:
     delivery, _ = due()
     receiver.statuses = [503, 200]
 
@@ -411,7 +416,7 @@ def test_a_retry_that_arrives_ends_it(due: Any, receiver: Receiver) -> None:
     assert (delivery.error, delivery.sent_at) == ("", later)
 
 
-def test_a_message_whose_sender_died_is_due_again(
+def test_a_delivery_of_a_dead_worker_is_due_again(
     due: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery, _ = due()
@@ -429,7 +434,7 @@ def test_a_message_whose_sender_died_is_due_again(
     assert deliveries.deliver(delivery.pk, NOON + deliveries.LEASE) is DeliveryState.SENT
 
 
-def test_a_message_that_kills_its_senders_is_given_up(
+def test_a_delivery_that_kills_its_workers_is_given_up(
     due: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery, _ = due()
@@ -448,9 +453,7 @@ def test_a_message_that_kills_its_senders_is_given_up(
     assert deliveries.due_ids(now + timedelta(days=9)) == []
 
 
-def test_an_e_mail_contains_the_usage_and_when_it_runs_out(
-    search: Project, acme: Organization
-) -> None:
+def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
     tokens_a_day(search)
     use(800, search, NOON - timedelta(hours=1))
@@ -468,7 +471,7 @@ def test_an_e_mail_contains_the_usage_and_when_it_runs_out(
     )
 
 
-def test_a_name_with_a_line_break_makes_no_header(search: Project, acme: Organization) -> None:
+def test_a_line_break_in_a_name_adds_no_header(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
     Project.objects.filter(pk=search.pk).update(name="search\nBcc: all@example.com")
     tokens_a_day(search)
@@ -490,13 +493,13 @@ def test_without_a_mail_server_no_mail_is_sent(search: Project, acme: Organizati
     assert not Delivery.objects.exists()
 
 
-def test_a_task_finds_another_wakes_and_a_third_sends(
+def test_tasks_check_quotas_queue_deliveries_and_send_them(
     search: Project, acme: Organization, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes.add(webhooks.make("ours", receiver.url, acme)[0])
     tokens_a_day(search)
     use(500, search, datetime.now(UTC))
-    # A message to a worker is a call here.
+    # Messages to workers are direct calls here.
     monkeypatch.setattr(tasks.sweep_deliveries, "delay", tasks.sweep_deliveries)
     monkeypatch.setattr(tasks.deliver, "delay", tasks.deliver)
 

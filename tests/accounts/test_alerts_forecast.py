@@ -1,4 +1,4 @@
-"""When a quota runs out, at the pace of its window and of the last days."""
+"""Forecasts of the time at which a quota is used up, from its window and the last days."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def test_half_used_in_a_quarter_of_the_day_runs_out_at_half_of_it() -> None:
     assert runs_out_at(of_day(500), 6 * HOUR_S) == pytest.approx(12 * HOUR_S)
 
 
-def test_what_lasts_until_the_reset_does_not_run_out() -> None:
+def test_a_quota_that_lasts_until_its_reset_does_not_run_out() -> None:
     assert runs_out_at(of_day(200), 6 * HOUR_S) is None
     assert runs_out_at(of_day(0), 6 * HOUR_S) is None
 
 
-def test_what_is_used_up_has_run_out_now() -> None:
+def test_a_used_up_quota_has_run_out_now() -> None:
     assert runs_out_at(of_day(1000), 6 * HOUR_S) == 6 * HOUR_S
     assert runs_out_at(of_day(1200), 6 * HOUR_S) == 6 * HOUR_S
 
 
-def test_a_busy_week_warns_before_much_is_used_today() -> None:
+def test_a_busy_week_shortens_the_forecast_of_a_quiet_day() -> None:
     one_hour = HOUR_S
     assert runs_out_at(of_day(30), one_hour) is None
     assert runs_out_at(of_day(30, num_before=7 * 3000), one_hour) is not None
@@ -43,7 +43,7 @@ def test_a_quiet_week_does_not_hide_a_busy_afternoon() -> None:
     assert alone < with_week < DAY_S
 
 
-def test_a_budget_for_ever_goes_on_as_in_the_last_days() -> None:
+def test_a_budget_without_a_reset_is_forecast_from_the_last_days() -> None:
     use = Use(amount=1000, num_used=300, num_before=70)
     assert runs_out_at(use, 0.0) == pytest.approx(70 * DAY_S)
     assert runs_out_at(Use(amount=1000, num_used=300), 0.0) is None
@@ -55,7 +55,7 @@ def test_a_budget_for_ever_goes_on_as_in_the_last_days() -> None:
     num_before=st.integers(0, 10**11),
     at_s=st.floats(0, DAY_S, exclude_max=True),
 )
-def test_it_is_between_now_and_the_reset_and_sooner_with_more_use(
+def test_the_forecast_is_before_the_reset_and_sooner_with_more_usage(
     amount: int, num_used: int, num_before: int, at_s: float
 ) -> None:
     found = runs_out_at(of_day(num_used, num_before=num_before, amount=amount), at_s)

@@ -1,4 +1,4 @@
-"""Alerts and reminders go when they are old, but not before they are of no use any more."""
+"""Retention of alerts and reminders. They are deleted when they are old and no longer needed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reminder(at: Any, *, happens_at: Any) -> KeyReminder:
     )
 
 
-def test_alerts_go_with_their_deliveries_when_their_window_is_long_over() -> None:
+def test_old_alerts_are_deleted_with_their_deliveries() -> None:
     old = alert(OLD, resets_at=OLD + timedelta(hours=12))
     young = alert(YOUNG, resets_at=YOUNG + timedelta(hours=12))
     user = User.objects.create_user("ann")
@@ -65,7 +65,7 @@ def test_alerts_go_with_their_deliveries_when_their_window_is_long_over() -> Non
     assert [delivery.alert for delivery in Delivery.objects.all()] == [young]
 
 
-def test_an_alert_of_a_budget_stays_as_long_as_its_limit_is_there() -> None:
+def test_an_alert_of_a_budget_is_kept_while_its_limit_exists() -> None:
     limit = Limit.objects.create(scope="platform", metric="tokens", window="none", amount=100)
     kept = alert(OLD, resets_at=None, limit_id=limit.pk)
     alert(OLD, resets_at=None)
@@ -77,7 +77,7 @@ def test_an_alert_of_a_budget_stays_as_long_as_its_limit_is_there() -> None:
     assert delete_before(NOON - YEAR) == 1
 
 
-def test_a_reminder_stays_until_its_moment_is_long_over() -> None:
+def test_a_reminder_is_kept_until_long_after_its_event() -> None:
     reminder(OLD, happens_at=OLD + timedelta(hours=1))
     kept = reminder(OLD, happens_at=NOON)
 
@@ -86,7 +86,7 @@ def test_a_reminder_stays_until_its_moment_is_long_over() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
-def test_batches_of_any_size_delete_the_same(batch_size: int) -> None:
+def test_batches_of_any_size_delete_the_same_rows(batch_size: int) -> None:
     for percent in (50, 80, 100):
         alert(OLD, resets_at=OLD, percent=percent)
 
@@ -104,7 +104,7 @@ def test_the_worker_deletes_by_the_setting(settings: Any, days: int, num_left: i
     assert Alert.objects.count() == num_left
 
 
-def test_the_worker_deletes_sessions_that_are_over() -> None:
+def test_the_worker_deletes_expired_sessions() -> None:
     now = timezone.now()
     for name, ends_at in (("over", now - timedelta(1)), ("open", now + timedelta(1))):
         Session.objects.create(session_key=name, session_data="", expire_date=ends_at)
@@ -114,7 +114,7 @@ def test_the_worker_deletes_sessions_that_are_over() -> None:
     assert [session.session_key for session in Session.objects.all()] == ["open"]
 
 
-def test_every_job_that_is_scheduled_is_one_of_the_rooms(settings: Any) -> None:
+def test_every_scheduled_job_exists(settings: Any) -> None:
     for job in settings.CELERY_BEAT_SCHEDULE.values():
         name = job["task"].removeprefix("accounts.tasks.")
         task: Callable[[], None] = getattr(tasks, name)

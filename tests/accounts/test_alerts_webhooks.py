@@ -1,4 +1,7 @@
-"""Webhooks are signed so that a library of others checks them, and go nowhere they should not."""
+"""Webhooks are signed so that other libraries can verify them.
+
+They do not reach private addresses.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,12 @@ def sent(receiver: Receiver) -> tuple[dict[str, str], bytes, str]:
 
 
 def verify(body: bytes, headers: dict[str, str], secret: str) -> None:
-    """With openai-python, which knows nothing of us."""
+    """Verify a message with openai-python, an independent implementation."""
     client = openai.OpenAI(api_key="unused")
     client.webhooks.verify_signature(body, headers, secret=secret)
 
 
-def test_a_library_of_others_takes_the_signature(receiver: Receiver) -> None:
+def test_another_library_accepts_the_signature(receiver: Receiver) -> None:
     headers, body, secret = sent(receiver)
 
     verify(body, headers, secret)
@@ -57,7 +60,7 @@ def test_a_library_of_others_takes_the_signature(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("part", ["body", "webhook-id", "webhook-timestamp", "secret"])
-def test_whatever_is_changed_breaks_the_signature(receiver: Receiver, part: str) -> None:
+def test_any_change_invalidates_the_signature(receiver: Receiver, part: str) -> None:
     headers, body, secret = sent(receiver)
     match part:
         case "body":
@@ -73,7 +76,7 @@ def test_whatever_is_changed_breaks_the_signature(receiver: Receiver, part: str)
         verify(body, headers, secret)
 
 
-def test_a_message_that_was_recorded_is_too_old_later() -> None:
+def test_a_recorded_message_expires() -> None:
     secret, body, then_s = webhooks.new_secret(), b"{}", int(time.time()) - 600
     headers = {
         "webhook-id": "evt_1",
@@ -84,7 +87,7 @@ def test_a_message_that_was_recorded_is_too_old_later() -> None:
         verify(body, headers, secret)
 
 
-def test_the_table_holds_no_secret_and_neither_does_the_log(db: None) -> None:
+def test_no_secret_is_in_the_table_or_the_log(db: None) -> None:
     webhook, secret = webhooks.make("ours", "https://hooks.example.com/")
     changes.add(webhook)
 
@@ -112,21 +115,21 @@ def test_a_secret_that_cannot_be_decrypted_fails_the_delivery(
 
 @pytest.fixture
 def rotated(receiver: Receiver, db: None) -> tuple[Webhook, str, str]:
-    """A webhook with its old secret, which is good for an hour more, and its new one."""
+    """A webhook with its new secret, and its old secret, which is valid for one more hour."""
     webhook, old = webhooks.make("ours", receiver.url)
     changes.add(webhook)
     return webhook, old, webhooks.rotate(webhook, timedelta(hours=1))
 
 
 def arrived(receiver: Receiver, webhook: Webhook) -> tuple[bytes, dict[str, str]]:
-    """Of a message that is sent now by a process that reads the webhook anew."""
+    """Return the message that is sent now by a process that reads the webhook again."""
     receiver.requests.clear()
     webhooks.send(Webhook.objects.get(pk=webhook.pk), webhooks.test_event())
     [(_, headers, body)] = receiver.requests
     return body, headers
 
 
-def test_receivers_with_either_secret_take_what_is_sent_after_a_rotation(
+def test_after_a_rotation_receivers_with_either_secret_accept_messages(
     receiver: Receiver, rotated: tuple[Webhook, str, str]
 ) -> None:
     webhook, old, new = rotated
@@ -140,7 +143,7 @@ def test_receivers_with_either_secret_take_what_is_sent_after_a_rotation(
         verify(*message, webhooks.new_secret())
 
 
-def test_the_old_secret_ends_with_its_grace(
+def test_the_old_secret_expires_after_the_grace_period(
     receiver: Receiver, rotated: tuple[Webhook, str, str]
 ) -> None:
     webhook, old, new = rotated
@@ -153,7 +156,7 @@ def test_the_old_secret_ends_with_its_grace(
         verify(*message, old)
 
 
-def test_a_secret_that_others_know_ends_at_once(
+def test_a_leaked_secret_is_replaced_without_a_grace_period(
     receiver: Receiver, rotated: tuple[Webhook, str, str]
 ) -> None:
     webhook, old, new = rotated
@@ -183,7 +186,7 @@ def test_a_rotation_is_in_the_log_without_its_secrets(rotated: tuple[Webhook, st
     assert 'previous_secret"' not in json.dumps([*AuditEntry.objects.values("before", "after")])
 
 
-# -- Where they go
+# -- Addresses
 
 
 def test_redirects_are_not_followed(receiver: Receiver) -> None:
@@ -208,13 +211,13 @@ def test_private_addresses_are_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]"])
-def test_public_addresses_are_allowed_over_tls_alone(host: str) -> None:
+def test_public_addresses_are_allowed_only_with_tls(host: str) -> None:
     assert networks.check_url(f"https://{host}:8443/hook").port == 8443
     with pytest.raises(AddressRefused, match="https"):
         networks.check_url(f"http://{host}/hook")
 
 
-def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> None:
+def test_allowed_networks_need_no_tls(settings: Any) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
 
     assert not networks.check_url("http://10.1.2.3/hook").is_tls
@@ -232,14 +235,17 @@ def test_an_administrator_allows_networks_also_without_tls(settings: Any) -> Non
         "http://example.com/",
     ],
 )
-def test_what_is_no_url_of_a_webhook_is_refused_when_it_is_made(db: None, url: str) -> None:
+def test_an_invalid_url_is_refused_when_a_webhook_is_created(db: None, url: str) -> None:
     with pytest.raises(ValidationError):
         changes.add(webhooks.make("ours", url)[0])
     assert not Webhook.objects.exists()
 
 
 def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
-    """Lets a name server give these answers in turn; returns what was connected to."""
+    """Let the name server return these answers in order.
+
+    Return the addresses of the connections.
+    """
     connected: list[str] = []
     waiting = list(answers)
 
@@ -256,7 +262,7 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[s
     return connected
 
 
-def test_a_name_of_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     connected = resolving_to(monkeypatch, ["8.8.8.8", "127.0.0.1"])
     webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
 
@@ -265,10 +271,10 @@ def test_a_name_of_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert connected == []
 
 
-def test_the_address_that_was_checked_is_the_one_that_is_called(
+def test_a_request_goes_to_the_address_that_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A name that is asked for twice would be private the second time.
+    # A second query for the name would return a private address.
     connected = resolving_to(monkeypatch, ["8.8.8.8"], ["127.0.0.1"])
     webhook, _ = webhooks.make("ours", "https://hooks.example.com/")
 
@@ -285,7 +291,7 @@ def test_an_unknown_certificate_is_refused(receiver: Receiver) -> None:
     assert not receiver.requests
 
 
-def test_a_receiver_that_answers_byte_by_byte_is_left(
+def test_a_receiver_that_answers_byte_by_byte_is_disconnected(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(HERE)
@@ -306,7 +312,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_left(
         thread.start()
         webhook, _ = webhooks.make("ours", f"http://127.0.0.1:{server.getsockname()[1]}/")
         try:
-            # It drips as long as the sender reads.
+            # It sends bytes for as long as the sender reads.
             with pytest.raises(NotDelivered):
                 webhooks.send(webhook, webhooks.test_event())
         finally:
@@ -314,7 +320,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_left(
             thread.join()
 
 
-def test_environment_variables_lead_nowhere_else(
+def test_proxies_of_the_environment_are_ignored(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""The audit log has all changes with their actors, without secrets."""
+"""The audit log records every change with its actor, and no secrets."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.django_db
 ROOT = Actor(1, "root", "192.0.2.1")
 
 
-def result() -> list[str]:
-    """The actions in the log, in order."""
+def actions() -> list[str]:
+    """Return the actions in the log, in order."""
     return list(AuditEntry.objects.order_by("number").values_list("action", flat=True))
 
 
@@ -41,10 +41,10 @@ def newest() -> AuditEntry:
     return AuditEntry.objects.latest("number")
 
 
-# -- What is result
+# -- Entries
 
 
-def test_an_entry_reports_who_did_what_to_what_and_from_where(db: None) -> None:
+def test_an_entry_has_actor_action_target_and_address(db: None) -> None:
     with acting_as(ROOT):
         organization = changes.add(Organization(name="acme"))
         changes.change(organization, name="Acme")
@@ -62,9 +62,9 @@ def test_an_entry_reports_who_did_what_to_what_and_from_where(db: None) -> None:
     assert entry.number == 2
 
 
-def test_the_whole_life_of_a_key_is_reported(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_every_change_of_a_key_is_logged(new_key: Callable[..., NewKey], alice: User) -> None:
     key = new_key().key
-    start = len(result()) - 1
+    start = len(actions()) - 1
     changes.change(key, name="renamed", allowed_models=["small"])
     pause_key(key)
     pause_key(key)
@@ -74,7 +74,7 @@ def test_the_whole_life_of_a_key_is_reported(new_key: Callable[..., NewKey], ali
     revoke_key(key)
     revoke_key(key)
 
-    assert result()[start:] == [
+    assert actions()[start:] == [
         "key.create",
         "key.update",
         "key.pause",
@@ -95,7 +95,7 @@ def test_the_whole_life_of_a_key_is_reported(new_key: Callable[..., NewKey], ali
     }
 
 
-def test_limits_weights_users_and_projects_are_reported(alice: User) -> None:
+def test_changes_of_limits_weights_users_and_projects_are_logged(alice: User) -> None:
     acme = changes.add(Organization(name="acme"))
     project = changes.add(Project(organization=acme, name="search"))
     member = changes.set_role(alice, acme, Role.MEMBER)
@@ -113,7 +113,7 @@ def test_limits_weights_users_and_projects_are_reported(alice: User) -> None:
     changes.set_active(project, True)
     changes.remove(member)
 
-    assert result() == [
+    assert actions() == [
         "organization.create",
         "project.create",
         "membership.create",
@@ -130,10 +130,10 @@ def test_limits_weights_users_and_projects_are_reported(alice: User) -> None:
     ]
     assert verify().broken is None
     in_acme = AuditEntry.objects.filter(organization_id=acme.pk)
-    assert in_acme.count() == len(result()) - 2  # the weight is the platform's
+    assert in_acme.count() == len(actions()) - 2  # a weight belongs to the platform
 
 
-def test_what_goes_with_a_deleted_user_is_reported_too(
+def test_rows_deleted_with_a_user_are_logged_too(
     new_key: Callable[..., NewKey], alice: User
 ) -> None:
     key = new_key().key
@@ -149,7 +149,7 @@ def test_what_goes_with_a_deleted_user_is_reported_too(
     assert not ApiKey.objects.exists()
 
 
-def test_no_secret_is_reported(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_no_secret_is_logged(new_key: Callable[..., NewKey], alice: User) -> None:
     new = new_key()
     changes.set_password(alice, "correct-horse-7")
     rotated = rotate_key(new.key, grace=timedelta(0))
@@ -162,16 +162,16 @@ def test_no_secret_is_reported(new_key: Callable[..., NewKey], alice: User) -> N
     for secret in secrets | {alice.password, person.password, "correct-horse"}:
         assert secret not in log
     assert "digest" not in log
-    assert "user.password" in result()
+    assert "user.password" in actions()
 
 
-def test_a_change_that_changes_nothing_is_not_logged(alice: User) -> None:
+def test_a_change_to_the_same_value_is_not_logged(alice: User) -> None:
     acme = changes.add(Organization(name="acme"))
     stamp = acme.updated_at
     changes.change(acme, name="acme", is_active=True)
 
     acme.refresh_from_db()
-    assert result() == ["organization.create"]
+    assert actions() == ["organization.create"]
     assert acme.updated_at == stamp
 
 
@@ -188,17 +188,17 @@ def test_every_change_moves_the_stamp(new_key: Callable[..., NewKey]) -> None:
         assert row.updated_at > stamp
 
 
-def test_a_change_that_is_undone_leaves_no_entry(alice: User) -> None:
+def test_a_rolled_back_change_has_no_entry(alice: User) -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         changes.set_active(alice, False)
         raise RuntimeError
-    assert result() == []
+    assert actions() == []
 
     changes.set_active(alice, False)
     assert verify().num_entries == 1
 
 
-def test_values_that_a_row_cannot_have_change_nothing_and_log_nothing(alice: User) -> None:
+def test_invalid_values_are_neither_stored_nor_logged(alice: User) -> None:
     limit = changes.add(
         Limit(scope="user", scope_id=alice.pk, metric="tokens", window="day", amount=1)
     )
@@ -208,7 +208,7 @@ def test_values_that_a_row_cannot_have_change_nothing_and_log_nothing(alice: Use
         changes.add(Limit(scope="project", scope_id=99, metric="tokens", window="day", amount=1))
     limit.refresh_from_db()
     assert limit.amount == 1
-    assert result() == ["limit.create"]
+    assert actions() == ["limit.create"]
 
 
 def test_an_organisation_keeps_an_owner_and_the_platform_an_administrator(
@@ -230,16 +230,16 @@ def test_an_organisation_keeps_an_owner_and_the_platform_an_administrator(
     changes.set_active(User.objects.get(pk=root.pk), False)
 
 
-# -- Who acts
+# -- Actors
 
 
-def test_no_user_in_particular_is_the_system(alice: User) -> None:
+def test_the_actor_is_the_system_by_default(alice: User) -> None:
     assert current_actor() is SYSTEM
     changes.set_active(alice, False)
     assert newest().actor == "system"
 
 
-def test_a_request_acts_for_its_user_from_its_address(alice: User) -> None:
+def test_the_actor_of_a_request_is_its_user_with_its_address(alice: User) -> None:
     request = HttpRequest()
     request.META["REMOTE_ADDR"] = "::ffff:192.0.2.7"
     seen: list[Actor] = []
@@ -267,7 +267,7 @@ def test_a_request_acts_for_its_user_from_its_address(alice: User) -> None:
     assert current_actor() is SYSTEM
 
 
-async def test_an_asynchronous_request_acts_for_its_user() -> None:
+async def test_the_actor_of_an_asynchronous_request_is_its_user() -> None:
     async def view(_: HttpRequest) -> HttpResponse:
         assert current_actor().name == "anonymous"
         return HttpResponse()
@@ -278,19 +278,19 @@ async def test_an_asynchronous_request_acts_for_its_user() -> None:
 # -- Searching
 
 
-def test_the_log_is_searched_by_who_what_and_where(chain: list[AuditEntry]) -> None:
+def test_the_log_is_searched_by_actor_action_address_and_target(chain: list[AuditEntry]) -> None:
     def found(text: str) -> int:
         return audit.search(AuditEntry.objects.all(), text).count()
 
     assert found("root") == found("ORGANIZATION.") == found("192.0.2.1") == 5
-    # As its name, and as what it was called until then.
+    # By its new name and by its old name.
     assert found("acme 2") == 2
     assert found("create") == 1
     assert found("192.0.2.2") == found("mallory") == 0
 
 
 @pytest.mark.parametrize("text", ["Old name", "grün", 'the "best"', "a\\b", "100 %"])
-def test_the_log_is_searched_in_what_was_before_and_after(text: str) -> None:
+def test_the_log_is_searched_in_old_and_new_values(text: str) -> None:
     organization = changes.add(Organization(name="acme"))
     changes.change(organization, name=f"acme, {text}.")
     changes.change(organization, name="acme again")

@@ -1,4 +1,4 @@
-"""The chain of the audit log: nothing in it is changed, taken out or put in unseen."""
+"""The hash chain of the audit log detects changed, removed and added entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def forge(entry_number: int, /, **values: object) -> None:
-    """Change an entry behind the model's back, as someone with the database can."""
+    """Change an entry directly in the database."""
     columns = ", ".join(f"{name} = %s" for name in values)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -39,7 +39,7 @@ def take_out(*numbers: int) -> None:
             cursor.execute("DELETE FROM accounts_auditentry WHERE number = %s", [number])
 
 
-def test_entries_are_chained_from_a_beginning(chain: list[AuditEntry]) -> None:
+def test_each_entry_has_the_hash_of_the_entry_before(chain: list[AuditEntry]) -> None:
     hashes = [BEGINNING, *(entry.hash for entry in chain)]
 
     assert [entry.previous_hash for entry in chain] == hashes[:-1]
@@ -76,14 +76,14 @@ def test_a_changed_entry_is_found(chain: list[AuditEntry], column: str, value: o
     assert verdict.newest_hash == chain[1].hash
 
 
-def test_an_entry_that_was_taken_out_is_found(chain: list[AuditEntry]) -> None:
+def test_a_removed_entry_is_found(chain: list[AuditEntry]) -> None:
     take_out(2, 3)
     verdict = verify()
     assert (verdict.broken, verdict.number) == (Break.MISSING, 2)
     assert verdict.message == "Entries 2 to 3 are missing."
 
 
-def test_an_entry_that_was_taken_out_and_its_number_given_unavailable_is_found(
+def test_a_removed_entry_is_found_if_the_others_are_renumbered(
     chain: list[AuditEntry],
 ) -> None:
     take_out(2)
@@ -93,7 +93,7 @@ def test_an_entry_that_was_taken_out_and_its_number_given_unavailable_is_found(
     assert (verdict.broken, verdict.number) == (Break.CHANGED, 2)
 
 
-def test_an_entry_that_was_put_in_with_a_hash_of_its_own_is_found(
+def test_a_replaced_entry_with_a_valid_hash_is_found(
     chain: list[AuditEntry],
 ) -> None:
     replaced = chain[2]
@@ -112,7 +112,7 @@ def test_an_entry_before_the_first_is_found(chain: list[AuditEntry]) -> None:
     assert verify().broken is Break.INSERTED
 
 
-def test_a_chain_without_its_end_looks_whole_unless_its_end_is_known(
+def test_a_chain_without_its_end_is_found_only_with_a_saved_hash(
     chain: list[AuditEntry],
 ) -> None:
     kept = verify().newest_hash
@@ -124,13 +124,13 @@ def test_a_chain_without_its_end_looks_whole_unless_its_end_is_known(
     assert kept in verdict.message
 
 
-def test_a_chain_that_has_grown_still_has_the_entry_that_was_the_newest(
+def test_a_saved_hash_is_still_found_after_new_entries(
     chain: list[AuditEntry],
 ) -> None:
     assert verify(chain[2].hash).broken is None
 
 
-def test_the_model_lets_no_user_change_or_delete_entries(chain: list[AuditEntry]) -> None:
+def test_the_model_refuses_to_change_or_delete_entries(chain: list[AuditEntry]) -> None:
     entry = chain[0]
     ways: list[Callable[[], Any]] = [
         entry.save,
@@ -166,7 +166,7 @@ JSON = st.recursive(
 @given(
     before=st.dictionaries(st.sampled_from("abc"), JSON), after=st.dictionaries(st.just("d"), JSON)
 )
-def test_whatever_is_reported_gives_the_same_hash_when_it_is_read_again(
+def test_any_entry_has_the_same_hash_when_it_is_read_again(
     db: None, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     with transaction.atomic():
@@ -175,7 +175,7 @@ def test_whatever_is_reported_gives_the_same_hash_when_it_is_read_again(
         transaction.set_rollback(True)
 
 
-def test_no_database_is_asked_to_store_a_nul(db: None) -> None:
+def test_a_nul_character_is_not_stored(db: None) -> None:
     entry = audit.record("change", Organization(pk=1, name="x"), after={"a\0": {"b\0": "c\0"}})
 
     assert entry.after == {"a": {"b": "c"}}
@@ -183,7 +183,7 @@ def test_no_database_is_asked_to_store_a_nul(db: None) -> None:
 
 @pytest.fixture
 def threads() -> Iterator[Callable[[Callable[[int], None], int], list[BaseException]]]:
-    """Runs a function in many threads at once; returns what they raised."""
+    """Run a function in many threads at once, and return the exceptions that they raised."""
 
     def run(work: Callable[[int], None], num_threads: int) -> list[BaseException]:
         errors: list[BaseException] = []
@@ -207,7 +207,7 @@ def threads() -> Iterator[Callable[[Callable[[int], None], int], list[BaseExcept
 
 
 @pytest.mark.django_db(transaction=True)
-def test_writers_at_the_same_time_do_not_fork_the_chain(threads: Any) -> None:
+def test_concurrent_writers_do_not_fork_the_chain(threads: Any) -> None:
     rows = [Organization.objects.create(name=f"org {number}") for number in range(6)]
 
     def rename(number: int) -> None:

@@ -22,7 +22,7 @@ def test_a_new_installation_gets_an_administrator() -> None:
     assert admin.check_password(password)
 
 
-def test_the_second_start_changes_nothing() -> None:
+def test_a_second_start_creates_no_user_and_no_key() -> None:
     admin, password = ensure_first_admin()
     hashed = admin.password
 
@@ -33,14 +33,14 @@ def test_the_second_start_changes_nothing() -> None:
     assert password is not None
 
 
-def test_it_makes_none_when_a_superuser_has_another_name() -> None:
+def test_no_administrator_is_created_if_another_superuser_exists() -> None:
     root = User.objects.create_superuser("root")
 
     assert ensure_first_admin() == (root, None)
     assert User.objects.count() == 1
 
 
-def test_it_prefers_a_superuser_who_is_active() -> None:
+def test_an_active_superuser_is_preferred() -> None:
     User.objects.create_superuser("retired", is_active=False)
     active = User.objects.create_superuser("active")
 
@@ -48,7 +48,7 @@ def test_it_prefers_a_superuser_who_is_active() -> None:
 
 
 @pytest.mark.parametrize("first", ["admin", "Admin"])
-def test_it_promotes_no_user_by_their_name(first: str) -> None:
+def test_an_existing_user_is_not_promoted_because_of_their_name(first: str) -> None:
     for name in (first, "admin2", "administrator"):
         User.objects.create_user(name)
 
@@ -59,7 +59,7 @@ def test_it_promotes_no_user_by_their_name(first: str) -> None:
     assert not User.objects.get(username=first).is_superuser
 
 
-def test_the_first_key_opens_the_endpoint(alice: User) -> None:
+def test_the_first_key_is_accepted(alice: User) -> None:
     secret = ensure_first_key(alice)
 
     assert secret is not None

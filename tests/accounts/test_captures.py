@@ -1,4 +1,4 @@
-"""Captures: encrypted, for leaders of the organisation, and for a few hours."""
+"""Captures are encrypted, readable only by owners and admins of the organisation, and expire."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
 # -- Stored
 
 
-def test_what_is_kept_is_read_again_and_no_row_holds_it_in_the_clear(project: Project) -> None:
+def test_a_capture_can_be_read_and_is_stored_encrypted(project: Project) -> None:
     assert store_captured([taken(project)])
 
     assert texts_of() == (BODY, ANSWER)
@@ -67,7 +67,7 @@ def test_what_is_kept_is_read_again_and_no_row_holds_it_in_the_clear(project: Pr
         assert word not in dump
 
 
-def test_what_rules_find_is_not_in_it(project: Project) -> None:
+def test_matches_of_the_redaction_rules_are_not_stored(project: Project) -> None:
     changes.change(project, capture_redactions=["email", "ANNA"])
     store_captured([taken(project), taken(project, "req_2", body=b'{"prompt": "anna')])
 
@@ -87,7 +87,7 @@ def test_a_cut_capture_is_marked(project: Project) -> None:
     assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
 
 
-def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None:
+def test_an_encrypted_capture_cannot_be_moved_to_another_row(project: Project) -> None:
     store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
     first.encrypted_texts = second.encrypted_texts
@@ -96,7 +96,7 @@ def test_the_texts_of_one_row_are_of_no_use_in_another(project: Project) -> None
         texts_of("req_1")
 
 
-def test_another_secret_key_opens_nothing(project: Project, settings: Any) -> None:
+def test_a_capture_cannot_be_read_with_another_secret_key(project: Project, settings: Any) -> None:
     store_captured([taken(project)])
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key", []
     with pytest.raises(CaptureUnreadable, match="secret key"):
@@ -104,10 +104,10 @@ def test_another_secret_key_opens_nothing(project: Project, settings: Any) -> No
     assert not AuditEntry.objects.filter(action="capture.read").exists()
 
 
-# -- Forgotten
+# -- Deletion
 
 
-def test_who_has_turned_it_off_meanwhile_leaves_nothing(project: Project) -> None:
+def test_a_capture_is_not_stored_if_captures_were_turned_off_meanwhile(project: Project) -> None:
     late = taken(project)
     changes.change(project, capture_hours=0)
     assert store_captured([late])
@@ -128,7 +128,7 @@ def test_turning_captures_off_during_a_write_stores_nothing(
     assert not Capture.stored.exists()
 
 
-def test_turning_it_off_and_removing_the_project_delete_what_is_there(project: Project) -> None:
+def test_turning_captures_off_or_removing_the_project_deletes_them(project: Project) -> None:
     other = changes.add(Project(organization=project.organization, name="b", capture_hours=1))
     store_captured([taken(project), taken(other, "req_2")])
 
@@ -139,7 +139,9 @@ def test_turning_it_off_and_removing_the_project_delete_what_is_there(project: P
     assert not Capture.stored.exists()
 
 
-def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) -> None:
+def test_a_shorter_retention_applies_to_stored_captures_and_a_longer_one_does_not(
+    project: Project,
+) -> None:
     now = datetime.now(UTC)
     store_captured(
         [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
@@ -154,7 +156,7 @@ def test_fewer_hours_hold_for_what_is_there_and_more_do_not(project: Project) ->
     assert Capture.objects.get().expires_at < now + timedelta(hours=2)
 
 
-def test_what_has_expired_is_not_seen_before_it_is_deleted(project: Project) -> None:
+def test_an_expired_capture_is_hidden_before_it_is_deleted(project: Project) -> None:
     store_captured([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
     assert not Access(None, is_superuser=True).rows(Capture).exists()
     assert Capture.stored.delete_expired(datetime.now(UTC)) == 1
@@ -165,12 +167,14 @@ def test_what_has_expired_is_not_seen_before_it_is_deleted(project: Project) -> 
     "values",
     [{"capture_hours": 721}, {"capture_hours": -1}, {"capture_redactions": ["x"] * 21}],
 )
-def test_what_no_project_can_have_is_refused(project: Project, values: dict[str, Any]) -> None:
+def test_invalid_settings_of_a_project_are_refused(
+    project: Project, values: dict[str, Any]
+) -> None:
     with pytest.raises(ValidationError):
         changes.change(project, **values)
 
 
-def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Project) -> None:
+def test_changes_and_reads_are_logged_without_the_text(project: Project) -> None:
     changes.change(project, capture_hours=5)
     entry = AuditEntry.objects.get(action="project.update")
     assert (entry.before, entry.after) == ({"capture_hours": 2}, {"capture_hours": 5})
@@ -185,10 +189,10 @@ def test_a_change_is_in_the_log_and_so_is_a_reading_without_the_text(project: Pr
     assert audit.verify().broken is None
 
 
-# -- Who
+# -- Access
 
 
-def test_the_key_table_knows_who_captures(
+def test_the_key_table_has_the_capture_settings_of_projects(
     project: Project, new_key: Callable[..., Any], table: KeyTable
 ) -> None:
     key = f"Bearer {new_key(project=project).secret}"
@@ -213,7 +217,7 @@ def test_the_key_table_knows_who_captures(
         (Role.ADMIN, True, False),
     ],
 )
-def test_only_leaders_of_the_organisation_read_captures_and_set_them(
+def test_only_owners_and_admins_of_the_organisation_read_and_configure_captures(
     project: Project,
     alice: User,
     new_key: Callable[..., Any],
@@ -233,7 +237,7 @@ def test_only_leaders_of_the_organisation_read_captures_and_set_them(
         assert access.may(Action.CAPTURE, project) is may
 
 
-def test_leading_elsewhere_shows_nothing_of_it(
+def test_a_role_in_another_organisation_shows_no_captures(
     project: Project, alice: User, new_key: Callable[..., Any]
 ) -> None:
     elsewhere = changes.add(Organization(name="elsewhere"))
@@ -253,7 +257,7 @@ def test_leading_elsewhere_shows_nothing_of_it(
 
 
 class Database:
-    """Stores captures, or is unavailable."""
+    """A database that stores captures, or is unavailable."""
 
     def __init__(self) -> None:
         self.stored: list[str] = []
@@ -297,7 +301,7 @@ def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted(
     assert len(queue) == 0
 
 
-def test_it_holds_no_more_bytes_than_it_may(database: Database) -> None:
+def test_the_queue_is_limited_in_bytes(database: Database) -> None:
     queue = CaptureQueue(store=database.store, max_bytes=100)
     for number, size in enumerate((60, 41, 40, 1)):
         queue.put(a(str(number), size))
@@ -308,7 +312,7 @@ def test_it_holds_no_more_bytes_than_it_may(database: Database) -> None:
     assert len(queue) == 1
 
 
-def test_one_that_cannot_be_stored_stops_no_other(
+def test_a_capture_that_cannot_be_stored_does_not_block_others(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = CaptureQueue(store=database.store)
@@ -322,7 +326,7 @@ def test_one_that_cannot_be_stored_stops_no_other(
     assert "odd" not in caplog.text
 
 
-def test_threads_that_put_while_another_stores_lose_nothing(database: Database) -> None:
+def test_concurrent_threads_lose_no_captures(database: Database) -> None:
     queue = CaptureQueue(store=database.store)
     putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
     putting.start()

@@ -1,4 +1,4 @@
-"""What rules find is nowhere in what is kept, and no text makes them slow."""
+"""Redaction removes every match of a rule from captures, in linear time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from accounts.captures.documents import redacted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 
-# Few letters, so that literals are found often, overlap, and nearly match; none is in a name of
-# the wire, which would be blacked out, too.
+# Few letters, so that literals match often, overlap, and nearly match. No field name of the
+# protocols contains one of them, because it would be redacted too.
 LITERALS = st.text(alphabet='qzQZ"\\\né ', min_size=1, max_size=6).filter(lambda text: text.strip())
 TEXTS = st.text(alphabet='qzQZ"\\\néßİ ', max_size=60)
 
@@ -51,18 +51,20 @@ TEXTS = st.text(alphabet='qzQZ"\\\néßİ ', max_size=60)
         ("Project X", "PROJECT x, projects X", f"{MASK}, projects X"),
     ],
 )
-def test_rules_find_what_they_are_named_for(rule: str, text: str, kept: str | None) -> None:
+def test_each_rule_finds_its_kind_of_secret(rule: str, text: str, kept: str | None) -> None:
     assert Redactor([rule]).text(text) == (text if kept is None else kept)
 
 
 @given(st.lists(LITERALS, min_size=1, max_size=4), TEXTS)
-def test_no_literal_survives_in_a_text(literals: list[str], text: str) -> None:
+def test_a_literal_is_redacted_in_a_text(literals: list[str], text: str) -> None:
     kept = folded(Redactor(literals).text(text))
     assert not any(folded(literal) in kept for literal in literals)
 
 
 @given(LITERALS, st.lists(st.text(alphabet='qzQZ"\\\né', max_size=4), max_size=20), st.booleans())
-def test_no_literal_survives_in_deltas(literal: str, deltas: list[str], is_truncated: bool) -> None:
+def test_a_literal_is_redacted_across_deltas(
+    literal: str, deltas: list[str], is_truncated: bool
+) -> None:
     kept = Redactor([literal]).parts(deltas, is_truncated=is_truncated)
     assert len(kept) == len(deltas)
     assert folded(literal) not in folded("".join(kept))
@@ -93,11 +95,11 @@ def content_of(stream: bytes, choice: int) -> str:
 
 
 @given(LITERALS, TEXTS, st.data())
-def test_no_literal_survives_in_a_body_or_an_answer(
+def test_a_literal_is_redacted_in_a_body_and_an_answer(
     literal: str, around: str, data: st.DataObject
 ) -> None:
     text_around = around + literal.swapcase() + around
-    nested = json.dumps({"text": text_around})  # as arguments of tools are
+    nested = json.dumps({"text": text_around})  # like the arguments of a tool call
     body = json.dumps(
         {literal: 1, "messages": [{"content": [{"text": text_around}]}, {"arguments": nested}]},
         ensure_ascii=data.draw(st.booleans()),
@@ -127,12 +129,12 @@ def strings_in(value: Any) -> list[str]:
     return []
 
 
-def test_a_name_that_stands_twice_in_an_object_hides_nothing() -> None:
+def test_only_the_last_value_of_a_repeated_name_is_stored() -> None:
     body = b'{"prompt": "hunter2", "prompt": "x"}'
     assert redacted(body, Redactor(["hunter2"]), is_cut=False) == (b'{"prompt":"x"}', False)
 
 
-def test_texts_in_tokens_are_left_out() -> None:
+def test_tokens_and_their_texts_are_left_out() -> None:
     body = {
         "prompt": [5, 6],
         "logprobs": True,
@@ -151,11 +153,11 @@ def test_texts_in_tokens_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("document", [b"hunter2", b'{"prompt": "hunt', b"\xff", b"[" * 100_000])
-def test_what_cannot_be_searched_is_not_kept(document: bytes) -> None:
+def test_content_that_cannot_be_searched_is_not_stored(document: bytes) -> None:
     assert redacted(document, Redactor(["hunter2"]), is_cut=False) is None
 
 
-def test_of_a_stream_that_is_cut_the_end_of_each_text_is_blacked_out() -> None:
+def test_the_end_of_each_text_of_a_cut_stream_is_redacted() -> None:
     whole = answer_in_deltas(["a " * 200, "hun", "ter"])
     kept, is_redacted = redacted(whole[:-30], Redactor(["hunter2"]), is_cut=True) or (b"", None)
     assert is_redacted
@@ -174,7 +176,7 @@ def test_streams_of_all_protocols_keep_their_events(path: Path) -> None:
     assert is_redacted
 
 
-def test_the_name_of_the_model_is_spared_by_built_in_rules_alone() -> None:
+def test_only_built_in_rules_spare_the_model_name() -> None:
     name = "meta-llama-3.1-8b-instruct-int4-ov"
     assert Redactor(["secret"], spared=name).text(name) == name
     assert (
@@ -195,7 +197,7 @@ def test_the_name_of_the_model_is_spared_by_built_in_rules_alone() -> None:
         ([f"a{MASK}"], MASK[0]),
     ],
 )
-def test_what_is_no_rule_is_refused(value: object, word: str) -> None:
+def test_an_invalid_rule_is_refused(value: object, word: str) -> None:
     with pytest.raises(ValidationError, match=word):
         check_redactions(value)
 
@@ -207,7 +209,7 @@ redactor = Redactor([{rule!r}, "a" * 199 + "b", "a" * 198 + "cb"])
 for seed in {seeds!r}:
     redactor.text(seed * (1_000_000 // len(seed)))
 """
-# What makes patterns go back and forth, if anything does.
+# Texts that cause backtracking in patterns.
 _SEEDS = (
     *("a", "1", "1 ", "12-", "@", "a@", "a.", "@a.", "a@a", "+", "(", "0 ", ":", "a:", "1:", "1."),
     *("::", "-", "=", "token=", "token ", "bearer ", "-----BEGIN ", "A ", "123 ", "_", "\\\\", "é"),
@@ -215,7 +217,7 @@ _SEEDS = (
 
 
 @pytest.mark.parametrize("rule", BUILT_IN)
-def test_a_megabyte_of_anything_takes_no_rule_for_ever(rule: str) -> None:
-    # What is not linear takes hours for these, so that the generous end is no measurement.
+def test_every_rule_searches_a_megabyte_in_bounded_time(rule: str) -> None:
+    # A rule that is not linear takes hours for these texts. The deadline is generous.
     program = _MEASURE.format(rule=rule, seeds=_SEEDS)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240)

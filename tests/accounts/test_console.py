@@ -1,4 +1,4 @@
-"""What people see in the console: their own, with numbers that are those of the usage records."""
+"""The console shows users their own usage, with the numbers of the usage records."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def numbers(text: str, ids: Iterable[str] = ("requests", "errors", "input", "out
     return [tile(text, id_) for id_ in ids]
 
 
-# -- Who comes in
+# -- Sign-in
 
 
-def test_a_user_who_is_not_signed_in_is_sent_to_the_sign_in() -> None:
+def test_an_anonymous_user_is_redirected_to_the_sign_in() -> None:
     assert Client().get("/console/").url == "/accounts/login/?next=/console/"  # type: ignore[attr-defined]
 
 
-def test_the_front_endpoint_leads_administrators_to_the_admin_and_others_here(
+def test_the_start_page_redirects_administrators_to_the_admin_and_others_to_the_console(
     root: User, alice: User
 ) -> None:
     scopes = [signed_in(user).get("/").url for user in (root, alice)]  # type: ignore[attr-defined]
@@ -96,12 +96,12 @@ def test_the_front_endpoint_leads_administrators_to_the_admin_and_others_here(
     assert Client().get("/").url == "/accounts/login/"  # type: ignore[attr-defined]
 
 
-def test_only_administrators_are_shown_the_way_to_the_admin(root: User, alice: User) -> None:
+def test_only_administrators_see_a_link_to_the_admin(root: User, alice: User) -> None:
     assert "Administration" in page(signed_in(root), "/console/")
     assert "Administration" not in page(signed_in(alice), "/console/")
 
 
-def test_no_page_lets_inline_or_foreign_code_run(root: User) -> None:
+def test_pages_forbid_inline_and_foreign_code(root: User) -> None:
     response = signed_in(root).get("/console/")
 
     policy = response.headers["Content-Security-Policy"]
@@ -114,7 +114,7 @@ def test_no_page_lets_inline_or_foreign_code_run(root: User) -> None:
 # -- Overview
 
 
-def test_everything_is_zero_before_the_first_request_and_the_page_shows_what_to_do(
+def test_all_numbers_are_zero_before_the_first_request_and_the_page_shows_advice(
     alice: User,
 ) -> None:
     text = page(signed_in(alice), "/console/")
@@ -134,7 +134,7 @@ def test_the_overview_adds_up_the_period(alice: User) -> None:
     assert tile(page(client, "/console/"), "total").endswith(" ms")
 
 
-def test_energy_is_reported_where_it_was_measured(alice: User) -> None:
+def test_energy_is_shown_if_it_was_measured(alice: User) -> None:
     client = signed_in(alice)
     store(used(alice, "r1"))
     assert "nergy" not in page(client, "/console/")
@@ -157,11 +157,11 @@ def test_energy_is_reported_where_it_was_measured(alice: User) -> None:
         (8.64e15, "2,400,000 kWh"),
     ],
 )
-def test_energy_is_reported_in_watt_hours(millijoules: float, result: str) -> None:
+def test_energy_is_shown_in_watt_hours(millijoules: float, result: str) -> None:
     assert words.energy(millijoules) == result
 
 
-def test_people_see_their_own_and_leaders_their_organisation(
+def test_users_see_their_own_usage_and_admins_that_of_their_organisation(
     alice: User, bob: User, root: User
 ) -> None:
     organization = first_project().organization
@@ -180,7 +180,7 @@ def test_people_see_their_own_and_leaders_their_organisation(
     assert seen == {"alice": "1", "eve": "1", "root": "2"}
 
 
-def test_a_filter_holds_and_can_be_taken_unavailable(alice: User) -> None:
+def test_a_filter_is_applied_and_can_be_removed(alice: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"))
 
     text = page(signed_in(alice), "/console/?period=1h&model=a")
@@ -200,7 +200,7 @@ def test_a_filter_holds_and_can_be_taken_unavailable(alice: User) -> None:
         ("period=century", "Select a valid choice"),
     ],
 )
-def test_a_period_that_cannot_be_shown_is_reported_and_the_last_day_is_shown(
+def test_an_invalid_period_is_reported_and_the_last_day_is_shown(
     alice: User, query: str, complaint: str
 ) -> None:
     store(used(alice, "r1"))
@@ -219,9 +219,9 @@ def quota_cells(text: str, name: str) -> list[str]:
     return re.findall(rf'data-name="{name}">(.*?)</td>', section)
 
 
-def test_the_overview_shows_which_quotas_are_closest_to_their_end(alice: User, root: User) -> None:
+def test_the_overview_shows_the_quotas_closest_to_their_end(alice: User, root: User) -> None:
     _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
-    assert "Quotas closest" not in page(signed_in(alice), "/console/")  # nothing is used yet
+    assert "Quotas closest" not in page(signed_in(alice), "/console/")  # there is no usage yet
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
     store(used(alice, "r1", weighted_tokens=1500.0))
 
@@ -234,12 +234,12 @@ def test_the_overview_shows_which_quotas_are_closest_to_their_end(alice: User, r
     )
     assert "The user alice" in hers
     assert '<a href="/console/limits/">All limits</a>' in hers
-    # How much every user uses is not hers to know.
+    # She may not see the usage of all users.
     assert quota_cells(all_, "Used") == ["150 %", "75 %"]
     assert quota_cells(all_, "Runs out")[0] == "<strong>used up</strong>"
 
 
-def test_the_overview_is_without_quotas_where_there_are_none(alice: User) -> None:
+def test_the_overview_has_no_quotas_if_there_are_none(alice: User) -> None:
     store(used(alice, "r1"))
 
     assert "Quotas closest" not in page(signed_in(alice), "/console/")
@@ -257,7 +257,7 @@ def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) 
     assert row.quota.runs_out_at is None
 
 
-def test_the_first_to_run_out_come_first_and_then_the_fullest() -> None:
+def test_quotas_are_sorted_by_forecast_and_then_by_usage() -> None:
     def quota(percent: int, hours: int | None = None) -> Quota:
         end = None if hours is None else datetime(2026, 3, 1, hours, tzinfo=UTC)
         return Quota(Limit(pk=percent, amount=100), percent, NOON, None, end)
@@ -272,7 +272,7 @@ def test_the_first_to_run_out_come_first_and_then_the_fullest() -> None:
 # -- Usage
 
 
-def test_what_was_refused_before_its_model_was_known_has_a_name(alice: User) -> None:
+def test_a_request_refused_before_its_model_was_known_has_a_name(alice: User) -> None:
     store(used(alice, "r1", model=""))
 
     text = page(signed_in(alice), "/console/usage/?by=model")
@@ -280,7 +280,7 @@ def test_what_was_refused_before_its_model_was_known_has_a_name(alice: User) -> 
     assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
 
 
-def test_intervals_are_chosen_by_name(alice: User) -> None:
+def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
     text = page(signed_in(alice), "/console/usage/")
     select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
 
@@ -289,7 +289,7 @@ def test_intervals_are_chosen_by_name(alice: User) -> None:
     assert names == ["automatic", "minute", "hour", "day"]
 
 
-def test_usage_is_grouped_and_led_to(alice: User) -> None:
+def test_each_group_of_usage_has_a_link_to_its_records(alice: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
 
     text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
@@ -312,9 +312,7 @@ def test_usage_is_shown_by_every_dimension(alice: User, by: str) -> None:
     assert f'aria-label="Tokens by {by}' in text
 
 
-def test_keys_of_one_name_are_reported_apart_everywhere(
-    alice: User, limiter: MemoryLimiter
-) -> None:
+def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: MemoryLimiter) -> None:
     keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
     for number, key in enumerate(keys):
         whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
@@ -329,12 +327,12 @@ def test_keys_of_one_name_are_reported_apart_everywhere(
         assert [text.count(f">The key {name}<") for name in names] == [1, 1], path
     usage = unescape(page(client, "/console/usage/?by=key"))
     assert [usage.count(f">{name}</a>") for name in names] == [1, 1]
-    assert ">t6 (number 1000000000)</a>" in usage  # it is gone
+    assert ">t6 (number 1000000000)</a>" in usage  # the key is deleted
     alone = unescape(page(client, f"/console/usage/?by=key&key={keys[0].pk}"))
     assert f">key: {names[0]}" in alone
 
 
-def test_a_user_who_is_too_small_for_a_colour_is_among_the_others(alice: User) -> None:
+def test_small_groups_are_summed_as_others(alice: User) -> None:
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
 
     text = page(signed_in(alice), "/console/usage/?by=model")
@@ -355,8 +353,8 @@ def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) ->
     assert [row["request_id"] for row in rows] == ["r1"]
 
 
-def test_what_has_no_model_has_no_export(alice: User) -> None:
-    """The API has no word for it, and no filter would mean all rows."""
+def test_requests_without_a_model_have_no_export(alice: User) -> None:
+    """The API cannot filter by an empty model. An export without a filter has all records."""
     store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
 
     text = page(signed_in(alice), "/console/usage/?model=")
@@ -366,7 +364,7 @@ def test_what_has_no_model_has_no_export(alice: User) -> None:
 
 
 @pytest.mark.parametrize(("status", "request_id"), [("4xx", "r2"), ("none", "r3")])
-def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -> None:
+def test_a_status_links_to_its_records(alice: User, status: str, request_id: str) -> None:
     store(
         used(alice, "r1"),
         used(alice, "r2", http_status=404),
@@ -400,7 +398,7 @@ def test_a_status_leads_to_its_rows(alice: User, status: str, request_id: str) -
         ("refusals/", "before=&zone=", ""),
     ],
 )
-def test_what_a_page_does_not_follow_is_left_out_and_reported(
+def test_invalid_parameters_are_ignored_and_reported(
     alice: User, path: str, query: str, left_out: str
 ) -> None:
     text = page(signed_in(alice), f"/console/{path}?{query}")
@@ -413,7 +411,7 @@ def test_what_a_page_does_not_follow_is_left_out_and_reported(
         assert f"{name}: {value}" not in text
 
 
-def test_what_is_left_out_filters_nothing(alice: User) -> None:
+def test_an_ignored_parameter_filters_no_records(alice: User) -> None:
     store(used(alice, "r1"))
 
     assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
@@ -428,14 +426,14 @@ async def _all_of(response: Any) -> str:
 
 @pytest.fixture
 def limiter() -> Iterator[MemoryLimiter]:
-    """That of this process."""
+    """Show the limits of this process in pages."""
     made = MemoryLimiter()
     show_in_pages(SimpleNamespace(state=None, levels=made.levels))  # type: ignore[arg-type]
     yield made
     show_in_pages(None)
 
 
-def test_limits_show_what_is_left_and_when_it_is_there_again(
+def test_limits_show_the_remaining_amount_and_the_reset(
     alice: User, bob: User, limiter: MemoryLimiter
 ) -> None:
     limit = _limit(alice, Metric.REQUESTS, Window.DAY, 10)
@@ -457,9 +455,7 @@ def test_limits_show_what_is_left_and_when_it_is_there_again(
     assert "777" not in text
 
 
-def test_limits_show_when_they_run_out_at_the_pace_of_late(
-    alice: User, root: User, limiter: MemoryLimiter
-) -> None:
+def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimiter) -> None:
     hers = _limit(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
     store(used(alice, "r1", weighted_tokens=1500.0))
@@ -469,12 +465,12 @@ def test_limits_show_when_they_run_out_at_the_pace_of_late(
         return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
 
     assert foretold(root) == 2
-    assert foretold(alice) == 1  # how much every_user uses is not hers to know
+    assert foretold(alice) == 1  # she may not see the usage of all users
     changes.change(hers, amount=1000)
-    assert foretold(alice) == 0  # it is used up
+    assert foretold(alice) == 0  # the quota is used up
 
 
-def test_limits_are_listed_where_no_user_knows_how_full_they_are(alice: User) -> None:
+def test_limits_are_listed_if_their_usage_is_unknown(alice: User) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 10)
 
     text = page(signed_in(alice), "/console/limits/")
@@ -485,7 +481,7 @@ def test_limits_are_listed_where_no_user_knows_how_full_they_are(alice: User) ->
 
 @pytest.fixture
 def store_is() -> Iterator[Callable[[MemoryLimiter, UnavailablePolicy], None]]:
-    """Shows where this process counts."""
+    """Return a function that shows in pages the limits of a store."""
 
     def count(store: MemoryLimiter, when_unavailable: UnavailablePolicy) -> None:
         show_in_pages(FailoverLimiter(store, MemoryLimiter(), when_unavailable))
@@ -509,7 +505,7 @@ class _Dead(MemoryLimiter):
         (UnavailablePolicy.SHARE, "each web process counts for itself", True),
     ],
 )
-def test_while_the_store_of_the_limits_is_unavailable_the_page_shows_what_holds(
+def test_while_the_store_is_unavailable_the_page_shows_the_policy(
     alice: User,
     store_is: Callable[[MemoryLimiter, UnavailablePolicy], None],
     when_unavailable: UnavailablePolicy,
@@ -527,7 +523,7 @@ def test_while_the_store_of_the_limits_is_unavailable_the_page_shows_what_holds(
     assert "The limits hold all the same" not in text
 
 
-def test_nothing_is_message_of_a_store_that_answers(
+def test_the_page_has_no_warning_if_the_store_answers(
     alice: User, store_is: Callable[[MemoryLimiter, UnavailablePolicy], None]
 ) -> None:
     _limit(alice, Metric.REQUESTS, Window.DAY, 10)
@@ -539,7 +535,7 @@ def test_nothing_is_message_of_a_store_that_answers(
     assert "The store of the limits" not in text
 
 
-def test_without_limits_the_page_shows_so(alice: User, limiter: MemoryLimiter) -> None:
+def test_the_page_reports_that_there_are_no_limits(alice: User, limiter: MemoryLimiter) -> None:
     assert "Nothing is limited." in page(signed_in(alice), "/console/limits/")
 
 
@@ -548,9 +544,7 @@ def _limit(user: User, metric: str, window: str, amount: int, **more: Any) -> Li
     return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)
 
 
-def test_a_refusal_shows_its_reason_in_a_sentence_to_which_it_concerns(
-    alice: User, bob: User
-) -> None:
+def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
     bound = BoundLimit(
         limit_id=1,
         scope=f"user:{alice.pk}",
@@ -580,7 +574,7 @@ def test_a_refusal_shows_its_reason_in_a_sentence_to_which_it_concerns(
         ("stop", "The request ran, but its answer could go no further than the limit: 3 of 10"),
     ],
 )
-def test_an_answer_that_met_a_limit_is_reported_apart_from_a_refusal(
+def test_a_truncated_answer_is_not_described_as_a_refusal(
     alice: User, finish_reason: str, sentence: str
 ) -> None:
     bound = (_bound(alice, 1),)

@@ -1,4 +1,4 @@
-"""Charts are well-formed SVG that shows every number it is given."""
+"""Charts are well-formed SVG and contain every number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ numbers = st.floats(0, 1e12) | st.integers(0, 10)
         )
     )
 )
-def test_bars_stand_on_each_other_within_the_frame(rows: list[list[float | None]]) -> None:
+def test_bars_are_stacked_within_the_frame(rows: list[list[float | None]]) -> None:
     root = parsed(charts.bars(chart(*rows)))
 
     for bar in root.findall("g[@class='shapes']/rect"):
@@ -69,14 +69,14 @@ def test_heights_are_in_proportion() -> None:
     ]
 
 
-def test_nothing_is_drawn_as_an_axis_from_zero_to_one() -> None:
+def test_a_chart_without_values_has_an_axis_from_zero_to_one() -> None:
     root = parsed(charts.bars(chart([0, 0, 0])))
 
     assert [mark.text for mark in root.findall(".//text[@class='y']")] == ["0", "1"]
     assert root.attrib["aria-label"] == "Requests: How many there were. At most 0."
 
 
-def test_a_line_is_broken_where_nothing_was_measured() -> None:
+def test_a_line_is_interrupted_where_values_are_missing() -> None:
     root = parsed(charts.lines(chart([1, 2, None, 3, None, 4, 5])))
 
     assert [len(line.attrib["points"].split()) for line in root.iter("polyline")] == [2, 2]
@@ -120,11 +120,11 @@ def test_steps_are_round_and_large_enough(least: float) -> None:
     [
         (23, timedelta(minutes=1), ["12:30", "12:45", "13:00", "13:15"]),
         (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
-        # No hour begins there, as in a zone of half an hour.
+        # In a zone with a half-hour offset, no hour begins at these times.
         (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
     ],
 )
-def test_times_are_reported_at_round_ones_where_there_are_any(
+def test_ticks_are_at_round_times_if_there_are_any(
     minute: int, length: timedelta, result: list[str]
 ) -> None:
     start = START + timedelta(hours=12, minutes=minute)

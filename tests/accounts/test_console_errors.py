@@ -1,5 +1,4 @@
-"""Where the console has no page, what people get is one of the console: in its look, with its
-headers, and with advice."""
+"""Error pages of the console have its layout, its security headers and advice."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def signed_in(user: User, **more: Any) -> Client:
 
 
 def result(response: Any, status: int) -> str:
-    """The page, which has what all pages of the console have."""
+    """Return the text of a page after a check of the console's headers and layout."""
     assert response.status_code == status
     policy = response.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
@@ -38,7 +37,7 @@ def result(response: Any, status: int) -> str:
 
 
 @pytest.mark.parametrize("path", ["nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"])
-def test_a_page_that_is_not_there(alice: User, path: str) -> None:
+def test_a_missing_page_is_404(alice: User, path: str) -> None:
     text = result(signed_in(alice).get(f"/console/{path}"), 404)
 
     assert "There is no such page" in text
@@ -46,19 +45,19 @@ def test_a_page_that_is_not_there(alice: User, path: str) -> None:
     assert "999" not in text
 
 
-def test_a_page_that_is_not_there_for_a_user_who_has_not_signed_in() -> None:
+def test_a_missing_page_is_404_for_an_anonymous_user() -> None:
     text = result(Client().get("/console/nothing/"), 404)
 
     assert "Log out" not in text
 
 
-def test_a_page_that_one_may_not_see(alice: User) -> None:
+def test_a_forbidden_page_is_403(alice: User) -> None:
     text = result(signed_in(alice).get("/console/limits/new/"), 403)
 
     assert "You may not do this" in text
 
 
-def test_a_form_that_was_open_for_too_long(alice: User) -> None:
+def test_an_expired_form_is_403(alice: User) -> None:
     client = signed_in(alice, enforce_csrf_checks=True)
 
     text = result(client.post("/console/keys/new/", {"name": "x"}), 403)
@@ -76,7 +75,7 @@ def test_a_form_that_was_open_for_too_long(alice: User) -> None:
         (SuspiciousOperation("secret of mine"), 400),
     ],
 )
-def test_a_page_that_breaks(
+def test_a_broken_page_is_500(
     alice: User, monkeypatch: pytest.MonkeyPatch, raised: Exception, status: int
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
@@ -91,10 +90,10 @@ def test_a_page_that_breaks(
 
 
 def _unavailable(*_: Any, **__: Any) -> None:
-    raise OperationalError("the database is away")
+    raise OperationalError("the database is unavailable")
 
 
-# Who looks, and even whether another user does, is a row, too.
+# The session and its user are also read from the database.
 @pytest.mark.parametrize(
     "reader",
     [
@@ -102,7 +101,7 @@ def _unavailable(*_: Any, **__: Any) -> None:
         "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
     ],
 )
-def test_while_the_database_is_unavailable_every_page_shows_so(
+def test_every_page_reports_that_the_database_is_unavailable(
     alice: User, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     client = signed_in(alice, raise_request_exception=False)
@@ -115,7 +114,7 @@ def test_while_the_database_is_unavailable_every_page_shows_so(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_it_shows_so_in_the_server_s_asynchronous_way_too(
+async def test_a_page_of_the_asynchronous_server_reports_that_the_database_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = AsyncClient(raise_request_exception=False)
@@ -123,13 +122,13 @@ async def test_it_shows_so_in_the_server_s_asynchronous_way_too(
     monkeypatch.setattr("django.contrib.auth.get_user", _unavailable)
 
     response = await client.get("/console/")
-    # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
+    # Close the connections of the other thread, because PostgreSQL drops no database in use.
     await sync_to_async(connections.close_all)()
 
     assert "The database does not answer" in result(response, 503)
 
 
-def test_other_pages_keep_their_own(alice: User) -> None:
+def test_other_pages_keep_their_own_error_pages(alice: User) -> None:
     client = signed_in(alice, enforce_csrf_checks=True)
 
     assert client.get("/api/nothing").headers["Content-Type"] == "application/json"

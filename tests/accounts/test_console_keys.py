@@ -1,5 +1,8 @@
-"""Keys in the console: made and shown once, rotated, paused, resumed and revoked by a user who may,
-and every step in the audit log."""
+"""Keys in the console.
+
+A key is created and shown once, rotated, paused, resumed and revoked by users with the right to do
+so. Every step is in the audit log.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def once(client: Client) -> str:
 
 
 def make(client: Client, **changes: Any) -> str:
-    """The page that answers the form."""
+    """Return the page that answers the form."""
     form = {
         "name": "laptop",
         "project": first_project().pk,
@@ -67,7 +70,7 @@ def state_of(key: ApiKey) -> KeyState:
 
 
 def actions() -> list[tuple[str, str]]:
-    """What the audit log shows of keys: who did what."""
+    """Return actor and action of each entry about keys in the audit log."""
     entries = AuditEntry.objects.filter(target_kind="key").order_by("id")
     return list(entries.values_list("actor", "action"))
 
@@ -77,18 +80,18 @@ def page(client: Client, query: str = "") -> str:
 
 
 def listed(text: str) -> list[str]:
-    """The names in the list, as they stand."""
+    """Return the names in the list, in order."""
     return re.findall(r'title="Its usage">(.*?)</a>', text)
 
 
 def link(text: str, words: str) -> str:
-    """Where a link with these words leads."""
+    """Return the URL of the link with these words, or ""."""
     found = re.search(rf'href="([^"]*)">{words}</a>', text)
     return "" if found is None else found[1]
 
 
 def add_many(owner: User, num_keys: int, **values: Any) -> None:
-    """Keys that are called key 0, key 1 and so on."""
+    """Create keys with the names key 0, key 1 and so on."""
     first = ApiKey.objects.count()
     ApiKey.objects.bulk_create(
         ApiKey(
@@ -103,7 +106,7 @@ def add_many(owner: User, num_keys: int, **values: Any) -> None:
     )
 
 
-# -- Making one
+# -- Creation
 
 
 def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
@@ -129,7 +132,7 @@ def test_a_key_is_shown_once_with_examples_that_use_it(member: User) -> None:
     assert actions() == [("alice", "key.create")]
 
 
-def test_a_user_who_has_no_project_is_reported_which_to_ask_and_shown_no_form(alice: User) -> None:
+def test_a_user_without_a_project_gets_advice_and_no_form(alice: User) -> None:
     text = signed_in(alice).get(f"{KEYS}new/").content.decode()
 
     assert "There is no project for your keys." in text
@@ -145,7 +148,7 @@ def test_a_key_is_listed_with_its_note(member: User) -> None:
     assert '<div class="quiet">ask Ann</div>' in page(client)
 
 
-def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
+def test_a_form_that_is_sent_again_creates_no_second_key(member: User) -> None:
     client = signed_in(member)
     make(client)
 
@@ -175,14 +178,14 @@ def test_a_form_that_is_sent_again_makes_no_second_key(member: User) -> None:
         ({"project": 10**6}, "Select a valid choice"),
     ],
 )
-def test_what_no_key_can_have_is_reported_at_its_field(
+def test_an_invalid_value_is_reported_at_its_field(
     member: User, changes: dict[str, Any], complaint: str
 ) -> None:
     assert complaint in make(signed_in(member), **changes)
     assert not ApiKey.objects.exists()
 
 
-def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
+def test_a_viewer_cannot_create_a_key(bob: User) -> None:
     set_role(bob, first_project().organization, Role.VIEWER)
     client = signed_in(bob)
 
@@ -190,10 +193,10 @@ def test_who_is_only_a_viewer_makes_no_key(bob: User) -> None:
     assert "There is no project for your keys" in make(client)
 
 
-# -- Its life
+# -- Changes
 
 
-def test_a_key_is_paused_resumed_and_revoked_after_a_question(member: User) -> None:
+def test_a_key_is_paused_resumed_and_revoked_after_confirmation(member: User) -> None:
     key = create_key(owner=member, name="laptop", project=first_project()).key
     client = signed_in(member)
     states = []
@@ -215,7 +218,7 @@ def test_a_key_is_paused_resumed_and_revoked_after_a_question(member: User) -> N
     assert f"{key.pk}/revoke/" not in row
 
 
-def test_a_key_shows_by_when_it_is_to_be_rotated(member: User) -> None:
+def test_a_key_shows_when_it_is_due_to_be_rotated(member: User) -> None:
     client = signed_in(member)
     text = make(client, once=once(client), rotate_every_days="90", rotation_grace_days="7")
     key = find_key(secret_in(text))
@@ -235,16 +238,14 @@ def test_a_key_shows_by_when_it_is_to_be_rotated(member: User) -> None:
         {"rotate_every_days": "9", "rotation_grace_days": "7", "expires_at": "2999-01-01T00:00"},
     ],
 )
-def test_days_that_cannot_be_meant_are_reported_at_their_field(
-    member: User, values: dict[str, str]
-) -> None:
+def test_invalid_days_are_reported_at_their_field(member: User, values: dict[str, str]) -> None:
     client = signed_in(member)
 
     assert "Error: Make a key" in make(client, once=once(client), **values)
     assert not ApiKey.objects.exists()
 
 
-def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> None:
+def test_the_successor_of_a_rotated_key_is_shown_once(member: User) -> None:
     old = create_key(owner=member, name="laptop", project=first_project())
     client = signed_in(member)
     assert "Rotate laptop?" in client.get(f"{KEYS}{old.key.pk}/rotate/").content.decode()
@@ -262,7 +263,7 @@ def test_a_rotated_key_is_replaced_by_one_that_is_shown_once(member: User) -> No
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
-def test_a_user_who_signs_in_before_a_button_that_they_pressed_comes_where_it_is(
+def test_after_the_sign_in_a_user_returns_to_the_button_that_they_pressed(
     member: User, step: str
 ) -> None:
     laptop = create_key(owner=member, name="laptop").key
@@ -287,7 +288,7 @@ def test_a_user_who_signs_in_before_a_button_that_they_pressed_comes_where_it_is
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
-def test_another_user_s_key_is_not_there(member: User, bob: User, step: str) -> None:
+def test_the_key_of_another_user_is_not_found(member: User, bob: User, step: str) -> None:
     key = create_key(owner=member, name="laptop", project=first_project()).key
 
     response = signed_in(bob).post(f"{KEYS}{key.pk}/{step}/")
@@ -298,7 +299,7 @@ def test_another_user_s_key_is_not_there(member: User, bob: User, step: str) -> 
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "rotate", "revoke"])
-def test_a_viewer_sees_keys_and_changes_none(member: User, bob: User, step: str) -> None:
+def test_a_viewer_sees_keys_and_cannot_change_them(member: User, bob: User, step: str) -> None:
     set_role(bob, first_project().organization, Role.VIEWER)
     key = create_key(owner=member, name="laptop", project=first_project()).key
     client = signed_in(bob)
@@ -311,9 +312,7 @@ def test_a_viewer_sees_keys_and_changes_none(member: User, bob: User, step: str)
     assert state_of(key) is KeyState.ACTIVE
 
 
-def test_an_admin_may_not_hold_a_key_that_manages_in_an_owner_s_name(
-    member: User, bob: User
-) -> None:
+def test_an_admin_may_not_rotate_a_managing_key_of_an_owner(member: User, bob: User) -> None:
     organization = first_project().organization
     set_role(member, organization, Role.OWNER)
     set_role(bob, organization, Role.ADMIN)
@@ -325,12 +324,12 @@ def test_an_admin_may_not_hold_a_key_that_manages_in_an_owner_s_name(
     assert f"{key.pk}/revoke/" in client.get(KEYS).content.decode()
 
 
-# -- Finding one among many
+# -- Search
 
 
 @pytest.fixture
 def laptop(member: User, bob: User) -> ApiKey:
-    """alice's, beside one of bob's in another project."""
+    """Create a key of alice, and one of bob in another project."""
     first = first_project()
     other = changes.add(Project(organization=first.organization, name="Crawling"))
     create_key(owner=bob, name="Nightly", project=other)
@@ -338,7 +337,7 @@ def laptop(member: User, bob: User) -> ApiKey:
 
 
 @pytest.mark.parametrize("text", ["nightl", "BOB", "crawl"])
-def test_a_key_is_found_by_a_part_of_its_own_its_owner_s_or_its_project_s_name(
+def test_a_key_is_found_by_part_of_the_name_of_the_key_its_owner_or_its_project(
     member: User, laptop: ApiKey, text: str
 ) -> None:
     client = signed_in(member)
@@ -351,11 +350,11 @@ def test_a_key_is_found_by_a_part_of_its_own_its_owner_s_or_its_project_s_name(
     assert link(found, "Show all keys") == KEYS
 
 
-def test_a_key_is_found_by_a_part_of_itself(member: User, laptop: ApiKey) -> None:
+def test_a_key_is_found_by_part_of_its_hint(member: User, laptop: ApiKey) -> None:
     assert listed(page(signed_in(member), f"?search={laptop.hint[-4:]}")) == ["laptop"]
 
 
-def test_the_list_is_of_one_state_where_that_is_asked_for(member: User, laptop: ApiKey) -> None:
+def test_the_list_is_filtered_by_state(member: User, laptop: ApiKey) -> None:
     pause_key(laptop)
     client = signed_in(member)
 
@@ -364,11 +363,11 @@ def test_the_list_is_of_one_state_where_that_is_asked_for(member: User, laptop: 
     assert listed(page(client, "?state=active&search=lap")) == []
 
 
-def test_a_search_finds_nothing_that_one_may_not_see(bob: User, laptop: ApiKey) -> None:
+def test_a_search_finds_only_visible_keys(bob: User, laptop: ApiKey) -> None:
     assert listed(page(signed_in(bob), "?search=laptop")) == []
 
 
-def test_no_keys_and_none_that_are_like_that_are_reported_apart(member: User) -> None:
+def test_an_empty_list_and_an_empty_search_result_have_different_messages(member: User) -> None:
     client = signed_in(member)
     assert "There are no keys yet" in page(client)
     assert 'name="search"' not in page(client)
@@ -389,7 +388,7 @@ def test_no_keys_and_none_that_are_like_that_are_reported_apart(member: User) ->
         (f"?before={'9' * 30}&after=x", ""),
     ],
 )
-def test_what_cannot_be_asked_for_is_reported_and_leaves_nothing_out(
+def test_an_invalid_query_is_reported_and_filters_no_keys(
     member: User, query: str, complaint: str
 ) -> None:
     add_many(member, 2)
@@ -400,13 +399,13 @@ def test_what_cannot_be_asked_for_is_reported_and_leaves_nothing_out(
     assert listed(text) == ["key 1", "key 0"]
 
 
-def test_what_is_searched_for_is_text_and_never_code(member: User, laptop: ApiKey) -> None:
+def test_the_text_of_a_search_is_escaped(member: User, laptop: ApiKey) -> None:
     response = signed_in(member).get(KEYS, {"search": '"><script>x</script>'})
 
     assert "<script>x" not in response.content.decode()
 
 
-def test_a_long_list_is_read_page_by_page_there_and_back(member: User) -> None:
+def test_a_long_list_has_pages_in_both_directions(member: User) -> None:
     add_many(member, 120)
     client = signed_in(member)
     first = page(client)
@@ -423,7 +422,7 @@ def test_a_long_list_is_read_page_by_page_there_and_back(member: User) -> None:
     assert listed(page(client, link(second, "Newer ones"))) == names[0]
 
 
-def test_pages_keep_what_was_searched_for(member: User) -> None:
+def test_pages_keep_the_search(member: User) -> None:
     add_many(member, 60)
     add_many(member, 60, paused_at=timezone.now())
     client = signed_in(member)
@@ -436,7 +435,7 @@ def test_pages_keep_what_was_searched_for(member: User) -> None:
     assert listed(page(client, link(second, "Newer ones"))) == listed(first)
 
 
-def test_a_page_whose_last_key_has_gone_leads_to_those_that_are_left(member: User) -> None:
+def test_a_page_without_keys_links_to_the_remaining_keys(member: User) -> None:
     add_many(member, 51)
     client = signed_in(member)
     last = link(page(client, "?state=active"), "Older ones")
@@ -447,7 +446,7 @@ def test_a_page_whose_last_key_has_gone_leads_to_those_that_are_left(member: Use
 
 
 @pytest.mark.parametrize("step", ["pause", "resume", "revoke"])
-def test_what_is_done_to_a_key_leads_back_to_where_it_was_found(
+def test_an_action_returns_to_the_search_that_found_the_key(
     member: User, laptop: ApiKey, step: str
 ) -> None:
     client = signed_in(member)
@@ -465,7 +464,7 @@ def test_what_is_done_to_a_key_leads_back_to_where_it_was_found(
     assert listed(page(client, view)) == ["laptop"]
 
 
-def test_a_rotation_leads_back_to_where_the_key_was_found(member: User, laptop: ApiKey) -> None:
+def test_a_rotation_returns_to_the_search_that_found_the_key(member: User, laptop: ApiKey) -> None:
     client = signed_in(member)
     view = "?search=lap&state=active"
     address = f"{KEYS}{laptop.pk}/rotate/{view}"
@@ -476,7 +475,7 @@ def test_a_rotation_leads_back_to_where_the_key_was_found(member: User, laptop: 
     assert f'href="{KEYS}{view}">I have copied it' in text
 
 
-def test_the_list_asks_as_often_for_many_keys_as_for_few(bob: User) -> None:
+def test_the_number_of_queries_does_not_depend_on_the_number_of_keys(bob: User) -> None:
     organization = first_project().organization
     set_role(bob, organization, Role.ADMIN)
     client = signed_in(bob)

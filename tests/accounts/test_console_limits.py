@@ -77,7 +77,7 @@ def actions() -> list[tuple[str, str]]:
     return list(entries.values_list("actor", "action"))
 
 
-# -- From being set to being removed
+# -- Changes
 
 
 def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
@@ -116,7 +116,7 @@ def test_a_limit_is_set_changed_and_removed(root: User, key: ApiKey) -> None:
     ]
 
 
-def test_a_limit_of_a_week_begins_with_the_day_that_was_chosen(root: User) -> None:
+def test_a_weekly_limit_begins_on_the_chosen_day(root: User) -> None:
     client = signed_in(root)
 
     client.post(NEW, form("platform", window="week", week_start="sunday"))
@@ -136,7 +136,7 @@ def test_a_limit_of_a_week_begins_with_the_day_that_was_chosen(root: User) -> No
     assert (days.week_start, days.amount) == ("monday", 9)
 
 
-def test_what_was_there_is_sent_back_unchanged_by_a_form_that_no_user_touched(root: User) -> None:
+def test_an_unchanged_form_changes_no_field(root: User) -> None:
     values = {"amount": 7, "time_zone": "Asia/Tokyo", "is_shadow": True}
     limit = changes.add(Limit(scope="platform", metric="tokens", window="day", **values))
     client = signed_in(root)
@@ -157,7 +157,7 @@ def test_what_was_there_is_sent_back_unchanged_by_a_form_that_no_user_touched(ro
 
 
 @pytest.mark.parametrize("of", ["platform", "model"])
-def test_administrators_limit_every_user_and_models(root: User, of: str) -> None:
+def test_administrators_set_limits_of_the_platform_and_of_models(root: User, of: str) -> None:
     model = "tiny-chat" if of == "model" else ""
     signed_in(root).post(NEW, form(of, model=model))
 
@@ -190,7 +190,7 @@ def test_administrators_limit_every_user_and_models(root: User, of: str) -> None
     ],
     ids=str,
 )
-def test_what_cannot_be_is_reported_at_its_field(
+def test_an_invalid_value_is_reported_at_its_field(
     root: User, more: dict[str, Any], message: str
 ) -> None:
     text = text_of(signed_in(root).post(NEW, form("platform") | more))
@@ -201,7 +201,7 @@ def test_what_cannot_be_is_reported_at_its_field(
     assert not Limit.objects.exists()
 
 
-def test_a_second_limit_of_a_kind_is_refused_and_the_form_keeps_what_was_typed(
+def test_a_duplicate_limit_is_refused_and_the_form_keeps_its_values(
     root: User,
 ) -> None:
     client = signed_in(root)
@@ -214,10 +214,10 @@ def test_a_second_limit_of_a_kind_is_refused_and_the_form_keeps_what_was_typed(
     assert Limit.objects.get().amount == 1000
 
 
-# -- By which
+# -- Rights
 
 
-def test_admins_limit_what_is_below_their_own_scope(admin: User, ours: Tenant, key: ApiKey) -> None:
+def test_admins_set_limits_below_their_own_scope(admin: User, ours: Tenant, key: ApiKey) -> None:
     client = signed_in(admin)
     theirs = make_tenant("theirs")
 
@@ -236,7 +236,7 @@ def test_admins_limit_what_is_below_their_own_scope(admin: User, ours: Tenant, k
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_user_who_leads_nothing_sets_changes_and_removes_nothing(
+def test_a_user_without_an_admin_role_cannot_set_change_or_remove_limits(
     bob: User, key: ApiKey, ours: Tenant, method: str
 ) -> None:
     limit = changes.add(
@@ -256,7 +256,7 @@ def test_a_user_who_leads_nothing_sets_changes_and_removes_nothing(
     assert "Change<" not in listed
 
 
-def test_a_limit_that_one_may_not_see_is_not_found(admin: User) -> None:
+def test_an_invisible_limit_is_not_found(admin: User) -> None:
     theirs = make_tenant("theirs")
     limit = changes.add(
         Limit(scope="project", scope_id=theirs.one.pk, metric="tokens", window="day", amount=9)
@@ -267,7 +267,7 @@ def test_a_limit_that_one_may_not_see_is_not_found(admin: User) -> None:
         assert signed_in(admin).post(page).status_code == 404
 
 
-def test_the_list_leads_to_those_that_may_be_changed_alone(
+def test_the_list_links_only_to_limits_that_may_be_changed(
     admin: User, ours: Tenant, key: ApiKey
 ) -> None:
     mine = changes.add(Limit(scope="key", scope_id=key.pk, metric="tokens", window="day", amount=9))
@@ -280,7 +280,7 @@ def test_the_list_leads_to_those_that_may_be_changed_alone(
     assert "99" in text
 
 
-def test_a_key_leads_to_a_form_that_has_chosen_it(admin: User, key: ApiKey) -> None:
+def test_a_key_links_to_a_form_with_the_key_selected(admin: User, key: ApiKey) -> None:
     client = signed_in(admin)
     link = f"{NEW}?of=key:{key.pk}"
     assert link in text_of(client.get("/console/keys/"))
@@ -290,7 +290,7 @@ def test_a_key_leads_to_a_form_that_has_chosen_it(admin: User, key: ApiKey) -> N
     assert "selected" not in text_of(client.get(f"{NEW}?of=<script>")).partition("metric")[0]
 
 
-def test_a_key_that_is_not_among_the_first_can_be_chosen_by_its_link(
+def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
     root: User, key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounts.console.limit_forms._MAX_CHOICES", 1)
@@ -302,7 +302,7 @@ def test_a_key_that_is_not_among_the_first_can_be_chosen_by_its_link(
     assert f"key:{key.pk}" in options(text_of(client.get(f"{NEW}?of=key:{key.pk}")))
 
 
-def test_the_list_asks_as_often_for_many_limits_as_for_few(
+def test_the_number_of_queries_does_not_depend_on_the_number_of_limits(
     admin: User, ours: Tenant, key: ApiKey
 ) -> None:
     def num_queries() -> int:

@@ -1,4 +1,4 @@
-"""Secrets in the database are bytes that Django's key alone opens, each kind for itself."""
+"""Secrets in the database are encrypted with Django's key, and each purpose has its own key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_encrypted_text_is_decrypted_again(settings: Any) -> None:
     assert cipher(b"one").decrypt(encrypted) == b"secret"
 
 
-def test_another_purpose_opens_nothing() -> None:
+def test_a_secret_cannot_be_decrypted_for_another_purpose() -> None:
     with pytest.raises(InvalidToken):
         cipher(b"another").decrypt(cipher(b"one").encrypt(b"secret"))
 

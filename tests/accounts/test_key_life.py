@@ -1,4 +1,4 @@
-"""How keys are made, replaced and stopped, and what they may be used for."""
+"""Creation, rotation, revocation and restrictions of keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
 
 
-def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey]) -> None:
+def test_a_rotated_key_works_during_its_grace_period(new_key: Callable[..., NewKey]) -> None:
     old = new_key(allowed_models=["small"], allowed_networks=["10.0.0.0/8"])
 
     new = rotate_key(old.key, grace=WEEK)
@@ -35,7 +35,7 @@ def test_a_rotated_key_works_for_the_time_of_grace(new_key: Callable[..., NewKey
     assert new.key.state_at(now + WEEK) is KeyState.ACTIVE
 
 
-def test_grace_makes_no_key_live_longer(new_key: Callable[..., NewKey]) -> None:
+def test_a_grace_period_does_not_extend_the_expiry(new_key: Callable[..., NewKey]) -> None:
     soon = timezone.now() + timedelta(hours=1)
     old = new_key(expires_at=soon)
     rotate_key(old.key, grace=WEEK)
@@ -56,7 +56,7 @@ def test_a_key_that_is_rotated_without_grace_is_revoked(new_key: Callable[..., N
         rotate_key(old.key, grace=timedelta(0))
 
 
-def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_can_be_rotated_once_before_its_expiry(new_key: Callable[..., NewKey]) -> None:
     old = new_key()
     new = rotate_key(old.key, grace=WEEK)
     with pytest.raises(ValueError, match="rotated already"):
@@ -77,14 +77,14 @@ def test_a_key_is_rotated_once_and_not_after_its_end(new_key: Callable[..., NewK
         {"name": ""},
     ],
 )
-def test_a_key_that_cannot_be_meant_is_refused(
+def test_an_invalid_key_is_refused(
     new_key: Callable[..., NewKey], wrong: dict[str, object]
 ) -> None:
     with pytest.raises(ValidationError):
         new_key(**wrong)
 
 
-def test_the_first_key_of_an_installation_makes_a_project_with_its_owner_in_it(
+def test_the_first_key_of_an_installation_creates_a_project_of_its_owner(
     new_key: Callable[..., NewKey], alice: User
 ) -> None:
     project = new_key().key.project
@@ -94,7 +94,7 @@ def test_the_first_key_of_an_installation_makes_a_project_with_its_owner_in_it(
     assert Membership.objects.count() == 1
 
 
-def test_a_user_makes_keys_for_the_first_project_of_theirs(alice: User) -> None:
+def test_the_default_project_of_a_user_is_their_first_one(alice: User) -> None:
     acme = Organization.objects.create(name="acme")
     Project.objects.create(organization=Organization.objects.create(name="other"), name="other")
     search = Project.objects.create(organization=acme, name="search")
@@ -130,15 +130,13 @@ SMALL_IN_THE_OFFICE = read_grants(
         ("check_address", "10.1.2.3", "a socket", "address_not_allowed"),
     ],
 )
-def test_a_key_may_be_for_few_things_only(
-    check: str, allowed: object, other: object, code: str
-) -> None:
+def test_a_key_may_be_restricted(check: str, allowed: object, other: object, code: str) -> None:
     assert denied(SMALL_IN_THE_OFFICE, check, allowed) is None
     assert denied(SMALL_IN_THE_OFFICE, check, other) == code
     assert denied(ALL, check, other) is None
 
 
-def test_keys_that_may_do_the_same_share_what_is_known_of_it() -> None:
+def test_equal_grants_are_one_object() -> None:
     assert read_grants('["manage"]', "[]", "[]", "[]") is read_grants(
         '["manage"]', "[]", "[]", "[]"
     )

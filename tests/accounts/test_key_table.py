@@ -1,4 +1,4 @@
-"""Who is calling, answered from memory."""
+"""Authentication of callers from memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tests.accounts.key_tables import bearer, refusal
 from tests.fakes.clock import FakeClock
 
 
-def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], alice: User) -> None:
+def test_the_caller_of_a_key_is_returned(
+    table: KeyTable, new_key: Callable[..., NewKey], alice: User
+) -> None:
     made = new_key("laptop")
     table.refresh()
 
@@ -39,7 +41,7 @@ def test_it_knows_the_caller(table: KeyTable, new_key: Callable[..., NewKey], al
     )
 
 
-def test_it_knows_what_a_key_may_be_used_for(
+def test_the_caller_has_the_grants_of_the_key(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key(
@@ -60,7 +62,7 @@ def test_it_knows_what_a_key_may_be_used_for(
     )
 
 
-def test_a_paused_key_opens_nothing_until_it_is_resumed(
+def test_a_paused_key_is_refused_until_it_is_resumed(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
@@ -73,13 +75,13 @@ def test_a_paused_key_opens_nothing_until_it_is_resumed(
     assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
 
 
-@pytest.mark.parametrize("place", ["project", "organization"])
-def test_keys_of_a_project_that_is_deactivated_open_nothing(
-    table: KeyTable, new_key: Callable[..., NewKey], place: str
+@pytest.mark.parametrize("kind", ["project", "organization"])
+def test_keys_of_an_inactive_project_are_refused(
+    table: KeyTable, new_key: Callable[..., NewKey], kind: str
 ) -> None:
     made = new_key()
     table.refresh()
-    closed = made.key.project if place == "project" else made.key.project.organization
+    closed = made.key.project if kind == "project" else made.key.project.organization
     closed.is_active = False
     closed.save()
     table.refresh()
@@ -90,7 +92,7 @@ def test_keys_of_a_project_that_is_deactivated_open_nothing(
     assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
 
 
-def test_it_asks_no_database(
+def test_authentication_needs_no_query(
     table: KeyTable, new_key: Callable[..., NewKey], django_assert_num_queries: Any
 ) -> None:
     made = new_key()
@@ -102,7 +104,7 @@ def test_it_asks_no_database(
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
-def test_it_takes_the_scheme_in_any_case_as_text_or_bytes(
+def test_the_scheme_is_accepted_in_any_case_as_text_or_bytes(
     table: KeyTable, new_key: Callable[..., NewKey], scheme: str
 ) -> None:
     made = new_key()
@@ -115,7 +117,7 @@ def test_it_takes_the_scheme_in_any_case_as_text_or_bytes(
 
 
 @pytest.mark.parametrize("nothing", [None, "", b"", "Bearer", "Bearer ", b"bearer   "])
-def test_it_reports_that_a_key_is_missing(table: KeyTable, nothing: bytes | str | None) -> None:
+def test_a_missing_key_is_reported(table: KeyTable, nothing: bytes | str | None) -> None:
     assert refusal(table, nothing) is Refusal.MISSING
 
 
@@ -133,22 +135,24 @@ def test_it_reports_that_a_key_is_missing(table: KeyTable, nothing: bytes | str 
         "Bearer \u00e4{}",
     ],
 )
-def test_it_takes_no_other_form(table: KeyTable, new_key: Callable[..., NewKey], form: str) -> None:
+def test_any_other_form_is_refused(
+    table: KeyTable, new_key: Callable[..., NewKey], form: str
+) -> None:
     made = new_key()
     table.refresh()
 
     assert refusal(table, form.format(made.secret, made.secret)) is Refusal.MALFORMED
 
 
-def test_it_refuses_keys_of_other_systems(table: KeyTable) -> None:
+def test_keys_of_other_systems_are_refused(table: KeyTable) -> None:
     assert refusal(table, "Bearer sk-proj-0123456789") is Refusal.MALFORMED
 
 
-def test_it_refuses_a_key_that_it_does_not_know(table: KeyTable) -> None:
+def test_an_unknown_key_is_refused(table: KeyTable) -> None:
     assert refusal(table, bearer(new_secret())) is Refusal.UNKNOWN
 
 
-def test_it_refuses_a_key_from_its_expiry_on(
+def test_an_expired_key_is_refused(
     table: KeyTable, new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     made = new_key(expires_at=clock.moment(60))
@@ -160,7 +164,7 @@ def test_it_refuses_a_key_from_its_expiry_on(
     assert refusal(table, bearer(made.secret)) is Refusal.EXPIRED
 
 
-def test_a_key_is_open_until_it_is_stopped_or_expires(
+def test_a_key_is_valid_until_it_is_revoked_or_expires(
     table: KeyTable, new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
@@ -180,7 +184,7 @@ def test_a_key_is_open_until_it_is_stopped_or_expires(
     assert not table.is_valid(10**9)
 
 
-def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> None:
+def test_keys_under_older_peppers_are_accepted(new_key: Callable[..., NewKey]) -> None:
     made = new_key()
     newer = KeyTable({1: b"other", 2: b"the second pepper", 3: b"a third pepper"})
     newer.refresh()
@@ -188,7 +192,7 @@ def test_it_knows_keys_under_older_peppers(new_key: Callable[..., NewKey]) -> No
     assert newer.authenticate(bearer(made.secret)).key_id == made.key.pk
 
 
-def test_a_key_is_unknown_when_its_pepper_is_gone(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_is_unknown_after_its_pepper_is_removed(new_key: Callable[..., NewKey]) -> None:
     made = new_key()
     other = KeyTable({3: b"a third pepper"})
     other.refresh()
@@ -197,5 +201,5 @@ def test_a_key_is_unknown_when_its_pepper_is_gone(new_key: Callable[..., NewKey]
 
 
 @pytest.mark.parametrize("reason", list(Refusal))
-def test_every_refusal_reports_what_to_do(reason: Refusal) -> None:
+def test_every_refusal_has_advice(reason: Refusal) -> None:
     assert len(KeyRefused(reason).message) > 40

@@ -1,4 +1,4 @@
-"""The table of keys follows the database, with few queries and without a gap."""
+"""The key table follows the database with few queries, and misses no change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.fakes.clock import FakeClock
 
 @pytest.fixture
 def settled_table(table: KeyTable, clock: FakeClock) -> Callable[[], KeyTable]:
-    """Loads the table when nothing has changed for years, and no write can be on its way."""
+    """Return a function that loads the table after a long time without changes, so that no late
+    write is expected.
+    """
 
     def settle() -> KeyTable:
         ApiKey.objects.update(updated_at=LONG_AGO)
@@ -35,13 +37,13 @@ def settled_table(table: KeyTable, clock: FakeClock) -> Callable[[], KeyTable]:
     return settle
 
 
-def test_it_is_loaded_after_the_first_refresh(table: KeyTable, db: None) -> None:
+def test_the_table_is_loaded_by_the_first_refresh(table: KeyTable, db: None) -> None:
     assert not table.is_loaded
     table.refresh()
     assert table.is_loaded
 
 
-def test_it_asks_one_query_while_nothing_changes(
+def test_a_refresh_without_changes_needs_one_query(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     django_assert_num_queries: Any,
@@ -53,14 +55,14 @@ def test_it_asks_one_query_while_nothing_changes(
         table.refresh()
 
 
-def test_it_learns_a_new_key_without_reading_the_others(
+def test_a_new_key_is_read_without_the_others(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     django_assert_num_queries: Any,
 ) -> None:
     new_key("old")
     table = settled_table()
-    # The name would be read with the row, but nothing shows that the row changed.
+    # A read of the row would return the new name, but the row has no newer stamp.
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
     Project.objects.update(updated_at=LONG_AGO)
     Organization.objects.update(updated_at=LONG_AGO)
@@ -75,18 +77,18 @@ def test_it_learns_a_new_key_without_reading_the_others(
 
 
 @pytest.mark.parametrize("table_of", [ApiKey, User, Project, Organization])
-def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
+def test_a_change_is_read_once_while_late_writes_are_expected(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     clock: FakeClock,
     table_of: type[Stamped],
 ) -> None:
-    """The owner of a hundred thousand keys signs in, or their project is renamed."""
+    """For example the owner of a hundred thousand keys signs in, or their project is renamed."""
     made = new_key("old")
     table = settled_table()
     table_of.objects.update(updated_at=clock.moment())
     table.refresh()
-    # The name would be read with the row, but nothing shows that the row changed.
+    # A read of the row would return the new name, but the row has no newer stamp.
     ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
 
     for _ in range(3):
@@ -96,7 +98,7 @@ def test_what_changed_is_read_once_and_not_until_no_write_can_come_late(
     assert table.authenticate(bearer(made.secret)).key_name == "old"
 
 
-def test_what_changed_just_before_the_table_was_loaded_is_not_read_again(
+def test_a_change_just_before_the_table_was_loaded_is_not_read_again(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key("old")
@@ -128,7 +130,7 @@ def test_a_new_key_waits_until_it_is_admitted(
     assert table.is_valid(made.key.pk)
 
 
-def test_a_key_that_came_later_waits_for_its_own_turn(
+def test_a_later_key_waits_for_its_own_admission(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     table.refresh()
@@ -153,7 +155,7 @@ def test_a_key_that_is_revoked_is_refused_without_waiting(
     table.follow()
     for made in (known, coming):
         revoke_key(made.key)
-    # All keys would be read anew if their numbers were not right afterwards.
+    # If the number of keys were wrong afterwards, all keys would be read again.
     monkeypatch.setattr(table, "_load", pytest.fail)
 
     table.follow()
@@ -164,7 +166,7 @@ def test_a_key_that_is_revoked_is_refused_without_waiting(
     assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
 
 
-def test_a_key_that_vanishes_while_it_waits_is_never_let_in(
+def test_a_key_deleted_before_its_admission_is_never_accepted(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
     known = new_key("known")
@@ -181,7 +183,7 @@ def test_a_key_that_vanishes_while_it_waits_is_never_let_in(
     assert len(table) == 1
 
 
-def test_new_keys_that_wait_make_no_user_read_all_the_others(
+def test_waiting_keys_do_not_cause_a_full_load(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     monkeypatch: pytest.MonkeyPatch,
@@ -233,7 +235,7 @@ CHANGES: dict[str, tuple[Callable[[ApiKey], object], Refusal]] = {
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
-def test_it_refuses_from_the_next_refresh_on_a_key_that_was(
+def test_a_stopped_key_is_refused_after_the_next_refresh(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     bob: User,
@@ -250,7 +252,7 @@ def test_it_refuses_from_the_next_refresh_on_a_key_that_was(
     assert table.authenticate(bearer(others.secret)).username == "bob"
 
 
-def test_it_lets_in_again_the_keys_of_a_user_who_is_back(
+def test_keys_of_a_reactivated_user_are_accepted_again(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
@@ -263,7 +265,7 @@ def test_it_lets_in_again_the_keys_of_a_user_who_is_back(
     assert table.authenticate(bearer(made.secret)).username == "alice"
 
 
-def test_it_learns_new_names(
+def test_new_names_are_read(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
@@ -278,13 +280,13 @@ def test_it_learns_new_names(
 
 
 @pytest.mark.parametrize("age_s", [0.0, 0.001, 5.0, OVERLAP_S - 1])
-def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
+def test_a_late_write_with_an_older_stamp_is_read(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     clock: FakeClock,
     age_s: float,
 ) -> None:
-    """A transaction may commit after a younger one: count and newest stamp stay the same."""
+    """A transaction may commit after a younger one. Count and newest stamp stay the same."""
     late, quick = new_key("late"), new_key("quick")
     table = settled_table()
     seen = clock.moment()
@@ -300,7 +302,7 @@ def test_it_sees_a_write_that_was_stamped_before_the_last_one_it_saw(
     assert table.authenticate(bearer(late.secret)).key_name == "committed later"
 
 
-def test_it_looks_once_more_after_the_last_write_could_come_late(
+def test_a_late_write_is_read_after_a_long_time_without_a_refresh(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     late, quick = new_key("late"), new_key("quick")
@@ -308,7 +310,7 @@ def test_it_looks_once_more_after_the_last_write_could_come_late(
     seen = clock.moment()
     ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
     table.refresh()
-    # No refresh for a long while, as with an unavailable database.
+    # There is no refresh for a long time, for example because the database is unavailable.
     ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=seen)
     clock.now_s += 10 * OVERLAP_S
 
@@ -317,7 +319,7 @@ def test_it_looks_once_more_after_the_last_write_could_come_late(
     assert table.authenticate(bearer(late.secret)).key_name == "committed later"
 
 
-def test_it_follows_when_the_clock_was_set_back(
+def test_changes_are_read_after_the_clock_was_set_back(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
     made = new_key()
@@ -330,7 +332,7 @@ def test_it_follows_when_the_clock_was_set_back(
     assert table.authenticate(bearer(made.secret)).key_name == "renamed"
 
 
-def test_it_balances_when_one_key_goes_and_another_comes(
+def test_a_deleted_and_a_new_key_are_noticed_together(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     gone = new_key("gone")
@@ -345,7 +347,7 @@ def test_it_balances_when_one_key_goes_and_another_comes(
     assert table.authenticate(bearer(come.secret)).key_name == "come"
 
 
-def test_it_goes_on_with_what_it_has_when_the_database_is_unavailable(
+def test_the_old_keys_are_used_while_the_database_is_unavailable(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
@@ -360,7 +362,7 @@ def test_it_goes_on_with_what_it_has_when_the_database_is_unavailable(
     assert table.authenticate(bearer(made.secret)).username == "alice"
 
 
-def test_a_failed_refresh_is_made_up_for_by_the_next(
+def test_changes_missed_by_a_failed_refresh_are_read_by_the_next(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
     made = new_key()
@@ -381,7 +383,7 @@ def test_a_failed_refresh_is_made_up_for_by_the_next(
     assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
 
 
-def test_it_answers_from_the_old_keys_while_it_reads_them_all_again(
+def test_the_old_keys_are_used_during_a_full_load(
     settled_table: Callable[[], KeyTable],
     new_key: Callable[..., NewKey],
     monkeypatch: pytest.MonkeyPatch,
@@ -403,7 +405,7 @@ def test_it_answers_from_the_old_keys_while_it_reads_them_all_again(
     assert refusal(table, bearer(goes.secret)) is Refusal.UNKNOWN
 
 
-def test_every_part_of_the_fingerprint_is_served_from_an_index(db: None, alice: User) -> None:
+def test_every_query_of_the_fingerprint_uses_an_index(db: None, alice: User) -> None:
     create_key(owner=alice, name="laptop")
 
     scans = sqlite_scans() if connection.vendor == "sqlite" else postgresql_scans()
@@ -420,7 +422,7 @@ def sqlite_scans() -> list[str]:
 
 
 def postgresql_scans() -> list[str]:
-    """Small tables are read whole there, unless that is forbidden where it can be avoided."""
+    """PostgreSQL scans small tables in full. Forbid this wherever an index exists."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL enable_bitmapscan = off")

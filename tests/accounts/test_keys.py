@@ -1,4 +1,4 @@
-"""API keys: how they look, how they are made and how they end."""
+"""The format, creation and revocation of API keys."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ BASE62 = string.digits + string.ascii_letters
 ENVS = st.text(string.ascii_lowercase, min_size=2, max_size=8)
 
 
-def test_a_known_key_has_the_check_characters_it_always_had() -> None:
-    # Keys outlive the program: a change of the check would lock all users out.
+def test_the_check_characters_of_a_known_key_do_not_change() -> None:
+    # Keys are older than a release. A change of the check characters would invalidate all keys.
     assert looks_like_key("vny_live_0123456789ABCDEFGHIJKLMNOPQRSTUV4MRp1F")
 
 
 @given(ENVS)
-def test_every_new_key_looks_like_a_key(env: str) -> None:
+def test_every_new_key_has_the_format_of_a_key(env: str) -> None:
     assert looks_like_key(new_secret(env))
 
 
 @given(ENVS, st.data())
-def test_a_key_with_one_wrong_character_does_not(env: str, data: st.DataObject) -> None:
+def test_a_key_with_one_wrong_character_is_invalid(env: str, data: st.DataObject) -> None:
     secret = new_secret(env)
     at = data.draw(st.integers(secret.index("_", 4) + 1, len(secret) - 1))
     wrong = data.draw(st.sampled_from(BASE62).filter(lambda c: c != secret[at]))
@@ -41,7 +41,7 @@ def test_a_key_with_one_wrong_character_does_not(env: str, data: st.DataObject) 
 
 
 @given(ENVS, st.data())
-def test_a_key_with_two_swapped_characters_does_not(env: str, data: st.DataObject) -> None:
+def test_a_key_with_two_swapped_characters_is_invalid(env: str, data: st.DataObject) -> None:
     secret = new_secret(env)
     at = data.draw(st.integers(secret.index("_", 4) + 1, len(secret) - 2))
     swapped = secret[:at] + secret[at + 1] + secret[at] + secret[at + 2 :]
@@ -50,21 +50,21 @@ def test_a_key_with_two_swapped_characters_does_not(env: str, data: st.DataObjec
 
 
 @given(st.text() | st.binary())
-def test_other_text_does_not(text: str | bytes) -> None:
+def test_any_other_text_is_invalid(text: str | bytes) -> None:
     assert not looks_like_key(text)
 
 
 @pytest.mark.parametrize("change", [lambda k: k[:-1], lambda k: k + "0", lambda k: k + "\n"])
-def test_a_key_of_another_length_does_not(change: Callable[[str], str]) -> None:
+def test_a_key_of_another_length_is_invalid(change: Callable[[str], str]) -> None:
     assert not looks_like_key(change(new_secret()))
 
 
 @pytest.mark.parametrize("env", ["x", "ninechars", "Live", "l1ve", ""])
-def test_a_key_with_an_odd_environment_does_not(env: str) -> None:
+def test_a_key_with_an_unknown_environment_is_invalid(env: str) -> None:
     assert not looks_like_key(new_secret(env))
 
 
-def test_text_and_bytes_are_the_same() -> None:
+def test_text_and_bytes_have_the_same_digest() -> None:
     secret = new_secret()
 
     assert looks_like_key(secret.encode())
@@ -75,7 +75,7 @@ def test_new_keys_differ() -> None:
     assert len({new_secret() for _ in range(100)}) == 100
 
 
-def test_the_hint_shows_the_ends_only() -> None:
+def test_the_hint_shows_only_both_ends() -> None:
     assert hint_of("vny_live_aB3d" + "z" * 32 + "x9") == "vny_live_aB3d…x9"
 
 
@@ -96,7 +96,7 @@ def test_only_a_digest_under_the_newest_pepper_is_stored(
     assert not any(random_part[4:-2] in str(value) for value in row.values())
 
 
-def test_it_makes_no_key_without_a_pepper(new_key: Callable[..., NewKey], settings: Any) -> None:
+def test_a_key_needs_a_pepper(new_key: Callable[..., NewKey], settings: Any) -> None:
     settings.VINERY_KEY_PEPPERS = {}
 
     with pytest.raises(ImproperlyConfigured, match="VINERY_KEY_PEPPERS"):
@@ -115,7 +115,7 @@ def test_revoking_twice_keeps_the_first_time(new_key: Callable[..., NewKey]) -> 
     assert key.revoked_at == first
 
 
-def test_a_key_reports_why_it_is_refused(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_a_key_has_the_reason_of_its_refusal(new_key: Callable[..., NewKey], alice: User) -> None:
     now = timezone.now()
     key = new_key(expires_at=now).key
 
@@ -125,7 +125,9 @@ def test_a_key_reports_why_it_is_refused(new_key: Callable[..., NewKey], alice: 
     assert key.state_at(now) is KeyState.REVOKED
 
 
-def test_a_key_of_an_inactive_owner_reports_so(new_key: Callable[..., NewKey], alice: User) -> None:
+def test_a_key_of_an_inactive_owner_is_refused_for_that_reason(
+    new_key: Callable[..., NewKey], alice: User
+) -> None:
     key = new_key().key
     alice.is_active = False
 

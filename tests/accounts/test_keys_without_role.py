@@ -1,5 +1,7 @@
-"""Keys do not outlive what their owner may: who loses a role has them paused, and what others
-have paused only they resume."""
+"""A key is paused when its owner loses the role that allowed it.
+
+Only the pausing user resumes a key.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def state(key: ApiKey) -> KeyState:
     return key.state_at(timezone.now())
 
 
-def test_who_is_no_administrator_any_more_keeps_keys_where_they_have_a_role(
+def test_a_former_administrator_keeps_keys_in_projects_with_a_role(
     acme: Organization, search: Project
 ) -> None:
     User.objects.create_superuser("other")
@@ -75,7 +77,7 @@ def test_who_is_no_administrator_any_more_keeps_keys_where_they_have_a_role(
     assert entry.target_id == str(other.pk)
 
 
-def test_groups_of_the_issuer_pause_no_key_on_the_way_from_one_right_to_another(
+def test_a_change_of_issuer_groups_pauses_no_key_that_stays_allowed(
     acme: Organization, search: Project, bob: User
 ) -> None:
     User.objects.create_superuser("other")
@@ -96,7 +98,7 @@ def test_groups_of_the_issuer_pause_no_key_on_the_way_from_one_right_to_another(
     assert state(key) is KeyState.PAUSED
 
 
-def test_who_is_removed_from_an_organisation_has_no_working_key_in_it(
+def test_keys_of_a_user_removed_from_an_organisation_are_paused(
     acme: Organization, search: Project, bob: User
 ) -> None:
     role = changes.set_role(bob, acme, Role.MEMBER)
@@ -113,7 +115,7 @@ def test_who_is_removed_from_an_organisation_has_no_working_key_in_it(
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.ADMIN, Role.OWNER])
-def test_who_becomes_a_viewer_has_no_working_key(
+def test_keys_of_a_user_who_becomes_a_viewer_are_paused(
     acme: Organization, search: Project, bob: User, role: Role
 ) -> None:
     changes.set_role(bob, acme, role)
@@ -124,7 +126,7 @@ def test_who_becomes_a_viewer_has_no_working_key(
     assert state(key) is KeyState.PAUSED
 
 
-def test_a_role_that_is_left_keeps_keys_alive(
+def test_a_remaining_role_keeps_keys_active(
     acme: Organization, search: Project, shop: Project, bob: User
 ) -> None:
     whole = changes.set_role(bob, acme, Role.MEMBER)
@@ -139,10 +141,10 @@ def test_a_role_that_is_left_keeps_keys_alive(
     assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.PAUSED)
 
 
-def test_a_role_in_one_project_is_lost_there_alone(
+def test_losing_a_role_in_one_project_pauses_only_its_keys(
     search: Project, shop: Project, bob: User
 ) -> None:
-    roles = [changes.set_role(bob, place, Role.MEMBER) for place in (search, shop)]
+    roles = [changes.set_role(bob, project, Role.MEMBER) for project in (search, shop)]
     in_search, in_shop = key_of(bob, search), key_of(bob, shop)
 
     changes.remove(roles[0])
@@ -150,7 +152,7 @@ def test_a_role_in_one_project_is_lost_there_alone(
     assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
 
 
-def test_an_administrator_needs_no_role(acme: Organization, search: Project) -> None:
+def test_keys_of_an_administrator_need_no_role(acme: Organization, search: Project) -> None:
     root = User.objects.create_superuser("root")
     role = changes.set_role(root, acme, Role.MEMBER)
     key = key_of(root, search)
@@ -170,7 +172,7 @@ def test_a_service_account_without_any_role_keeps_its_keys(search: Project) -> N
 
 
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
-def test_only_what_one_has_paused_oneself_may_one_resume(
+def test_a_user_resumes_only_keys_that_they_have_paused(
     acme: Organization, search: Project, bob: User, by: str, may: bool
 ) -> None:
     changes.set_role(bob, acme, Role.MEMBER)
@@ -194,7 +196,7 @@ def test_a_paused_key_is_not_rotated(search: Project, bob: User) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_no_user_resumes_a_key_for_a_role_that_they_have_lost(
+def test_a_key_is_not_resumed_without_the_role_that_it_needs(
     acme: Organization, search: Project, bob: User, client: Any
 ) -> None:
     role = changes.set_role(bob, acme, Role.MEMBER)

@@ -1,4 +1,4 @@
-"""CaptureUnreadable names are refused at every entry point, and stored ones do no harm."""
+"""Unreadable names are refused at every entry point. Stored ones are escaped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def root(db: None, client: Client) -> User:
 
 @dataclass
 class Kind:
-    """Rows of one table, and one that is there."""
+    """A kind of rows with a name, and an existing row."""
 
     word: str
     make: Callable[[str], Model]
@@ -44,7 +44,7 @@ class Kind:
         self.there = self.make("there")
 
     def acts(self, name: str) -> Iterator[Callable[[], Model]]:
-        """The ways to a name."""
+        """Yield functions that create and rename a row with this name."""
         yield lambda: self.make(name)
         yield lambda: changes.change(self.there, name=f"{name}{name}")
 
@@ -69,17 +69,17 @@ def refuse(kind: Kind, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_nothing_has_a_name_that_no_user_could_read(kind: Kind, name: str) -> None:
+def test_unreadable_names_are_refused(kind: Kind, name: str) -> None:
     refuse(kind, name)
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_names_are_written_as_scripts_write_them(kind: Kind, name: str) -> None:
+def test_names_in_any_script_are_accepted(kind: Kind, name: str) -> None:
     for act in kind.acts(name):
         assert act().pk
 
 
-def test_a_slash_is_no_part_of_the_name_of_a_scope(kind: Kind) -> None:
+def test_names_of_organisations_and_projects_have_no_slash(kind: Kind) -> None:
     if kind.word in ("organization", "project"):
         refuse(kind, "a/b")
     else:
@@ -88,13 +88,13 @@ def test_a_slash_is_no_part_of_the_name_of_a_scope(kind: Kind) -> None:
 
 @pytest.mark.parametrize("field", ["first_name", "last_name", "username"])
 @pytest.mark.parametrize("name", HIDDEN)
-def test_people_have_no_such_name_either(alice: User, field: str, name: str) -> None:
+def test_unreadable_names_of_users_are_refused(alice: User, field: str, name: str) -> None:
     with pytest.raises(ValidationError):
         changes.change(alice, **{field: name})
 
 
 @pytest.mark.parametrize("name", HIDDEN[:3])
-def test_a_name_is_reported_to_be_wrong_at_every_endpoint(
+def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
     client: Client,
     root: User,
     search: Project,
@@ -123,7 +123,7 @@ def test_a_name_is_reported_to_be_wrong_at_every_endpoint(
 
 @pytest.mark.parametrize("command", ["organization", "project"])
 @pytest.mark.parametrize("name", ["  ", "a/b"])
-def test_a_scope_is_not_made_by_command_under_a_name_that_means_nothing(
+def test_a_command_creates_no_scope_with_an_invalid_name(
     db: None, command: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "create", name]) == 1
@@ -133,7 +133,7 @@ def test_a_scope_is_not_made_by_command_under_a_name_that_means_nothing(
     assert not Organization.objects.filter(name=name).exists()
 
 
-def test_no_user_is_called_as_another_but_for_the_case(alice: User) -> None:
+def test_user_names_are_unique_in_any_case(alice: User) -> None:
     for act in (
         lambda: changes.add_user("Alice"),
         lambda: changes.change(changes.add_user("bob"), username="ALICE"),
@@ -145,7 +145,7 @@ def test_no_user_is_called_as_another_but_for_the_case(alice: User) -> None:
     assert changes.change(twin, email="twin@example.com").email == "twin@example.com"
 
 
-# -- What is there from before
+# -- Names stored by earlier releases
 
 
 def named(row: Model, name: str) -> None:
@@ -153,7 +153,7 @@ def named(row: Model, name: str) -> None:
     row.refresh_from_db()
 
 
-def test_a_name_from_before_draws_no_row_and_gives_the_terminal_no_orders(
+def test_a_stored_unreadable_name_is_escaped_in_the_terminal(
     search: Project, new_key: Callable[..., NewKey], capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes.set_role(User.objects.get(username="alice"), search.organization, Role.MEMBER)
@@ -173,7 +173,7 @@ def test_a_name_from_before_draws_no_row_and_gives_the_terminal_no_orders(
 
 
 @pytest.mark.parametrize(("before", "after"), [("x\ny", "xy"), ("  ", "unnamed"), (" a ", " a ")])
-def test_a_key_with_a_name_from_before_is_rotated_all_the_same(
+def test_a_key_with_a_stored_unreadable_name_can_be_rotated(
     search: Project, new_key: Callable[..., NewKey], before: str, after: str
 ) -> None:
     key = new_key(project=search).key
@@ -182,7 +182,7 @@ def test_a_key_with_a_name_from_before_is_rotated_all_the_same(
     assert rotate_key(key, grace=timedelta(0)).key.name == after
 
 
-def test_a_scope_with_a_name_from_before_is_changed_all_the_same(
+def test_a_scope_with_a_stored_unreadable_name_can_be_changed(
     client: Client, root: User, search: Project
 ) -> None:
     named(search, "a/b")

@@ -1,4 +1,4 @@
-"""Networks from which a key may be used: those of IPv4 and of IPv6, each by itself."""
+"""Networks from which a key may be used, for IPv4 and IPv6."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accounts.base.networks import is_within, read_networks
         (" 10.0.0.0/8 ", "10.0.0.0", "no address"),
     ],
 )
-def test_an_address_is_in_a_network_or_not(network: str, inside: str, outside: str) -> None:
+def test_an_address_is_matched_with_the_networks(network: str, inside: str, outside: str) -> None:
     networks = read_networks([network])
 
     assert is_within(inside, networks)
@@ -30,6 +30,6 @@ def test_an_address_is_in_a_network_or_not(network: str, inside: str, outside: s
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "the office", "", "fe80::1%eth0/64"])
-def test_what_is_no_network_is_named(text: str) -> None:
+def test_an_invalid_network_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=text or "''"):
         read_networks([text])

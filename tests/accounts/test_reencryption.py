@@ -1,4 +1,4 @@
-"""Stored secrets can be read with the newest key alone after reencryption."""
+"""After reencryption, the newest key is enough to read stored secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, 
 
 @pytest.fixture
 def keys(settings: Any) -> Any:
-    """Sets Django's keys, the newest first."""
+    """Set Django's keys, the newest first."""
 
     def these(newest: str, *older: str) -> None:
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
@@ -30,7 +30,7 @@ def keys(settings: Any) -> Any:
     return these
 
 
-def test_second_factors_and_webhooks_outlive_their_key(client: Any, keys: Any) -> None:
+def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> None:
     alice = person("alice")
     secret = give_factor(alice)
     codes = recovery_codes(alice)
@@ -51,7 +51,7 @@ def test_second_factors_and_webhooks_outlive_their_key(client: Any, keys: Any) -
 
 
 @pytest.mark.parametrize("command", ["reencrypt", "reseal"])
-def test_a_secret_that_no_key_decrypts_is_reported_and_blocks_no_other(
+def test_an_undecryptable_secret_is_reported_and_does_not_block_others(
     keys: Any, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes.add(webhooks.make("lost", "https://hooks.example.com/")[0])

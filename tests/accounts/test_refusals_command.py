@@ -1,4 +1,4 @@
-"""`vinery refusals`: why limits refused requests, for people and for programs."""
+"""`vinery refusals` shows why limits refused requests, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `vinery refusals`, which has to succeed, and returns what it printed."""
+    """Run `vinery refusals` successfully, and return its output."""
 
     def call(*words: str) -> str:
         capsys.readouterr()
@@ -57,7 +57,7 @@ def refused(request_id: str, **values: Any) -> RefusedRequest:
 
 
 def answered(request_id: str, http_status: int) -> None:
-    """The request's row of usage."""
+    """Store the usage record of the request."""
     values = {"username": "alice", "key_name": "laptop", "model": "tiny-chat", "outcome": "ok"}
     values |= {"endpoint": "chat/completions", "dialect": "v1"}
     UsageRecord.objects.create(
@@ -73,7 +73,7 @@ def ids(text: str) -> list[str]:
     return [row["request_id"] for row in json.loads(text)]
 
 
-def test_a_refusal_is_listed_with_all_that_explains_it(run: Run) -> None:
+def test_a_refusal_is_listed_with_its_explanation(run: Run) -> None:
     alice = User.objects.create_user("alice")
     refused("r1", scope=f"user:{alice.pk}")
     answered("r1", 429)
@@ -89,19 +89,19 @@ def test_a_refusal_is_listed_with_all_that_explains_it(run: Run) -> None:
     assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "refused"]
 
 
-def test_a_limit_that_is_gone_keeps_its_number(run: Run) -> None:
+def test_a_deleted_limit_is_shown_by_its_number(run: Run) -> None:
     refused("r1")
 
     [row] = json.loads(run("list", "--json"))
     assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
 
 
-def test_what_a_limit_did_is_reported_by_how_the_request_was_answered(run: Run) -> None:
-    for request_id, http_status in (("turned away", 429), ("ran", 200), ("free", 200)):
+def test_the_effect_of_a_limit_follows_from_the_answer_of_the_request(run: Run) -> None:
+    for request_id, http_status in (("limited", 429), ("ran", 200), ("free", 200)):
         refused(request_id, is_shadow=request_id == "free")
         answered(request_id, http_status)
     refused("long ago")
-    effects = {"turned away": "refused", "ran": "cut_short", "free": "shadow", "long ago": None}
+    effects = {"limited": "refused", "ran": "cut_short", "free": "shadow", "long ago": None}
 
     listed = json.loads(run("list", "--json"))
     exported = map(json.loads, run("export", "--format", "jsonl").splitlines())
@@ -111,7 +111,7 @@ def test_what_a_limit_did_is_reported_by_how_the_request_was_answered(run: Run) 
     assert [row["effect"] for row in csv.DictReader(io.StringIO(run("export")))].count("") == 1
 
 
-def test_the_newest_come_first_and_only_as_many_as_asked_for(run: Run) -> None:
+def test_the_requested_number_of_newest_refusals_is_listed(run: Run) -> None:
     for number in range(3):
         refused(f"r{number}", created_at=NOW - timedelta(minutes=10 - number))
 
@@ -137,7 +137,7 @@ def test_the_newest_come_first_and_only_as_many_as_asked_for(run: Run) -> None:
         (("--to", f"{NOW - timedelta(minutes=30):%Y-%m-%dT%H:%M}"), {"created_at": NOW}),
     ],
 )
-def test_each_filter_leaves_the_others_out(
+def test_each_filter_selects_its_refusals(
     run: Run, words: tuple[str, ...], different: dict[str, Any]
 ) -> None:
     refused("ours")
@@ -146,7 +146,7 @@ def test_each_filter_leaves_the_others_out(
     assert ids(run("list", "--json", *words)) == ["ours"]
 
 
-def test_they_are_exported_in_order_of_time_for_programs(run: Run, tmp_path: Path) -> None:
+def test_refusals_are_exported_in_order_of_time(run: Run, tmp_path: Path) -> None:
     refused("later", key_name="=1+1")
     refused("earlier", created_at=NOW - timedelta(hours=2), wait_s=None)
 

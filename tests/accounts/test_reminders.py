@@ -1,4 +1,7 @@
-"""Keys that end soon: the right people are days_sent some days before, once for each end."""
+"""Reminders of keys that expire soon.
+
+Each is sent once for each expiry, a chosen number of days before it, to the right users.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ END = NOON + 90 * DAY
 
 @pytest.fixture
 def olga(acme: Organization) -> User:
-    """The owner of the keys, who leads nothing."""
+    """Return the owner of the keys, who has no admin role."""
     return person("olga", acme, Role.MEMBER)
 
 
@@ -75,10 +78,12 @@ def readers() -> set[str]:
     return {each.receiver.split()[-1] for each in Delivery.objects.all()}
 
 
-# -- When
+# -- Times
 
 
-def test_a_week_before_and_a_day_before_each_once(olga: User, search: Project) -> None:
+def test_reminders_are_sent_once_a_week_before_and_once_a_day_before(
+    olga: User, search: Project
+) -> None:
     key_of(olga, search)
 
     assert check(END - 7 * DAY - timedelta(seconds=1)) == []
@@ -110,7 +115,7 @@ def test_a_late_reminder_is_sent_once_with_the_smallest_number_of_days(
         (8 * DAY, [7, 1]),
     ],
 )
-def test_a_key_that_was_made_for_less_has_no_reminder(
+def test_a_key_with_a_short_life_has_no_reminder(
     olga: User, search: Project, life: timedelta, days_sent: list[int]
 ) -> None:
     key_of(olga, search, made=END - life)
@@ -121,7 +126,7 @@ def test_a_key_that_was_made_for_less_has_no_reminder(
 
 
 @given(looks=st.lists(st.floats(0, 30), max_size=20), days=st.sets(st.integers(1, 20), max_size=4))
-def test_whenever_one_looks_there_are_at_most_as_many_as_days_and_none_too_early(
+def test_checks_at_any_time_send_no_early_and_no_repeated_reminders(
     looks: list[float], days: set[int]
 ) -> None:
     key = ApiKey(created_at=NOON)
@@ -151,7 +156,7 @@ def test_another_expiry_sends_a_new_reminder(olga: User, search: Project) -> Non
     assert check(later - DAY) == [1]
 
 
-def test_days_are_chosen_and_none_is_none(olga: User, search: Project) -> None:
+def test_the_days_can_be_chosen_or_empty(olga: User, search: Project) -> None:
     key_of(olga, search)
 
     assert check(END - 29 * DAY, days=(3, 30)) == [30]
@@ -196,7 +201,7 @@ def test_many_processes_write_each_reminder_once(olga: User, search: Project) ->
     assert Delivery.objects.count() == 1
 
 
-# -- Who
+# -- Receivers
 
 
 def test_only_the_owner_gets_the_reminder(olga: User, search: Project, acme: Organization) -> None:
@@ -246,7 +251,7 @@ def test_webhooks_of_the_organisation_get_the_reminder_too(
     assert readers() == {"ours", "olga"}
 
 
-# -- What they are days_sent
+# -- Messages
 
 
 def test_an_e_mail_contains_the_key_and_its_expiry(
@@ -269,7 +274,7 @@ def test_an_e_mail_contains_the_key_and_its_expiry(
     )
 
 
-def test_a_name_with_a_line_break_makes_no_header(olga: User, search: Project) -> None:
+def test_a_line_break_in_a_name_adds_no_header(olga: User, search: Project) -> None:
     key = key_of(olga, search)
     ApiKey.objects.filter(pk=key.pk).update(name="crawler\nBcc: all@example.com")
     check(END - DAY)
@@ -278,7 +283,7 @@ def test_a_name_with_a_line_break_makes_no_header(olga: User, search: Project) -
     assert "\n" not in mail.outbox[0].subject
 
 
-def test_a_webhook_is_called_with_it_and_again_until_it_answers(
+def test_a_reminder_to_a_webhook_is_tried_until_the_webhook_answers(
     olga: User, search: Project, acme: Organization, receiver: Receiver
 ) -> None:
     webhook, secret = webhooks.make("ours", receiver.url, acme)
@@ -315,7 +320,7 @@ def test_a_webhook_is_called_with_it_and_again_until_it_answers(
 
 
 @pytest.mark.parametrize("change", ["revoked", "rotated", "moved", "deleted"])
-def test_what_holds_no_more_is_not_sent(olga: User, search: Project, change: str) -> None:
+def test_an_outdated_reminder_is_not_sent(olga: User, search: Project, change: str) -> None:
     key = key_of(olga, search)
     check(END - DAY)
     match change:
@@ -343,14 +348,14 @@ def test_without_a_mail_server_no_mail_is_sent(olga: User, search: Project) -> N
     assert not Delivery.objects.exists()
 
 
-def test_a_task_finds_another_wakes_and_a_third_sends(
+def test_tasks_check_keys_queue_deliveries_and_send_them(
     olga: User, search: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.VINERY_HAS_EMAIL = True
     settings.VINERY_REMIND_DAYS = [1, 7]
     now = datetime.now(UTC)
     key_of(olga, search, made=now - 30 * DAY, ends=now + 6 * DAY)
-    # A message to a worker is a call here.
+    # Messages to workers are direct calls here.
     monkeypatch.setattr(tasks.sweep_deliveries, "delay", tasks.sweep_deliveries)
     monkeypatch.setattr(tasks.deliver, "delay", tasks.deliver)
 
@@ -360,7 +365,7 @@ def test_a_task_finds_another_wakes_and_a_third_sends(
     assert [message.to for message in mail.outbox] == [["olga@example.com"]]
 
 
-def test_the_admin_shows_reminders_and_changes_none(
+def test_the_admin_shows_reminders_and_cannot_change_them(
     client: Client, olga: User, search: Project
 ) -> None:
     client.force_login(User.objects.create_superuser("root"))

@@ -50,7 +50,7 @@ def deleted(since: int = 0) -> list[str]:
     return list(entries.order_by("number").values_list("action", flat=True))
 
 
-def test_a_key_takes_its_limits_along_and_the_log_reports_so(
+def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(
     new_key: Callable[..., NewKey],
 ) -> None:
     key, other = new_key().key, new_key("other").key
@@ -68,7 +68,7 @@ def test_a_key_takes_its_limits_along_and_the_log_reports_so(
     assert entry.organization_id == key.project.organization_id
 
 
-def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
+def test_a_user_is_deleted_with_their_keys_their_roles_and_all_their_limits(
     alice: User, bob: User, acme: Tenant
 ) -> None:
     changes.set_role(alice, acme.organization, Role.MEMBER)
@@ -76,7 +76,7 @@ def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
     limit("user", alice.pk)
     limit("key", key.pk)
     limit("key", key.pk, metric="tokens")
-    # The same numbers, of others.
+    # These limits have the same numbers and another scope.
     stays = [limit("user", bob.pk), limit("project", acme.one.pk)]
     since = AuditEntry.objects.count()
 
@@ -90,7 +90,7 @@ def test_a_user_takes_along_their_keys_roles_and_the_limits_of_all_of_these(
     assert verify().broken is None
 
 
-def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Tenant) -> None:
+def test_a_project_is_deleted_with_its_limits_and_roles(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
     limit("project", acme.one.pk)
     since = AuditEntry.objects.count()
@@ -101,7 +101,7 @@ def test_a_project_takes_its_limits_and_roles_along(alice: User, acme: Tenant) -
     assert deleted(since) == ["limit.delete", "membership.delete", "project.delete"]
 
 
-def test_an_organisation_takes_its_limits_roles_and_webhooks_along(
+def test_an_organisation_is_deleted_with_its_limits_roles_and_webhooks(
     alice: User, acme: Tenant
 ) -> None:
     changes.set_role(alice, acme.organization, Role.OWNER)
@@ -120,7 +120,7 @@ def test_an_organisation_takes_its_limits_roles_and_webhooks_along(
 
 
 @pytest.mark.parametrize("kind", [Organization, Project])
-def test_a_place_that_has_to_stay_keeps_its_limits(
+def test_a_scope_that_cannot_be_deleted_keeps_its_limits(
     alice: User, acme: Tenant, kind: type[Model]
 ) -> None:
     create_key(owner=alice, project=acme.one, name="laptop")
@@ -137,7 +137,7 @@ def test_a_place_that_has_to_stay_keeps_its_limits(
     assert AuditEntry.objects.count() == since
 
 
-def test_what_was_used_stays_in_the_books(alice: User, acme: Tenant) -> None:
+def test_usage_records_are_kept_after_a_deletion(alice: User, acme: Tenant) -> None:
     who = {
         "user_id": alice.pk,
         "project_id": acme.one.pk,
@@ -151,7 +151,7 @@ def test_what_was_used_stays_in_the_books(alice: User, acme: Tenant) -> None:
     assert UsageRecord.objects.filter(**who).count() == 1
 
 
-def test_the_last_administrator_stays(alice: User) -> None:
+def test_the_last_administrator_cannot_be_deleted(alice: User) -> None:
     root = User.objects.create_superuser("root")
     User.objects.create_superuser("gone", is_active=False)
 
@@ -163,7 +163,9 @@ def test_the_last_administrator_stays(alice: User) -> None:
     assert not User.objects.filter(username="root").exists()
 
 
-def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: Tenant) -> None:
+def test_the_last_owner_of_an_organisation_cannot_be_deleted(
+    alice: User, bob: User, acme: Tenant
+) -> None:
     changes.set_role(alice, acme.organization, Role.OWNER)
 
     with pytest.raises(ValidationError, match="alice is the last owner of acme"):
@@ -174,7 +176,7 @@ def test_the_last_owner_of_an_organisation_stays(alice: User, bob: User, acme: T
     assert list(User.objects.all()) == [bob]
 
 
-def test_no_user_removes_themselves(client: Client) -> None:
+def test_users_cannot_delete_themselves(client: Client) -> None:
     root = User.objects.create_superuser("root")
     User.objects.create_superuser("other")
     client.force_login(root)
@@ -186,7 +188,7 @@ def test_no_user_removes_themselves(client: Client) -> None:
     assert User.objects.filter(pk=root.pk).exists()
 
 
-def test_limits_of_a_model_are_for_its_name_and_stay() -> None:
+def test_a_limit_of_a_model_name_is_kept() -> None:
     limit("model", model="tiny-chat")
     key = limit("model", model="large")
 
@@ -195,7 +197,7 @@ def test_limits_of_a_model_are_for_its_name_and_stay() -> None:
     assert Limit.objects.get().model == "tiny-chat"
 
 
-def test_running_servers_forget_the_limits_of_who_is_gone(new_key: Callable[..., NewKey]) -> None:
+def test_running_servers_drop_the_limits_of_a_deleted_key(new_key: Callable[..., NewKey]) -> None:
     key = new_key().key
     limit("key", key.pk)
     book = RuleBook()
@@ -208,9 +210,7 @@ def test_running_servers_forget_the_limits_of_who_is_gone(new_key: Callable[...,
     assert book.is_empty
 
 
-def test_the_admin_takes_the_limits_along_too(
-    client: Client, new_key: Callable[..., NewKey]
-) -> None:
+def test_the_admin_deletes_the_limits_too(client: Client, new_key: Callable[..., NewKey]) -> None:
     client.force_login(User.objects.create_superuser("root"))
     first, second = new_key("first").key, new_key("second").key
     for key in (first, second):

@@ -1,5 +1,6 @@
-"""Keys that are to be rotated: when they are due, who is result of it, and when those stop that
-were not."""
+"""Keys with a rotation interval: when they are due, when their owners get reminders, and when they
+expire without a rotation.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Keys = Callable[..., NewKey]
 
 
 def aged(key: ApiKey, days: int) -> ApiKey:
-    """As if it had been made so many days earlier, with all that follows."""
+    """Let the key be that many days older, with all that follows from its age."""
     key.created_at -= days * DAY
     if key.expires_at is not None:
         key.expires_at -= days * DAY
@@ -41,20 +42,20 @@ def wrong(error: pytest.ExceptionInfo[ValidationError]) -> list[str]:
 
 
 @pytest.mark.django_db
-def test_a_key_is_due_so_many_days_after_it_was_made(new_key: Keys) -> None:
+def test_a_key_is_due_its_rotation_days_after_its_creation(new_key: Keys) -> None:
     key = new_key(rotate_every_days=90).key
 
     due_at = key.created_at + 90 * DAY
     assert key.rotation_due_at == due_at
     assert not key.is_rotation_overdue(due_at - timedelta(seconds=1))
     assert key.is_rotation_overdue(due_at)
-    # No setting makes it expire.
+    # Without a grace period, the key does not expire.
     assert key.expires_at is None
     assert key.state_at(due_at + 1000 * DAY) is KeyState.ACTIVE
 
 
 @pytest.mark.django_db
-def test_a_key_is_due_at_no_time_by_default(new_key: Keys) -> None:
+def test_a_key_is_never_due_by_default(new_key: Keys) -> None:
     key = new_key().key
 
     assert key.rotation_due_at is None
@@ -62,7 +63,7 @@ def test_a_key_is_due_at_no_time_by_default(new_key: Keys) -> None:
 
 
 @pytest.mark.django_db
-def test_a_rotation_begins_the_days_anew(new_key: Keys) -> None:
+def test_a_rotation_restarts_the_interval(new_key: Keys) -> None:
     old = aged(new_key(rotate_every_days=90).key, 100)
     assert old.is_rotation_overdue(timezone.now())
 
@@ -71,15 +72,15 @@ def test_a_rotation_begins_the_days_anew(new_key: Keys) -> None:
     assert new.rotate_every_days == 90
     assert new.rotation_due_at == new.created_at + 90 * DAY
     assert not new.is_rotation_overdue(timezone.now())
-    # The old one has been replaced, and that is all that was wanted of it.
+    # The old key has been replaced, so it is no longer overdue.
     assert not old.is_rotation_overdue(timezone.now())
 
 
-# -- Stopped
+# -- Expiry
 
 
 @pytest.mark.django_db
-def test_a_key_with_days_of_grace_stops_unless_it_was_rotated(new_key: Keys) -> None:
+def test_a_key_with_a_grace_period_expires_unless_it_was_rotated(new_key: Keys) -> None:
     made = new_key(rotate_every_days=90, rotation_grace_days=7)
     end = (made.key.created_at + 97 * DAY).replace(microsecond=0)
     assert abs(made.key.expires_at - end) <= timedelta(seconds=1)
@@ -93,7 +94,7 @@ def test_a_key_with_days_of_grace_stops_unless_it_was_rotated(new_key: Keys) -> 
 
 
 @pytest.mark.django_db
-def test_the_key_table_knows_of_nothing_but_its_end(new_key: Keys, table: KeyTable) -> None:
+def test_the_key_table_refuses_a_key_after_its_grace_period(new_key: Keys, table: KeyTable) -> None:
     made = new_key(rotate_every_days=90, rotation_grace_days=7)
     aged(made.key, 98)
 
@@ -115,7 +116,7 @@ def test_the_key_table_knows_of_nothing_but_its_end(new_key: Keys, table: KeyTab
         {"rotation_grace_days": 7},
     ],
 )
-def test_days_that_no_key_can_have_are_refused(new_key: Keys, values: dict[str, int]) -> None:
+def test_invalid_days_are_refused(new_key: Keys, values: dict[str, int]) -> None:
     with pytest.raises(ValidationError) as error:
         new_key(**values)
     assert wrong(error) == [list(values)[-1]]
@@ -127,7 +128,7 @@ def test_days_that_no_key_can_have_are_refused(new_key: Keys, values: dict[str, 
 
 
 @pytest.mark.django_db
-def test_a_key_has_one_end(new_key: Keys) -> None:
+def test_a_key_has_either_an_expiry_or_a_grace_period(new_key: Keys) -> None:
     later = timezone.now() + 30 * DAY
     days = {"rotate_every_days": 90, "rotation_grace_days": 7}
 
@@ -141,13 +142,13 @@ def test_a_key_has_one_end(new_key: Keys) -> None:
         change_key(new_key(**days).key, expires_at=later)
     assert wrong(error) == ["expires_at"]
 
-    # One that is only due may end besides.
+    # A key with a rotation interval and no grace period may have an expiry.
     key = new_key(expires_at=later, rotate_every_days=90).key
     assert rotate_key(key, grace=DAY).key.expires_at == later
 
 
 @pytest.mark.django_db
-def test_the_end_follows_the_days(new_key: Keys) -> None:
+def test_the_expiry_follows_the_days(new_key: Keys) -> None:
     key = new_key(rotate_every_days=90).key
 
     def end() -> timedelta | None:
@@ -158,7 +159,7 @@ def test_the_end_follows_the_days(new_key: Keys) -> None:
     assert end() == 97 * DAY
     change_key(key, rotate_every_days=30)
     assert end() == 37 * DAY
-    # What a form sends that shows them all.
+    # A form sends all fields.
     change_key(key, name="spider", expires_at=key.expires_at, rotation_grace_days=7)
     assert end() == 37 * DAY
     change_key(key, rotation_grace_days=None)
@@ -170,7 +171,7 @@ def test_the_end_follows_the_days(new_key: Keys) -> None:
 
 
 @pytest.mark.django_db
-def test_no_change_of_days_stops_a_key_at_once(new_key: Keys) -> None:
+def test_a_change_of_days_that_would_expire_the_key_is_refused(new_key: Keys) -> None:
     key = aged(new_key(rotate_every_days=90).key, 100)
 
     with pytest.raises(ValidationError) as error:
@@ -182,7 +183,7 @@ def test_no_change_of_days_stops_a_key_at_once(new_key: Keys) -> None:
 
 
 @pytest.mark.django_db
-def test_the_end_of_a_key_that_was_rotated_is_that_of_its_grace(new_key: Keys) -> None:
+def test_a_rotated_key_expires_after_its_grace_period(new_key: Keys) -> None:
     old = new_key(rotate_every_days=90, rotation_grace_days=7).key
     rotate_key(old, grace=DAY)
     sooner = timezone.now() + timedelta(hours=1)
@@ -203,7 +204,7 @@ NOW = MADE + 50 * DAY
     after=st.tuples(DAYS, DAYS),
     own=st.none() | st.integers(51, 300).map(lambda days: MADE + days * DAY),
 )
-def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_was_set(
+def test_after_any_change_the_expiry_follows_the_grace_period_or_the_set_time(
     before: tuple[int | None, int | None],
     after: tuple[int | None, int | None],
     own: datetime | None,
@@ -220,12 +221,12 @@ def test_whatever_is_changed_a_key_with_grace_ends_with_it_and_any_other_as_it_w
     end = values.get("expires_at", key.expires_at)
     if every is not None and grace is not None:
         assert end == _whole(MADE) + (every + grace) * DAY
-        assert end > NOW or end == key.expires_at  # it had ended, and still has
+        assert end > NOW or end == key.expires_at  # the key was already expired
     else:
         assert end == own
 
 
-# -- What users see
+# -- Reminders
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ def check(at: datetime) -> list[tuple[str, int]]:
     return [(each.event, each.days_before) for each in found]
 
 
-def test_the_owner_is_reported_before_it_is_due_and_before_it_stops(
+def test_the_owner_gets_reminders_before_the_rotation_is_due_and_before_the_expiry(
     olga: User, new_key: Keys
 ) -> None:
     key = new_key(owner=olga, rotate_every_days=90, rotation_grace_days=7).key
@@ -259,7 +260,7 @@ def test_the_owner_is_reported_before_it_is_due_and_before_it_stops(
     ]
 
 
-def test_an_e_mail_reports_what_is_to_be_done(olga: User, new_key: Keys) -> None:
+def test_an_e_mail_has_advice(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=90).key
     due_at = key.rotation_due_at
     assert due_at is not None
@@ -272,7 +273,7 @@ def test_an_e_mail_reports_what_is_to_be_done(olga: User, new_key: Keys) -> None
     assert "a new key with the same rights" in message.body
 
 
-def test_a_rotated_key_is_not_reported_of_and_its_successor_in_its_time(
+def test_a_rotated_key_has_no_reminder_and_its_successor_has_its_own(
     olga: User, new_key: Keys
 ) -> None:
     old = new_key(owner=olga, rotate_every_days=90).key
@@ -285,7 +286,7 @@ def test_a_rotated_key_is_not_reported_of_and_its_successor_in_its_time(
     assert KeyReminder.objects.get().key_id == new.pk
 
 
-def test_other_days_are_reported_anew(olga: User, new_key: Keys) -> None:
+def test_a_change_of_days_sends_new_reminders(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=30).key
     made_at: Any = key.created_at
     assert check(made_at + 29 * DAY) == [("rotation", 1)]

@@ -1,4 +1,4 @@
-"""The second factor: set up, used, recovered, demanded."""
+"""The second factor: setup, use, recovery and enforcement."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _confirm(client: Client) -> None:
     client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
 
 
-# -- Setting up
+# -- Setup
 
 
-def test_setting_up_takes_the_password_again_and_a_code_and_gives_recovery_codes(
+def test_setup_needs_the_password_and_a_code_and_returns_recovery_codes(
     client: Client,
 ) -> None:
     alice = person("alice")
@@ -60,7 +60,7 @@ def test_setting_up_takes_the_password_again_and_a_code_and_gives_recovery_codes
     assert len(recovery_codes(alice)) == 10
 
 
-def test_the_code_that_set_it_up_is_no_way_in(client: Client) -> None:
+def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     _confirm(client)
@@ -77,7 +77,7 @@ def test_the_code_that_set_it_up_is_no_way_in(client: Client) -> None:
     assert who(thief) == "alice"
 
 
-def test_a_wrong_code_sets_nothing_up(client: Client) -> None:
+def test_a_wrong_code_does_not_set_up_a_factor(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice")
     _confirm(client)
@@ -100,7 +100,7 @@ def test_secrets_are_encrypted_in_the_database() -> None:
     assert not set(recovery_codes(alice)) & set(re.findall(r"\w+", stored))
 
 
-def test_an_old_key_of_django_still_opens_secrets(settings: Any) -> None:
+def test_secrets_are_readable_with_an_old_key_of_django(settings: Any) -> None:
     alice = person("alice")
     give_factor(alice)
     codes = recovery_codes(alice)
@@ -111,7 +111,9 @@ def test_an_old_key_of_django_still_opens_secrets(settings: Any) -> None:
     assert recovery_codes(alice) == codes
 
 
-def test_turning_it_off_takes_a_confirmation_and_the_recovery_codes_with_it(client: Client) -> None:
+def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_codes(
+    client: Client,
+) -> None:
     alice = person("alice")
     secret = give_factor(alice)
     sign_in(client, "alice")
@@ -125,10 +127,10 @@ def test_turning_it_off_takes_a_confirmation_and_the_recovery_codes_with_it(clie
     assert not Authenticator.objects.filter(user=alice).exists()
 
 
-# -- Signing in
+# -- Sign-in
 
 
-def test_the_password_alone_opens_nothing(client: Client) -> None:
+def test_the_password_alone_is_not_enough(client: Client) -> None:
     give_factor(person("root", is_staff=True, is_superuser=True))
 
     response = sign_in(client, "root", next="/admin/")
@@ -138,7 +140,7 @@ def test_the_password_alone_opens_nothing(client: Client) -> None:
     assert client.get("/admin/").status_code == 302
 
 
-def test_the_code_opens_the_page_that_was_wanted(client: Client) -> None:
+def test_the_code_leads_to_the_requested_page(client: Client) -> None:
     secret = give_factor(person("root", is_staff=True, is_superuser=True))
     sign_in(client, "root", next="/admin/")
     half_way = client.session.session_key
@@ -151,7 +153,7 @@ def test_the_code_opens_the_page_that_was_wanted(client: Client) -> None:
 
 
 @pytest.mark.parametrize("periods", [-1, 0, 1])
-def test_a_phone_may_be_half_a_minute_off(client: Client, periods: int) -> None:
+def test_the_clock_of_a_phone_may_be_half_a_minute_off(client: Client, periods: int) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
 
@@ -161,14 +163,14 @@ def test_a_phone_may_be_half_a_minute_off(client: Client, periods: int) -> None:
 
 
 @pytest.mark.parametrize("periods", [-1, 0, 1])
-def test_a_code_works_once_as_long_as_it_is_good(
+def test_a_code_can_be_used_only_once(
     client: Client, periods: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = give_factor(person("alice"))
     code = code_of(secret, periods_from_now=periods)
     sign_in(client, "alice")
     enter_code(client, code)
-    # Allauth forgets it after one period, when it may still be good.
+    # Allauth forgets the used code after one period, when the code may still be valid.
     from django.core.cache import cache
 
     cache.delete(f"allauth.mfa.totp.used?user={User.objects.get().pk}&code={code}")
@@ -181,7 +183,7 @@ def test_a_code_works_once_as_long_as_it_is_good(
     assert who(thief) == ""
 
 
-def test_a_recovery_code_works_in_its_scope_and_once(client: Client) -> None:
+def test_any_recovery_code_works_once(client: Client) -> None:
     alice = person("alice")
     give_factor(alice)
     code = recovery_codes(alice)[3]
@@ -210,7 +212,7 @@ def test_codes_cannot_be_guessed(client: Client) -> None:
     assert who(client) == ""
 
 
-def test_an_account_that_is_closed_between_password_and_code_stays_closed(client: Client) -> None:
+def test_a_user_deactivated_between_password_and_code_is_refused(client: Client) -> None:
     alice = person("alice")
     secret = give_factor(alice)
     sign_in(client, "alice")
@@ -235,7 +237,7 @@ def test_after_a_reset_the_password_is_enough_again(client: Client) -> None:
     assert who(client) == "alice"
 
 
-def test_administrators_reset_it_in_the_admin(client: Client) -> None:
+def test_administrators_reset_the_factor_in_the_admin(client: Client) -> None:
     alice = person("alice")
     give_factor(alice)
     client.force_login(person("root", is_staff=True, is_superuser=True))
@@ -250,12 +252,15 @@ def test_administrators_reset_it_in_the_admin(client: Client) -> None:
     assert not has_second_factor(alice)
 
 
-# -- Demanded
+# -- Enforcement
 
 
 @pytest.fixture
 def required(settings: Any) -> Iterator[Any]:
-    """Sets who must have it. Middleware reads the setting once, when the server starts."""
+    """Set the users who must have a factor.
+
+    Middleware reads the setting once, when the server starts.
+    """
 
     def demand(of: str) -> Client:
         settings.VINERY_REQUIRE_2FA = of
@@ -266,7 +271,7 @@ def required(settings: Any) -> Iterator[Any]:
     yield demand
 
 
-def test_a_user_who_needs_one_gets_only_the_pages_to_set_it_up(required: Any) -> None:
+def test_a_user_who_needs_a_factor_gets_only_the_setup_pages(required: Any) -> None:
     client = required("staff")
     root = person("root", is_staff=True, is_superuser=True)
     sign_in(client, "root")
@@ -284,7 +289,9 @@ def test_a_user_who_needs_one_gets_only_the_pages_to_set_it_up(required: Any) ->
 
 
 @pytest.mark.parametrize(("of", "is_enforced"), [("off", False), ("staff", False), ("all", True)])
-def test_who_must_have_it(required: Any, of: str, is_enforced: bool) -> None:
+def test_the_setting_selects_the_users_who_need_a_factor(
+    required: Any, of: str, is_enforced: bool
+) -> None:
     client = required(of)
     person("alice")
     sign_in(client, "alice")
@@ -294,14 +301,14 @@ def test_who_must_have_it(required: Any, of: str, is_enforced: bool) -> None:
     assert (response.url == reverse("mfa_activate_totp")) == is_enforced
 
 
-def test_the_api_is_not_asked_for_it(required: Any) -> None:
+def test_the_api_needs_no_factor(required: Any) -> None:
     client = required("all")
 
     assert client.get("/v1/models").status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v3/models/tiny", "/v1/nothing"])
-def test_what_no_session_opens_is_answered_as_without_a_session(required: Any, path: str) -> None:
+def test_paths_without_sessions_answer_as_for_an_anonymous_client(required: Any, path: str) -> None:
     client = required("all")
     anonymous = client.get(path)
     person("alice")
@@ -317,14 +324,14 @@ def test_what_no_session_opens_is_answered_as_without_a_session(required: Any, p
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_it_is_demanded_in_the_server_s_asynchronous_way_too(settings: Any) -> None:
+async def test_the_asynchronous_server_demands_the_factor_too(settings: Any) -> None:
     settings.VINERY_REQUIRE_2FA = "all"
     client = AsyncClient()
     await client.aforce_login(await sync_to_async(person)("alice"))
 
     held = await client.get("/admin/")
     page = await client.get(reverse("account_overview"))
-    # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
+    # Close the connections of the other thread, because PostgreSQL drops no database in use.
     await sync_to_async(connections.close_all)()
 
     assert held.url == reverse("mfa_activate_totp")

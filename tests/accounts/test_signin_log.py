@@ -1,4 +1,4 @@
-"""Sign-ins in the audit log: who came in and who did not, from where, and never with what."""
+"""Sign-ins in the audit log, with user, address and result, and without secrets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logged(action: str) -> list[AuditEntry]:
 
 
 def a_minute_later() -> None:
-    """For entries that are written once a minute."""
+    """Forget the time of the entries that are written once a minute."""
     for user in ["", *User.objects.values_list("pk", flat=True)]:
         for action in ("sign_in_failed", "locked_out"):
             cache.delete(f"vinery.{action}:{user}:{HERE}:logged")
@@ -57,10 +57,10 @@ def everything() -> str:
     return json.dumps(list(AuditEntry.objects.values()), default=str)
 
 
-# -- Coming in
+# -- Successful sign-ins
 
 
-def test_a_sign_in_is_reported_with_the_address_and_what_it_took(client: Client) -> None:
+def test_a_sign_in_is_logged_with_its_address_and_method(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice")
 
@@ -71,7 +71,7 @@ def test_a_sign_in_is_reported_with_the_address_and_what_it_took(client: Client)
     assert PASSWORD not in everything()
 
 
-def test_a_second_factor_is_reported_of_and_half_a_sign_in_is_none(client: Client) -> None:
+def test_a_second_factor_is_logged_and_a_password_alone_is_not(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
     assert logged("sign_in") == []
@@ -82,7 +82,7 @@ def test_a_second_factor_is_reported_of_and_half_a_sign_in_is_none(client: Clien
     assert entry.after == {"with": ["password", "totp"]}
 
 
-def test_a_recovery_code_is_reported_with_how_many_are_left(client: Client) -> None:
+def test_a_recovery_code_is_logged_with_the_number_of_remaining_codes(client: Client) -> None:
     alice = person("alice")
     give_factor(alice)
     code, *_ = recovery_codes(alice)
@@ -110,7 +110,7 @@ def come_through(client: Client) -> None:
     client.get(httpx.get(to_issuer["location"]).headers["location"])
 
 
-def test_a_sign_in_through_the_issuer_is_reported_as_such(
+def test_a_sign_in_through_the_issuer_is_logged_with_its_method(
     client: Client, issuer: TestIssuer
 ) -> None:
     come_through(client)
@@ -120,7 +120,7 @@ def test_a_sign_in_through_the_issuer_is_reported_as_such(
     assert (entry.actor, entry.after) == ("ada", {"with": ["issuer"]})
 
 
-def test_a_failure_of_the_issuer_is_reported(client: Client, issuer: TestIssuer) -> None:
+def test_a_failure_of_the_issuer_is_logged(client: Client, issuer: TestIssuer) -> None:
     issuer.userinfo = {"sub": "another user"}
     come_through(client)
 
@@ -129,10 +129,10 @@ def test_a_failure_of_the_issuer_is_reported(client: Client, issuer: TestIssuer)
     assert (entry.target, entry.after) == ("unknown account", {"at": "issuer", "num_times": 1})
 
 
-# -- Not coming in
+# -- Failures
 
 
-def test_a_wrong_password_is_reported_of_the_user_that_it_concerns(client: Client) -> None:
+def test_a_wrong_password_is_logged_for_its_user(client: Client) -> None:
     alice = person("alice")
     sign_in(client, "alice", "not it")
 
@@ -143,7 +143,7 @@ def test_a_wrong_password_is_reported_of_the_user_that_it_concerns(client: Clien
     assert "not it" not in everything()
 
 
-def test_a_password_in_the_wrong_field_stays_a_secret(client: Client) -> None:
+def test_a_password_in_the_wrong_field_is_not_logged(client: Client) -> None:
     sign_in(client, PASSWORD, PASSWORD)
 
     [entry] = logged("sign_in_failed")
@@ -151,7 +151,7 @@ def test_a_password_in_the_wrong_field_stays_a_secret(client: Client) -> None:
     assert PASSWORD not in everything()
 
 
-def test_failures_are_counted_and_reported_once_a_minute(client: Client) -> None:
+def test_failures_are_counted_and_logged_once_a_minute(client: Client) -> None:
     person("alice")
     for _ in range(4):
         sign_in(client, "alice", "not it")
@@ -165,7 +165,7 @@ def test_failures_are_counted_and_reported_once_a_minute(client: Client) -> None
     assert (logged("sign_in_failed")[1].after or {})["num_times"] == 4
 
 
-def test_a_sign_in_reports_how_often_it_failed_before(client: Client) -> None:
+def test_a_sign_in_is_logged_with_the_number_of_earlier_failures(client: Client) -> None:
     person("alice")
     for _ in range(3):
         sign_in(client, "alice", "not it")
@@ -178,7 +178,7 @@ def test_a_sign_in_reports_how_often_it_failed_before(client: Client) -> None:
     assert second.after == {"with": ["password"]}
 
 
-def test_each_network_and_each_account_is_counted_apart() -> None:
+def test_each_network_and_each_user_has_its_own_counter() -> None:
     person("alice")
     person("bob")
     for address in ("192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:1::1"):
@@ -193,14 +193,14 @@ def test_each_network_and_each_account_is_counted_apart() -> None:
     ]
 
 
-def test_made_up_names_fill_no_log(client: Client) -> None:
+def test_unknown_names_share_one_entry(client: Client) -> None:
     for number in range(8):
         sign_in(client, f"unknown{number}", "not it")
 
     assert len(logged("sign_in_failed")) == 1
 
 
-def test_a_closed_endpoint_is_reported_of_once(client: Client) -> None:
+def test_a_lockout_is_logged_once_a_minute(client: Client) -> None:
     alice = person("alice")
     for _ in range(8):
         sign_in(client, "ALICE", "not it")
@@ -212,7 +212,7 @@ def test_a_closed_endpoint_is_reported_of_once(client: Client) -> None:
     assert (logged("locked_out")[1].after or {})["num_times"] == 3
 
 
-def test_wrong_codes_are_failures_and_close_the_endpoint_too(client: Client) -> None:
+def test_wrong_codes_are_failures_and_cause_a_lockout(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
     for _ in range(6):
@@ -224,7 +224,7 @@ def test_wrong_codes_are_failures_and_close_the_endpoint_too(client: Client) -> 
     assert logged("sign_in") == []
 
 
-def test_a_code_that_was_used_before_is_a_failure(client: Client) -> None:
+def test_a_used_code_is_a_failure(client: Client) -> None:
     secret = give_factor(person("alice"))
     code = code_of(secret)
     for each in (client, Client(REMOTE_ADDR=HERE)):
@@ -236,9 +236,7 @@ def test_a_code_that_was_used_before_is_a_failure(client: Client) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_an_account_that_may_not_sign_in_is_reported_of(
-    client: Client, fields: dict[str, bool]
-) -> None:
+def test_a_refused_user_is_logged(client: Client, fields: dict[str, bool]) -> None:
     person("robot", **fields)
     sign_in(client, "robot")
 
@@ -250,7 +248,7 @@ def test_an_account_that_may_not_sign_in_is_reported_of(
 # -- Changes
 
 
-def test_setting_up_and_removing_a_second_factor_is_reported(
+def test_setup_and_removal_of_a_second_factor_are_logged(
     client: Client, django_capture_on_commit_callbacks: Any
 ) -> None:
     alice = person("alice")
@@ -275,7 +273,7 @@ def test_setting_up_and_removing_a_second_factor_is_reported(
     assert not [each for each in (secret, *codes) if each in everything()]
 
 
-def test_a_changed_password_is_reported(client: Client) -> None:
+def test_a_changed_password_is_logged(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     confirm(client)
@@ -290,7 +288,7 @@ def test_a_changed_password_is_reported(client: Client) -> None:
     assert new not in everything()
 
 
-def test_a_password_that_was_reset_by_mail_is_reported(client: Client, settings: Any) -> None:
+def test_a_password_reset_by_mail_is_logged(client: Client, settings: Any) -> None:
     settings.VINERY_PASSWORD_RESET = True
     person("alice", email="alice@example.com")
     client.post(reverse("account_reset_password"), {"email": "alice@example.com"})
@@ -305,7 +303,7 @@ def test_a_password_that_was_reset_by_mail_is_reported(client: Client, settings:
     assert entry.after == {"by": "e-mail"}
 
 
-def test_the_chain_stays_whole(client: Client) -> None:
+def test_the_hash_chain_stays_valid(client: Client) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice", "not it")
     sign_in(client, "unknown", "not it")

@@ -1,4 +1,4 @@
-"""Signing in through an OpenID Connect issuer that really runs, on loopback."""
+"""Sign-in through an OpenID Connect issuer that runs on loopback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADA = {"sub": "1234", "email": "ada@example.com", "email_verified": True}
 
 @pytest.fixture
 def issuer(settings: Any) -> Iterator[TestIssuer]:
-    """It knows Ada, and makes accounts; tests change what they are about."""
+    """Run an issuer that knows Ada, with settings that create accounts."""
     with running_issuer() as issuer:
         issuer.claims = {**ADA, "preferred_username": "ada", "name": "Ada Lovelace"}
         settings.VINERY_OIDC = issuer.settings(makes_accounts=True)
@@ -34,12 +34,12 @@ def issuer(settings: Any) -> Iterator[TestIssuer]:
 
 
 def begin(client: Client, **query: str) -> Any:
-    """Press the button."""
+    """Press the sign-in button, and return the redirect to the issuer."""
     return client.post(f"{reverse('openid_connect_login')}?{urlencode(query)}")
 
 
 def come_back(client: Client, to_issuer: Any) -> Any:
-    """Let the issuer recognise the person, and follow it back."""
+    """Sign in at the issuer, and follow its redirect."""
     assert to_issuer.status_code == 302, to_issuer.content
     return client.get(httpx.get(to_issuer.url).headers["location"])
 
@@ -52,10 +52,10 @@ def refused(response: Any) -> bool:
     return response.status_code == 401 and "Login failed" in response.content.decode()
 
 
-# -- Who gets which account
+# -- Accounts
 
 
-def test_a_new_person_gets_an_account_where_the_settings_allow_it(
+def test_a_new_user_gets_an_account_if_the_settings_allow_it(
     client: Client, issuer: TestIssuer
 ) -> None:
     response = come_through(client, process="login", next="/accounts/sessions/")
@@ -81,7 +81,7 @@ def test_the_next_sign_in_finds_the_same_account(client: Client, issuer: TestIss
     assert User.objects.count() == 1
 
 
-def test_no_user_gets_an_account_unless_the_settings_allow_it(
+def test_a_new_user_gets_no_account_by_default(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     settings.VINERY_OIDC = issuer.settings()
@@ -92,9 +92,7 @@ def test_no_user_gets_an_account_unless_the_settings_allow_it(
     assert not User.objects.exists()
 
 
-def test_a_taken_name_gets_another_and_opens_no_user_s_account(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_a_new_user_with_a_taken_name_gets_another_name(client: Client, issuer: TestIssuer) -> None:
     person("ada", is_superuser=True)
 
     come_through(client)
@@ -103,7 +101,7 @@ def test_a_taken_name_gets_another_and_opens_no_user_s_account(
     assert not User.objects.get(username=who(client)).is_superuser
 
 
-def test_a_verified_address_opens_its_account_only_where_the_settings_allow_it(
+def test_a_verified_address_is_linked_to_its_account_if_the_settings_allow_it(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     person("countess", email="ADA@example.com")
@@ -119,10 +117,12 @@ def test_a_verified_address_opens_its_account_only_where_the_settings_allow_it(
     assert not User.objects.get().has_usable_password()
 
 
-def test_a_user_who_made_the_account_of_an_address_is_out_when_its_person_comes(
+def test_linking_an_account_removes_the_access_of_its_former_user(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
-    """They know its password, and may have put a factor or themselves at the issuer to it."""
+    """The first user knows the password, and may have added a second factor or an issuer's
+    account.
+    """
     maker, countess = Client(), person("countess", email="ada@example.com")
     sign_in(maker, "countess")
     assert who(maker) == "countess"
@@ -146,7 +146,7 @@ def test_a_user_who_made_the_account_of_an_address_is_out_when_its_person_comes(
     }
 
 
-def test_what_an_account_gets_after_it_was_linked_stays(
+def test_credentials_added_after_the_link_are_kept(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     countess = person("countess", email="ada@example.com")
@@ -163,7 +163,7 @@ def test_what_an_account_gets_after_it_was_linked_stays(
 
 
 @pytest.mark.parametrize("verified", [False, None, "true", 1])
-def test_an_address_that_is_not_verified_opens_nothing_and_is_not_kept(
+def test_an_unverified_address_is_neither_linked_nor_stored(
     client: Client, issuer: TestIssuer, settings: Any, verified: Any
 ) -> None:
     person("countess", email="ada@example.com")
@@ -176,7 +176,7 @@ def test_an_address_that_is_not_verified_opens_nothing_and_is_not_kept(
     assert User.objects.get(username="ada").email == ""
 
 
-def test_an_address_of_two_accounts_opens_neither(
+def test_an_address_of_two_accounts_is_linked_to_neither(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     person("one", email="ada@example.com")
@@ -187,10 +187,10 @@ def test_an_address_of_two_accounts_opens_neither(
     assert not SocialAccount.objects.exists()
 
 
-def test_an_address_that_was_a_user_s_before_opens_nothing(
+def test_a_former_address_of_a_user_is_not_linked(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
-    """Companies give the address of who left to who comes next."""
+    """A company may give the address of a former employee to a new one."""
     settings.VINERY_OIDC = issuer.settings(links_by_email=True, makes_accounts=True)
     come_through(Client())
     User.objects.update(email="ada@private.example")
@@ -216,7 +216,7 @@ def test_an_account_that_may_not_sign_in_is_neither_linked_nor_opened(
     assert who(client) == ""
 
 
-def test_a_person_can_connect_and_disconnect_their_own_account(
+def test_a_user_can_connect_and_disconnect_their_own_account(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     settings.VINERY_OIDC = issuer.settings()
@@ -237,7 +237,7 @@ def test_a_person_can_connect_and_disconnect_their_own_account(
     assert not SocialAccount.objects.exists()
 
 
-def test_a_second_factor_here_is_asked_for_after_the_issuer(
+def test_vinery_asks_for_the_second_factor_after_the_issuer(
     client: Client, issuer: TestIssuer
 ) -> None:
     ada = person("ada")
@@ -251,9 +251,7 @@ def test_a_second_factor_here_is_asked_for_after_the_issuer(
     assert who(client) == "ada"
 
 
-def test_a_person_of_the_issuer_cannot_give_themselves_a_password(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_a_user_of_the_issuer_cannot_set_a_password(client: Client, issuer: TestIssuer) -> None:
     come_through(client)
 
     page = client.get(reverse("account_change_password"), follow=True)
@@ -305,7 +303,9 @@ def test_groups_decide_about_superusers_and_roles_at_each_sign_in(
     assert not Membership.objects.filter(user=ada).exists()
 
 
-def test_the_last_superuser_stays_one(client: Client, issuer: TestIssuer, settings: Any) -> None:
+def test_the_last_superuser_keeps_the_right(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
     settings.VINERY_OIDC = issuer.settings(groups_claim="groups", admin_group="operators")
     root = person("root", is_superuser=True, is_staff=True)
     SocialAccount.objects.create(user=root, provider="oidc", uid="1234")
@@ -316,10 +316,10 @@ def test_the_last_superuser_stays_one(client: Client, issuer: TestIssuer, settin
     assert root.is_superuser
 
 
-# -- What is sent
+# -- Requests
 
 
-def test_the_issuer_is_asked_with_state_nonce_and_a_challenge_that_are_new_each_time(
+def test_each_request_to_the_issuer_has_a_new_state_nonce_and_challenge(
     client: Client, issuer: TestIssuer
 ) -> None:
     come_through(client)
@@ -331,7 +331,7 @@ def test_the_issuer_is_asked_with_state_nonce_and_a_challenge_that_are_new_each_
     assert set(first["scope"].split()) == {"openid", "profile", "email"}
 
 
-def test_a_link_cannot_ask_for_more(client: Client, issuer: TestIssuer) -> None:
+def test_a_link_cannot_change_the_request_to_the_issuer(client: Client, issuer: TestIssuer) -> None:
     to_issuer = begin(client, scope="everything", auth_params="nonce=mine&prompt=none")
 
     come_back(client, to_issuer)
@@ -348,7 +348,7 @@ def test_a_link_alone_does_not_sign_in(client: Client, issuer: TestIssuer) -> No
     assert "You will be redirected to single sign-on" in response.content.decode()
 
 
-def test_the_way_back_is_under_the_public_url(
+def test_the_callback_is_under_the_public_url(
     client: Client, issuer: TestIssuer, settings: Any
 ) -> None:
     settings.VINERY_PUBLIC_URL = "https://vinery.example"
@@ -359,7 +359,7 @@ def test_the_way_back_is_under_the_public_url(
     assert callback in to_issuer.url
 
 
-def test_without_an_issuer_there_is_no_such_page(client: Client) -> None:
+def test_the_pages_do_not_exist_without_an_issuer(client: Client) -> None:
     assert begin(client).status_code == 404
     assert client.get(reverse("openid_connect_callback")).status_code == 404
     assert client.get(reverse("socialaccount_connections")).status_code == 404
@@ -372,7 +372,7 @@ def test_the_sign_in_page_offers_the_issuer(client: Client, issuer: TestIssuer) 
     assert "Log in with single sign-on" in page
 
 
-# -- What is refused
+# -- Refusals
 
 _OTHER_ISSUER = "https://another.example"
 
@@ -396,7 +396,7 @@ _OTHER_ISSUER = "https://another.example"
     ],
     ids=str,
 )
-def test_a_token_that_reports_something_wrong_is_refused(
+def test_a_token_with_a_wrong_claim_is_refused(
     client: Client, issuer: TestIssuer, lie: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer.lie_in_token = lie
@@ -431,7 +431,7 @@ def test_an_answer_without_a_token_is_refused(client: Client, issuer: TestIssuer
     assert refused(come_through(client))
 
 
-def test_userinfo_of_a_user_else_is_refused(client: Client, issuer: TestIssuer) -> None:
+def test_userinfo_of_another_user_is_refused(client: Client, issuer: TestIssuer) -> None:
     issuer.userinfo = {"sub": "another"}
 
     assert refused(come_through(client))
@@ -457,7 +457,7 @@ def test_the_name_of_an_issuer_may_end_in_a_slash(
     assert who(client) == "ada"
 
 
-def test_an_issuer_that_is_unavailable_is_reported_at_both_ends(
+def test_an_unavailable_issuer_is_reported_before_and_after_the_redirect(
     client: Client, issuer: TestIssuer
 ) -> None:
     to_issuer = begin(client)
@@ -468,9 +468,7 @@ def test_an_issuer_that_is_unavailable_is_reported_at_both_ends(
     assert refused(begin(client))
 
 
-def test_an_answer_is_good_in_the_session_that_asked_and_once(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_an_answer_is_valid_once_in_its_own_session(client: Client, issuer: TestIssuer) -> None:
     back = httpx.get(begin(client).url).headers["location"]
 
     assert refused(Client().get(back))
@@ -480,7 +478,7 @@ def test_an_answer_is_good_in_the_session_that_asked_and_once(
 
 
 def test_a_code_of_another_session_is_refused(client: Client, issuer: TestIssuer) -> None:
-    """It fits neither the verifier nor the nonce of the session in which it is planted."""
+    """The code fits neither the verifier nor the nonce of the session that receives it."""
     stolen = httpx.get(begin(Client()).url).headers["location"]
     mine = httpx.get(begin(client).url).headers["location"]
     code = httpx.URL(stolen).params["code"]
@@ -491,7 +489,7 @@ def test_a_code_of_another_session_is_refused(client: Client, issuer: TestIssuer
     assert refused(planted)
 
 
-def test_a_user_who_cancels_there_is_reported_so_here(client: Client, issuer: TestIssuer) -> None:
+def test_a_cancelled_sign_in_is_reported(client: Client, issuer: TestIssuer) -> None:
     back = httpx.URL(httpx.get(begin(client).url).headers["location"])
     query = urlencode({"error": "access_denied", "state": back.params["state"]})
 

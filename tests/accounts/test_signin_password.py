@@ -1,4 +1,4 @@
-"""Signing in with a password: who gets in, who does not, and how often one may try."""
+"""Sign-in with a password: accepted and refused users, and the limits of attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vinery.cli import main
 pytestmark = pytest.mark.django_db
 
 
-def test_a_person_with_the_right_password_gets_a_new_session(client: Client) -> None:
+def test_a_user_with_the_right_password_gets_a_new_session(client: Client) -> None:
     person("alice")
     client.get(reverse("account_login"))
     client.session["planted"] = "by an attacker"
@@ -32,7 +32,7 @@ def test_a_person_with_the_right_password_gets_a_new_session(client: Client) -> 
     assert client.session.session_key != before
 
 
-def test_a_wrong_password_is_reported_without_the_reason(client: Client) -> None:
+def test_a_wrong_password_is_refused_without_a_reason(client: Client) -> None:
     person("alice")
 
     wrong = sign_in(client, "alice", "not it").content.decode()
@@ -44,7 +44,7 @@ def test_a_wrong_password_is_reported_without_the_reason(client: Client) -> None
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
-def test_an_account_that_may_not_sign_in_is_answered_like_an_unknown_one(
+def test_a_user_who_may_not_sign_in_is_answered_like_an_unknown_one(
     client: Client, fields: dict[str, bool]
 ) -> None:
     person("robot", is_staff=True, **fields)
@@ -56,7 +56,7 @@ def test_an_account_that_may_not_sign_in_is_answered_like_an_unknown_one(
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service"])
-def test_a_user_who_may_not_sign_in_any_more_is_out_at_once(client: Client, field: str) -> None:
+def test_a_deactivated_user_loses_the_session_at_once(client: Client, field: str) -> None:
     alice = person("alice")
     sign_in(client, "alice")
     assert who(client) == "alice"
@@ -67,11 +67,11 @@ def test_a_user_who_may_not_sign_in_any_more_is_out_at_once(client: Client, fiel
     assert who(client) == ""
 
 
-def test_no_user_can_sign_up(client: Client) -> None:
+def test_there_is_no_page_to_sign_up(client: Client) -> None:
     assert client.get("/accounts/signup/").status_code == 404
 
 
-def test_the_admin_asks_for_a_sign_in_at_the_one_page(client: Client) -> None:
+def test_the_admin_redirects_to_the_sign_in_page(client: Client) -> None:
     response = client.get("/admin/accounts/user/", follow=True)
 
     assert response.redirect_chain[-1][0] == "/accounts/login/?next=/admin/accounts/user/"
@@ -85,7 +85,7 @@ def test_the_admin_s_own_login_takes_no_password(client: Client) -> None:
     assert who(client) == ""
 
 
-def test_sign_in_leads_to_the_page_that_was_wanted_but_to_no_other_server(client: Client) -> None:
+def test_the_sign_in_leads_to_the_requested_page_and_to_no_other_server(client: Client) -> None:
     person("root", is_staff=True)
     assert sign_in(client, "root", next="/admin/").url == "/admin/"
     client.logout()
@@ -93,7 +93,7 @@ def test_sign_in_leads_to_the_page_that_was_wanted_but_to_no_other_server(client
     assert sign_in(client, "root", next="https://evil.example/").url == "/admin/"
 
 
-def test_a_user_who_is_no_administrator_lands_on_their_own_page_and_is_kept_out_of_the_admin(
+def test_a_user_without_admin_rights_gets_the_console_and_not_the_admin(
     client: Client,
 ) -> None:
     person("alice")
@@ -107,7 +107,7 @@ def test_a_user_who_is_no_administrator_lands_on_their_own_page_and_is_kept_out_
 # -- Attempts
 
 
-def test_five_wrong_passwords_close_the_endpoint_for_that_name_even_to_the_right_one(
+def test_five_wrong_passwords_lock_the_user_out_even_with_the_right_one(
     client: Client,
 ) -> None:
     person("alice")
@@ -120,7 +120,7 @@ def test_five_wrong_passwords_close_the_endpoint_for_that_name_even_to_the_right
 
 
 @pytest.mark.parametrize("command", [["user", "password", "root"], ["admin", "reset-password"]])
-def test_a_new_password_by_command_opens_a_endpoint_that_wrong_ones_have_closed(
+def test_a_new_password_by_command_ends_a_lockout(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     person("Root", is_superuser=True)
@@ -135,7 +135,7 @@ def test_a_new_password_by_command_opens_a_endpoint_that_wrong_ones_have_closed(
     assert who(client) == "root"
 
 
-def test_a_new_password_in_the_admin_opens_the_endpoint_too(client: Client) -> None:
+def test_a_new_password_in_the_admin_ends_a_lockout(client: Client) -> None:
     alice = person("alice")
     client.force_login(person("root", is_superuser=True, is_staff=True))
     close_the_endpoint("alice")
@@ -157,7 +157,7 @@ def close_the_endpoint(username: str) -> None:
     assert re.search(WAIT, sign_in(Client(), username, "wrong").content.decode())
 
 
-def test_another_host_name_is_no_new_chance(client: Client, settings: Any) -> None:
+def test_another_host_name_gives_no_more_attempts(client: Client, settings: Any) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     person("alice")
     for number in range(5):
@@ -181,7 +181,7 @@ def test_one_address_may_try_ten_names_in_a_minute() -> None:
     assert who(elsewhere) == "alice"
 
 
-def test_right_passwords_are_no_attempts(client: Client) -> None:
+def test_right_passwords_do_not_count_as_attempts(client: Client) -> None:
     person("alice")
     for _ in range(12):
         sign_in(client, "alice")
@@ -191,7 +191,7 @@ def test_right_passwords_are_no_attempts(client: Client) -> None:
     assert who(client) == "alice"
 
 
-def test_attempts_are_counted_where_all_processes_see_them(settings: Any) -> None:
+def test_attempts_are_counted_across_processes(settings: Any) -> None:
     from django.core.cache import cache
     from django.db import connection
 
@@ -305,7 +305,7 @@ def test_a_weak_password_and_one_for_a_service_account_are_refused() -> None:
 # -- Pages
 
 
-def test_pages_of_sign_in_are_not_cached_and_run_no_foreign_script(client: Client) -> None:
+def test_sign_in_pages_are_not_cached_and_run_no_foreign_script(client: Client) -> None:
     response = client.get(reverse("account_login"))
 
     assert response.headers["Cache-Control"] == "no-store, private"
@@ -314,13 +314,13 @@ def test_pages_of_sign_in_are_not_cached_and_run_no_foreign_script(client: Clien
     assert not re.search(r"\son\w+=", response.content.decode())
 
 
-def test_requests_elsewhere_do_not_meet_allauth(client: Client) -> None:
+def test_other_requests_do_not_run_the_middleware_of_allauth(client: Client) -> None:
     assert hasattr(client.get("/accounts/login/").wsgi_request, "allauth")
     assert not hasattr(client.get("/v1/models").wsgi_request, "allauth")
     assert not hasattr(client.get("/admin/").wsgi_request, "allauth")
 
 
-def test_a_person_sees_their_sessions_and_can_end_the_others(client: Client) -> None:
+def test_a_user_sees_their_sessions_and_can_end_the_others(client: Client) -> None:
     person("alice")
     elsewhere = Client(headers={"user-agent": "The other browser"})
     sign_in(elsewhere, "alice")

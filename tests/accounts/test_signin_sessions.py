@@ -1,4 +1,4 @@
-"""Sessions: the database alone reveals nothing of them and opens none."""
+"""Sessions: a copy of the database reveals no contents and contains no valid cookie."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def everything_in_the_database() -> str:
 
 
 def contents_in_a_dump() -> bytes:
-    """Of the one session, as far as one gets without Django's key."""
+    """Return as much of the only session as can be read without Django's key."""
     data = Session.objects.get().session_data.rpartition(":")[0].rpartition(":")[0]
     text = data.removeprefix(".")
     packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     return packed if text == data else zlib.decompress(packed)
 
 
-# -- What a dump has
+# -- A copy of the database
 
 
-def test_no_value_in_the_database_is_a_cookie_that_opens_a_session(client: Client) -> None:
+def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
     person("root", is_staff=True, is_superuser=True)
     sign_in(client, "root")
     assert who(client) == "root"
@@ -92,7 +92,7 @@ def test_no_value_in_the_database_is_a_cookie_that_opens_a_session(client: Clien
         lambda key: f"{key}:\xe9",
     ],
 )
-def test_a_signature_that_is_not_ours_is_none(client: Client, forge: Any) -> None:
+def test_a_signature_with_another_key_is_refused(client: Client, forge: Any) -> None:
     person("alice")
     sign_in(client, "alice")
     key = Session.objects.get().session_key
@@ -100,7 +100,7 @@ def test_a_signature_that_is_not_ours_is_none(client: Client, forge: Any) -> Non
     assert who(with_cookie(forge(key))) == ""
 
 
-def test_the_signature_of_one_session_opens_no_other(client: Client) -> None:
+def test_a_signature_is_valid_for_one_session_only(client: Client) -> None:
     person("alice")
     person("bob")
     sign_in(client, "alice")
@@ -113,7 +113,7 @@ def test_the_signature_of_one_session_opens_no_other(client: Client) -> None:
     assert who(with_cookie(f"{hers}:{signature}")) == ""
 
 
-def test_what_a_session_remembers_cannot_be_read_in_its_row(client: Client) -> None:
+def test_the_contents_of_a_session_are_encrypted(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
@@ -124,9 +124,7 @@ def test_what_a_session_remembers_cannot_be_read_in_its_row(client: Client) -> N
     assert b"_auth_user_id" not in contents_in_a_dump()
 
 
-def test_a_link_that_resets_a_password_is_nowhere_in_the_database(
-    client: Client, settings: Any
-) -> None:
+def test_a_password_reset_link_is_not_in_the_database(client: Client, settings: Any) -> None:
     settings.VINERY_PASSWORD_RESET = True
     person("alice", email="alice@example.com")
     client.post(reverse("account_reset_password"), {"email": "alice@example.com"})
@@ -139,7 +137,7 @@ def test_a_link_that_resets_a_password_is_nowhere_in_the_database(
     assert key.encode() not in contents_in_a_dump()
 
 
-def test_a_row_that_was_written_otherwise_is_an_empty_session(client: Client) -> None:
+def test_a_session_in_another_format_is_empty(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     row = Session.objects.get()
@@ -151,10 +149,10 @@ def test_a_row_that_was_written_otherwise_is_an_empty_session(client: Client) ->
     assert who(client) == ""
 
 
-# -- What browsers are given
+# -- Cookies
 
 
-def test_the_cookie_keeps_its_flags_and_its_age(client: Client, settings: Any) -> None:
+def test_the_cookie_has_its_flags_and_its_age(client: Client, settings: Any) -> None:
     settings.SESSION_COOKIE_SECURE = True
     person("alice")
 
@@ -168,7 +166,7 @@ def test_the_cookie_keeps_its_flags_and_its_age(client: Client, settings: Any) -
     assert cookie.value.startswith(f"{Session.objects.get().session_key}:")
 
 
-def test_a_cookie_from_before_an_upgrade_is_taken_unavailable_and_replaced_at_sign_in(
+def test_a_cookie_of_an_earlier_release_is_deleted_and_replaced_at_sign_in(
     client: Client,
 ) -> None:
     person("alice")
@@ -182,7 +180,7 @@ def test_a_cookie_from_before_an_upgrade_is_taken_unavailable_and_replaced_at_si
     assert who(old) == "alice"
 
 
-def test_logging_out_takes_the_cookie_unavailable_and_what_is_left_of_it_opens_nothing(
+def test_logging_out_deletes_the_cookie_and_the_session(
     client: Client,
 ) -> None:
     person("alice")
@@ -196,9 +194,7 @@ def test_logging_out_takes_the_cookie_unavailable_and_what_is_left_of_it_opens_n
     assert not Session.objects.exists()
 
 
-def test_a_new_key_of_django_opens_the_sessions_of_the_old_one_as_long_as_that_is_named(
-    client: Client, settings: Any
-) -> None:
+def test_sessions_continue_while_the_old_key_is_a_fallback(client: Client, settings: Any) -> None:
     secret = give_factor(person("alice"))
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
@@ -212,7 +208,7 @@ def test_a_new_key_of_django_opens_the_sessions_of_the_old_one_as_long_as_that_i
     assert who(with_cookie(kept)) == ""
 
 
-def test_sessions_are_ended_from_elsewhere(client: Client) -> None:
+def test_a_user_ends_sessions_of_other_browsers(client: Client) -> None:
     person("alice")
     sign_in(client, "alice")
     other = Client()
@@ -225,7 +221,7 @@ def test_sessions_are_ended_from_elsewhere(client: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_it_is_the_same_in_the_server_s_asynchronous_way() -> None:
+async def test_the_asynchronous_server_signs_cookies_too() -> None:
     client = AsyncClient()
     await sync_to_async(person)("alice")
     await client.post(reverse("account_login"), {"login": "alice", "password": PASSWORD})
@@ -234,7 +230,7 @@ async def test_it_is_the_same_in_the_server_s_asynchronous_way() -> None:
     thief = AsyncClient()
     thief.cookies[COOKIE] = key
     refused = await thief.get(reverse("account_overview"))
-    # Of the thread in which all that went on: PostgreSQL drops no database that is in use.
+    # Close the connections of the other thread, because PostgreSQL drops no database in use.
     await sync_to_async(connections.close_all)()
 
     assert page.status_code == 200
@@ -242,13 +238,13 @@ async def test_it_is_the_same_in_the_server_s_asynchronous_way() -> None:
     assert refused.status_code == 302
 
 
-def test_an_encrypted_session_is_read_again_whatever_its_letters() -> None:
+def test_an_encrypted_session_may_contain_any_character() -> None:
     session = {"path": "/\N{SNOWMAN}", "steps": [{"method": "password", "at": 1.5}], "n": None}
 
     assert EncryptedSerializer().loads(EncryptedSerializer().dumps(session)) == session
 
 
-def test_signing_in_by_force_in_tests_signs_too(client: Client) -> None:
+def test_force_login_in_tests_signs_the_cookie_too(client: Client) -> None:
     alice: User = person("alice")
     client.force_login(alice)
 

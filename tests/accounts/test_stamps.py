@@ -1,4 +1,4 @@
-"""Every way to write a row sets its time of change."""
+"""Every way to write a row updates its stamp."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def key(new_key: Callable[..., NewKey]) -> ApiKey:
-    """A key of alice. Neither has changed for years."""
+    """Return a key of alice. Neither has changed for years."""
     key = new_key().key
     ApiKey.objects.update(updated_at=LONG_AGO)
     User.objects.update(updated_at=LONG_AGO)
@@ -81,7 +81,7 @@ def test_update_or_create_moves_the_stamp(key: ApiKey) -> None:
     assert stamp_of(key) > LONG_AGO
 
 
-def test_a_use_does_not_move_the_stamp(key: ApiKey) -> None:
+def test_a_use_of_a_key_does_not_move_the_stamp(key: ApiKey) -> None:
     used_at = timezone.now()
 
     ApiKey.objects.mark_used([KeyUse(key.pk, used_at, "10.0.0.7", "tiny-chat")])
@@ -101,7 +101,7 @@ def test_an_earlier_use_does_not_hide_a_later_one(key: ApiKey) -> None:
     assert (key.last_used_ip, key.last_used_model) == ("10.0.0.7", "tiny-chat")
 
 
-def test_the_uses_of_many_keys_are_reported_at_once(
+def test_the_uses_of_many_keys_are_stored_together(
     key: ApiKey, new_key: Callable[..., NewKey]
 ) -> None:
     other = new_key().key

@@ -1,5 +1,6 @@
-"""Whatever happens in whatever order, every admitted request gets exactly one row, and the
-roll-ups are the sums of these."""
+"""Every admitted request gets exactly one usage record in any order of failures, and the roll-ups
+are the sums of the records.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class DatabaseUnavailable(OperationalError):
 
 
 class Ledger(RuleBasedStateMachine):
-    """Two web processes, a database and a disk that fail at times, and death."""
+    """Two web processes, with a database and a disk that fail at times, and processes that are
+    killed.
+    """
 
     running = Bundle("running")
 
@@ -113,7 +116,7 @@ class Ledger(RuleBasedStateMachine):
     def go_on_with_a_full_disk(
         self, request: tuple[UsageLedger, str], num_tokens: int
     ) -> tuple[UsageLedger, str]:
-        """And have room again in time: a flush comes before the end."""
+        """Continue with a full disk. A flush follows after there is free disk space again."""
         with full_disk():
             admitted = self.admit(0)
             self.checkpoint(admitted, num_tokens)
@@ -128,7 +131,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(process=st.integers(0, 1), torn=st.binary(max_size=40))
     def die(self, process: int, torn: bytes) -> None:
-        """Killed, perhaps in the middle of a line."""
+        """Kill the process, perhaps in the middle of a line."""
         journal = self.processes[process]._journal
         journal.close()
         with journal.path.open("ab") as file:
@@ -188,7 +191,7 @@ def full_disk() -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_every_admitted_request_gets_exactly_one_row(
+def test_every_admitted_request_gets_exactly_one_record(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("CRITICAL")

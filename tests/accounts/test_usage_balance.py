@@ -1,4 +1,4 @@
-"""A day balances when it does, and does not when anything in it is wrong."""
+"""The check of a day's roll-ups against its usage records finds every difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_S = int((NOON - timedelta(hours=12)).timestamp())
 
 
 def some_requests() -> list[Settlement]:
-    """Two at the same minute, one an hour later with another key."""
+    """Return two requests in the same minute, and one an hour later with another key."""
     return [
         settlement(
             f"r{number}",
@@ -60,11 +60,11 @@ requests = st.builds(
 
 
 class AnyDay(HypothesisTestCase):
-    """Each example has a database of its own."""
+    """Tests with an empty database for each example."""
 
     @settings(max_examples=25, deadline=None)
     @given(st.lists(st.lists(requests, max_size=8), max_size=4))
-    def test_what_was_stored_balances_at_once(self, batches: list[list[Settlement]]) -> None:
+    def test_stored_records_balance_at_once(self, batches: list[list[Settlement]]) -> None:
         for batch in batches:
             store_settlements(batch)
 
@@ -86,9 +86,7 @@ def test_a_sum_that_is_one_too_large_does_not_balance(table: type[Rollup], colum
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
 @pytest.mark.parametrize("counts", [{}, {Latency.TOTAL * histogram.NUM_BUCKETS: 1}])
-def test_a_latency_that_was_not_measured_does_not_balance(
-    table: type[Rollup], counts: dict[int, int]
-) -> None:
+def test_a_wrong_histogram_does_not_balance(table: type[Rollup], counts: dict[int, int]) -> None:
     store_settlements(some_requests())
     last = table._default_manager.latest("id")
 
@@ -99,7 +97,7 @@ def test_a_latency_that_was_not_measured_does_not_balance(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", [MinuteRollup, HourRollup, DayRollup])
-def test_roll_ups_that_are_lost_do_not_balance(table: type[Rollup]) -> None:
+def test_lost_roll_ups_do_not_balance(table: type[Rollup]) -> None:
     store_settlements(some_requests())
 
     table._default_manager.all().delete()
@@ -108,7 +106,7 @@ def test_roll_ups_that_are_lost_do_not_balance(table: type[Rollup]) -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_that_is_lost_does_not_balance() -> None:
+def test_a_lost_record_does_not_balance() -> None:
     store_settlements(some_requests())
 
     UsageRecord.objects.filter(request_id="r2").delete()
@@ -117,5 +115,5 @@ def test_a_row_that_is_lost_does_not_balance() -> None:
 
 
 @pytest.mark.django_db
-def test_a_day_without_anything_balances() -> None:
+def test_a_day_without_records_balances() -> None:
     assert num_verified_rows(DAY_S) == 0

@@ -26,7 +26,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(TEXT, TEXT, st.integers(0, 2**40), st.floats(allow_nan=False) | st.none())
-def test_an_entry_is_one_line_and_comes_back(
+def test_an_entry_is_written_as_one_line_and_read_again(
     model: str, code: str, num_tokens: int, total_ms: float | None
 ) -> None:
     entry = settlement(
@@ -43,13 +43,13 @@ def test_an_entry_is_one_line_and_comes_back(
 
 
 @given(st.integers(1, 400))
-def test_a_part_of_a_line_is_no_entry(num_bytes: int) -> None:
+def test_a_part_of_a_line_is_not_an_entry(num_bytes: int) -> None:
     line = encode(settlement())
 
     assert decode(line[:-1][:-num_bytes]) is None
 
 
-def test_half_a_character_in_a_model_name_loses_no_row() -> None:
+def test_half_a_character_in_a_model_name_loses_no_record() -> None:
     line = encode(settlement(admission=admission(model="a\ud800b")))
 
     (entry,) = entries_in(line)
@@ -74,7 +74,7 @@ def test_a_journal_of_a_newer_program_can_be_read() -> None:
 
 
 def test_a_journal_of_this_program_can_be_read_by_the_next() -> None:
-    # The words on the disk are a promise: a renamed field would lose rows in an upgrade.
+    # The field names on the disk are fixed. A renamed field would lose records in an upgrade.
     line = (
         b'{"type":"settlement","admission":{"type":"admission","request_id":"r1","user_id":7,'
         b'"username":"alice","key_id":null,"key_name":"laptop","model":"reference-chat",'
@@ -96,7 +96,7 @@ def test_a_time_without_a_zone_is_refused_at_once() -> None:
         admission(started_at=datetime(2026, 3, 1))
 
 
-def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
+def test_open_requests_are_interrupted_with_their_last_counts() -> None:
     requests = OpenRequests()
     for entry in (
         admission("r1"),
@@ -124,7 +124,7 @@ def test_what_is_open_is_interrupted_with_its_last_counts() -> None:
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
 
 
-def test_its_own_entries_restore_all_open_requests() -> None:
+def test_the_entries_of_open_requests_restore_them() -> None:
     requests, copy = OpenRequests(), OpenRequests()
     for entry in (admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),))):
         requests.take(entry)
@@ -135,7 +135,7 @@ def test_its_own_entries_restore_all_open_requests() -> None:
     assert list(copy.interrupted({})) == list(requests.interrupted({}))
 
 
-def test_a_repeated_admission_forgets_nothing() -> None:
+def test_a_repeated_admission_keeps_the_counts() -> None:
     requests = OpenRequests()
     for entry in (admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission()):
         requests.take(entry)
@@ -154,7 +154,7 @@ def test_the_last_admission_of_a_request_counts() -> None:
     assert list(requests.entries()) == [admission("r1"), admission("r2")]
 
 
-def test_an_admission_is_a_value() -> None:
+def test_admissions_are_compared_by_value() -> None:
     assert isinstance(admission(), Admission)
     assert admission() == admission()
     assert admission().started_at == NOON

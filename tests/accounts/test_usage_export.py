@@ -1,4 +1,4 @@
-"""Rows as files: every one once, in columns that stay, and nothing that a spreadsheet runs."""
+"""Exports contain every usage record once, in fixed columns, without formulas of spreadsheets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from accounts.usage.store import store_settlements
 
 
 def store(num: int, **changes: Any) -> None:
-    """Some at the same moment: then the page ends between equals."""
+    """Store requests, some at the same moment, so that a page ends between equal times."""
     store_settlements(
         [
             settlement(
@@ -52,7 +52,7 @@ EVERYTHING = Selection(visible=None)
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("page_size", [1, 2, 7, 1000])
-def test_every_row_is_there_once_in_order_of_time(
+def test_every_record_is_exported_once_in_order_of_time(
     page_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_module, "_PAGE_SIZE", page_size)
@@ -63,7 +63,7 @@ def test_every_row_is_there_once_in_order_of_time(
 
 
 @pytest.mark.django_db
-def test_the_columns_are_these_and_in_this_order() -> None:
+def test_the_columns_and_their_order_are_fixed() -> None:
     store(1)
 
     assert next(export(EVERYTHING, Format.CSV)) == ",".join(COLUMNS) + "\r\n"
@@ -100,7 +100,7 @@ def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
 
 
 @pytest.mark.django_db
-def test_an_export_has_the_rows_that_reports_count_by_status() -> None:
+def test_an_export_has_the_records_that_reports_count_by_status() -> None:
     statuses = [200, 200, 400, 429, 499, 500, None]
     store_settlements(
         [
@@ -134,7 +134,7 @@ def test_an_export_has_the_rows_that_reports_count_by_status() -> None:
 
 
 @pytest.mark.django_db
-def test_it_shows_whether_the_owner_still_exists(
+def test_an_export_shows_whether_the_owner_still_exists(
     alice: User, new_key: Callable[..., NewKey]
 ) -> None:
     key = new_key().key
@@ -147,12 +147,12 @@ def test_it_shows_whether_the_owner_still_exists(
     assert (before["key_exists"], before["user_exists"], before["project_exists"]) == (True,) * 3
     assert (after["key_exists"], after["user_exists"]) == (False, True)
     assert (after["key_id"], after["key_name"]) == (before["key_id"], "laptop")
-    assert before["organization_exists"] is False  # there was none
+    assert before["organization_exists"] is False  # the request had no organisation
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_cell_of_a_spreadsheet_is_a_formula(text: str) -> None:
+def test_no_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
     store(1, key_name=text, client_request_id=text)
 
     assert csv_rows(EVERYTHING)[0]["key_name"] == f"'{text}"
@@ -160,7 +160,7 @@ def test_no_cell_of_a_spreadsheet_is_a_formula(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
-def test_any_text_comes_back_from_a_cell(text: str) -> None:
+def test_any_text_is_read_again_from_its_cell(text: str) -> None:
     row = {"text": text, "number": 5, "nothing": None}
     written = export_module._csv([row], tuple(row))
 
@@ -171,7 +171,7 @@ def test_any_text_comes_back_from_a_cell(text: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_page_asks_the_database_a_fixed_number_of_times(
+def test_a_page_needs_a_fixed_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)

@@ -1,4 +1,4 @@
-"""Latencies in buckets: how wrong a percentile may be, and that merging is joining."""
+"""Histograms of latencies: the error of a percentile, and the merge of histograms."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_percentiles_are_those_of_the_sorted_samples_up_to_the_error(
 
 
 @given(samples, samples, samples)
-def test_joining_histograms_is_counting_all_together(
+def test_merged_histograms_are_equal_to_one_histogram_of_all_samples(
     some: list[tuple[Latency, float]],
     others: list[tuple[Latency, float]],
     more: list[tuple[Latency, float]],
@@ -54,26 +54,28 @@ def test_joining_histograms_is_counting_all_together(
 
 
 @given(st.lists(st.floats(0, 1e13), min_size=1, max_size=50), st.sampled_from(Latency))
-def test_many_at_once_are_counted_as_one_by_one(durations: list[float], latency: Latency) -> None:
+def test_many_samples_at_once_are_counted_like_single_ones(
+    durations: list[float], latency: Latency
+) -> None:
     counts = histogram.bucket_indexes_of(latency, np.array(durations))
 
     assert counts.tolist() == [histogram.bucket_index_of(latency, each) for each in durations]
 
 
-def test_counts_larger_than_a_word_holds_are_kept() -> None:
+def test_counts_of_more_than_32_bits_are_kept() -> None:
     counts = histogram.BucketCounts({7: 10_000_000_000, 1023: 1})
 
     assert histogram.decode(histogram.encode(counts)) == counts
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, math.nan, math.inf, 1e300])
-def test_odd_durations_are_counted_at_the_ends(odd: float) -> None:
+def test_invalid_durations_are_counted_in_the_first_or_last_bucket(odd: float) -> None:
     bucket = histogram.bucket_index_of(Latency.FIRST_TOKEN, odd)
 
     assert bucket in (0, histogram.NUM_BUCKETS - 1)
 
 
-def test_nothing_measured_has_no_percentiles() -> None:
+def test_an_empty_histogram_has_no_percentiles() -> None:
     counts = histogram.counts_of([encoded([(Latency.TOTAL, 5.0)])])
 
     assert histogram.percentiles(counts, Latency.QUEUE) is None

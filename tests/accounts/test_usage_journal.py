@@ -1,4 +1,4 @@
-"""An append-only file that one process owns for as long as it lives."""
+"""The usage journal: an append-only file that one process owns while it lives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def written_to(journal: Journal) -> bytes:
     return journal.path.read_bytes()
 
 
-def test_it_makes_its_directory_and_a_file_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_journal_creates_its_directory_and_a_file_for_its_owner_only(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "deep" / "usage")
 
     assert journal.path.stat().st_mode & 0o777 == 0o600
@@ -31,7 +31,7 @@ def test_every_journal_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert Journal.create(tmp_path).path != Journal.create(tmp_path).path
 
 
-def test_it_reads_what_was_appended_in_whole_lines(journal: Journal) -> None:
+def test_appended_entries_are_read_in_whole_lines(journal: Journal) -> None:
     journal.append(b"one\n")
     journal.append(b"two\n")
     journal.append(b"three\n")
@@ -58,11 +58,11 @@ def test_an_orphan_can_be_adopted_once(journal: Journal) -> None:
     assert Journal.adopt(journal.path) is None
 
 
-def test_a_journal_that_is_gone_cannot_be_adopted(tmp_path: Path) -> None:
+def test_a_deleted_journal_cannot_be_adopted(tmp_path: Path) -> None:
     assert Journal.adopt(tmp_path / "gone.jsonl") is None
 
 
-def test_a_finder_who_was_late_does_not_adopt_a_removed_file(
+def test_a_journal_removed_before_its_lock_is_not_adopted(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal.close()
@@ -77,7 +77,7 @@ def test_a_finder_who_was_late_does_not_adopt_a_removed_file(
     assert Journal.adopt(journal.path) is None
 
 
-def test_a_finder_who_was_late_does_not_adopt_the_file_before_its_rewrite(
+def test_a_journal_rewritten_before_its_lock_is_not_adopted(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_flock = journal_module.fcntl.flock
@@ -110,7 +110,7 @@ def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
     assert adopted.read(0, 1) == b"one\n"
 
 
-def test_a_short_write_appends_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_undone(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.append(b"one\n")
     real_pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, line, at: real_pwrite(fd, line[:-2], at))
@@ -129,7 +129,7 @@ def test_a_short_write_appends_nothing(journal: Journal, monkeypatch: pytest.Mon
     assert adopted.read(0, 100) == b"one\ntwo\n"
 
 
-def test_it_can_be_replaced_and_stays_owned(journal: Journal) -> None:
+def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
     journal.append(b"old\n")
 
     journal.replace(b"new\n")
@@ -141,7 +141,7 @@ def test_it_can_be_replaced_and_stays_owned(journal: Journal) -> None:
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
 
-def test_a_replacement_that_fails_changes_nothing(
+def test_a_failed_replacement_keeps_the_old_journal(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal.append(b"old\n")
@@ -180,6 +180,6 @@ def test_a_directory_lists_its_journals_and_not_their_drafts(journal: Journal) -
     assert journals_in(journal.path.parent) == [journal.path]
 
 
-def test_there_are_no_journals_in_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_missing_directory_has_no_journals(tmp_path: Path) -> None:
     assert journals_in(tmp_path / "nowhere") == []
     sweep_drafts(tmp_path / "nowhere")

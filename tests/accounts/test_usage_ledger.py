@@ -44,7 +44,7 @@ def new_ledger(tmp_path: Path, shelf: Shelf) -> Iterator[Callable[..., UsageLedg
 
 
 def die(ledger: UsageLedger) -> None:
-    """Let go of the journal, as the kernel does for a process that was killed."""
+    """Release the journal, as the kernel does for a killed process."""
     ledger._journal.close()
 
 
@@ -72,7 +72,7 @@ def test_a_settled_request_is_stored_by_the_next_flush(
     assert shelf.rows == {"r1": settlement()}
 
 
-def test_nothing_waits_in_memory_while_the_database_is_unavailable(
+def test_records_wait_on_the_disk_while_the_database_is_unavailable(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf
 ) -> None:
     ledger = new_ledger()
@@ -93,7 +93,7 @@ def test_nothing_waits_in_memory_while_the_database_is_unavailable(
     assert ledger.backlog_bytes == 0
 
 
-def test_more_than_one_batch_gets_through(
+def test_several_batches_are_stored(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounts.usage.ledger.BATCH_BYTES", 700)
@@ -115,10 +115,10 @@ def test_an_empty_checkpoint_writes_nothing(new_ledger: Callable[..., UsageLedge
     assert ledger.backlog_bytes == 0
 
 
-# -- Death
+# -- Shutdown and kills
 
 
-def test_a_request_that_was_running_is_interrupted_with_its_last_counts(
+def test_a_running_request_is_interrupted_with_its_last_counts(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
 ) -> None:
     ledger = new_ledger()
@@ -173,10 +173,10 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
     assert shelf.outcomes == {"r1": Outcome.OK}
 
 
-# -- Rewriting
+# -- Compaction
 
 
-def test_the_journal_does_not_grow_for_ever(
+def test_the_journal_has_a_bounded_size(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf
 ) -> None:
     ledger = new_ledger(max_journal_bytes=4000)
@@ -189,7 +189,7 @@ def test_the_journal_does_not_grow_for_ever(
     assert ledger._journal.path.stat().st_size < 8000
 
 
-def test_a_rewrite_carries_open_requests_and_what_is_not_stored_yet(
+def test_a_rewrite_keeps_open_requests_and_unstored_records(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf, tmp_path: Path
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1)
@@ -254,7 +254,7 @@ def test_a_long_backlog_is_not_copied(
 # -- A full disk
 
 
-def test_a_full_disk_fails_no_request_and_loses_no_row(
+def test_a_full_disk_fails_no_request_and_loses_no_record(
     new_ledger: Callable[..., UsageLedger],
     shelf: Shelf,
     monkeypatch: pytest.MonkeyPatch,
@@ -273,7 +273,7 @@ def test_a_full_disk_fails_no_request_and_loses_no_row(
     assert caplog.text.count("cannot write the usage journal") == 1
 
 
-def test_when_there_is_room_again_the_journal_is_made_whole(
+def test_the_journal_is_completed_after_disk_space_is_free_again(
     new_ledger: Callable[..., UsageLedger],
     shelf: Shelf,
     tmp_path: Path,
@@ -297,7 +297,7 @@ def test_when_there_is_room_again_the_journal_is_made_whole(
     assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
 
 
-def test_what_neither_disk_nor_memory_holds_is_counted(
+def test_records_that_fit_neither_disk_nor_memory_are_counted(
     new_ledger: Callable[..., UsageLedger], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_spilled=2)
@@ -311,7 +311,7 @@ def test_what_neither_disk_nor_memory_holds_is_counted(
     assert ledger.num_lost == 3
 
 
-def test_a_folder_that_cannot_be_written_fails_at_the_start(tmp_path: Path) -> None:
+def test_a_read_only_folder_fails_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
 
     with pytest.raises(OSError):
@@ -322,7 +322,7 @@ def test_a_folder_that_cannot_be_written_fails_at_the_start(tmp_path: Path) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_thread_stores_records_also_of_dead_processes(
+def test_the_thread_also_stores_records_of_dead_processes(
     new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = new_ledger()
@@ -354,7 +354,7 @@ def test_the_thread_stores_records_also_of_dead_processes(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_fails_for_a_while_loses_nothing(
+def test_a_temporary_failure_of_the_database_loses_no_records(
     new_ledger: Callable[..., UsageLedger], caplog: pytest.LogCaptureFixture
 ) -> None:
     num_attempts, is_stored = 0, threading.Event()
@@ -381,7 +381,7 @@ def test_a_database_that_fails_for_a_while_loses_nothing(
     assert caplog.text.count("usage is not stored") == 3
 
 
-def test_it_starts_once(new_ledger: Callable[..., UsageLedger]) -> None:
+def test_a_ledger_can_be_started_once(new_ledger: Callable[..., UsageLedger]) -> None:
     ledger = new_ledger()
     ledger.start()
 
@@ -407,7 +407,7 @@ def test_a_writer_waits_longer_after_each_failure_up_to_a_limit(
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
-def test_a_writer_is_back_at_its_pace_after_a_success() -> None:
+def test_a_writer_returns_to_its_interval_after_a_success() -> None:
     writer = Writer(work=lambda: None, finish=lambda: None, interval_s=0.5)
 
     assert writer._next_delay(30.0) == 0.5

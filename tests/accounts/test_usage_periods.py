@@ -1,4 +1,4 @@
-"""Existing roll-ups cover each period once."""
+"""The existing roll-ups of a period cover each second once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_existing_roll_ups_cover_every_second_once(
             for point, sign in reading.targets(bin_):
                 sums[point][start_s] += sign
                 sums[point][start_s + reading.unit_s] -= sign
-    # What is left of all that begins and ends is the point.
+    # The remaining begin and end are those of the point.
     for found, (begin_s, end_s) in zip(sums, itertools.pairwise(borders), strict=True):
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 
@@ -83,7 +83,7 @@ def test_the_runs_of_a_series_are_its_points() -> None:
     assert [run.borders for run in runs] == [(0, 40), (40, 100, 160, 220), (220, 400)]
 
 
-def test_days_are_those_of_the_zone_also_when_the_clock_changes() -> None:
+def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     since = datetime(2026, 3, 28, tzinfo=berlin)
 
@@ -107,7 +107,7 @@ def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> No
 @pytest.mark.parametrize(
     ("zone", "hours", "sign"),
     [
-        ("Europe/Berlin", 2, 1),  # before midnight in UTC: added to the day that begins
+        ("Europe/Berlin", 2, 1),  # before midnight in UTC, so these hours are added to the next day
         ("America/New_York", 4, -1),
     ],
 )
@@ -135,13 +135,15 @@ def test_days_of_other_zones_are_read_from_days_and_the_hours_between_two_midnig
         (timedelta(days=30), Granularity.DAY),
     ],
 )
-def test_the_granularity_follows_the_length(length: timedelta, granularity: Granularity) -> None:
+def test_the_granularity_follows_the_length_of_the_period(
+    length: timedelta, granularity: Granularity
+) -> None:
     since = datetime(2026, 1, 1, tzinfo=UTC)
 
     assert periods.usual_granularity(since, since + length) is granularity
 
 
-def test_too_many_points_are_refused_with_what_to_change() -> None:
+def test_too_many_points_are_refused_with_advice() -> None:
     since = datetime(2026, 1, 1, tzinfo=UTC)
 
     with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):

@@ -23,7 +23,7 @@ from accounts.usage.recovery import Recovered, recover_orphans
 
 
 class Killed(BaseException):
-    """Stands for the end of the process at this point."""
+    """Simulates the end of the process at this point."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def shelf() -> Shelf:
 
 @pytest.fixture
 def orphan(tmp_path: Path) -> Path:
-    """The journal of a process that died with one request done and one running."""
+    """Return the journal of a dead process, with one settled and one running request."""
     journal = Journal.create(tmp_path)
     for entry in (admission("done"), admission("running"), settlement("done")):
         journal.append(encode(entry))
@@ -44,13 +44,13 @@ def orphan(tmp_path: Path) -> Path:
 BOTH = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
 
 
-def test_it_returns_the_recovered_numbers(orphan: Path, shelf: Shelf) -> None:
+def test_recovery_returns_its_numbers(orphan: Path, shelf: Shelf) -> None:
     assert recover_orphans(orphan.parent, shelf) == Recovered(1, 1, 1)
     assert shelf.outcomes == BOTH
     assert not orphan.exists()
 
 
-def test_what_engines_made_for_the_dead_is_charged_and_stays_readable(
+def test_tokens_generated_after_the_gateway_died_are_charged_and_their_file_is_kept(
     orphan: Path, shelf: Shelf
 ) -> None:
     file = orphan.parent / "77-1.lost"
@@ -64,7 +64,7 @@ def test_what_engines_made_for_the_dead_is_charged_and_stays_readable(
     assert file.exists()
 
 
-def test_what_an_engine_made_that_died_before_the_gateway_is_not_charged(
+def test_tokens_of_an_engine_that_died_before_the_gateway_are_not_charged(
     orphan: Path, shelf: Shelf
 ) -> None:
     with orphan.open("ab") as journal:
@@ -77,7 +77,7 @@ def test_what_an_engine_made_that_died_before_the_gateway_is_not_charged(
     assert (row.num_prompt_tokens, row.num_output_tokens, row.num_reasoning_tokens) == (9, 12, 12)
 
 
-def test_a_damaged_file_of_an_engine_blocks_no_recovery(orphan: Path, shelf: Shelf) -> None:
+def test_a_damaged_file_of_an_engine_does_not_block_recovery(orphan: Path, shelf: Shelf) -> None:
     (orphan.parent / "77-1.lost").write_text('["running", 9')
 
     recover_orphans(orphan.parent, shelf)
@@ -86,7 +86,7 @@ def test_a_damaged_file_of_an_engine_blocks_no_recovery(orphan: Path, shelf: She
     assert not shelf.rows["running"].is_exact
 
 
-def test_it_finds_nothing_without_dead_processes(tmp_path: Path, shelf: Shelf) -> None:
+def test_recovery_finds_no_journals_without_dead_processes(tmp_path: Path, shelf: Shelf) -> None:
     living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)
     living.admit(admission())
 
@@ -107,7 +107,7 @@ def test_a_torn_last_line_is_a_request_that_was_not_settled(orphan: Path, shelf:
     assert shelf.outcomes == BOTH
 
 
-def test_a_journal_in_many_batches_is_recovered_whole(
+def test_a_journal_of_many_batches_is_recovered(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "BATCH_BYTES", 10)
@@ -119,7 +119,7 @@ def test_a_journal_in_many_batches_is_recovered_whole(
 
 @pytest.mark.parametrize("num_stores_survived", [0, 1, 2])
 @pytest.mark.parametrize("is_stored_before_death", [True, False])
-def test_it_can_be_killed_while_it_stores(
+def test_recovery_may_be_killed_while_it_stores(
     orphan: Path, shelf: Shelf, num_stores_survived: int, is_stored_before_death: bool
 ) -> None:
     num_stores = 0
@@ -142,7 +142,7 @@ def test_it_can_be_killed_while_it_stores(
     assert not orphan.exists()
 
 
-def test_it_can_be_killed_before_it_removes_the_file(
+def test_recovery_may_be_killed_before_it_removes_the_file(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(journal: Journal) -> None:
@@ -157,7 +157,7 @@ def test_it_can_be_killed_before_it_removes_the_file(
     assert shelf.outcomes == BOTH
 
 
-def test_a_journal_that_cannot_be_read_does_not_keep_the_others_waiting(
+def test_an_unreadable_journal_does_not_block_the_others(
     orphan: Path, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     (orphan.parent / "0-unreadable.jsonl").mkdir()
@@ -171,7 +171,7 @@ def test_a_journal_that_cannot_be_read_does_not_keep_the_others_waiting(
 def test_two_processes_do_not_recover_one_journal(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The second process does not wait for its turn, so that both recover at once.
+    # The second process does not wait for the lock, so both recover at once.
     monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
     found_by_other = []
 
@@ -187,7 +187,7 @@ def test_two_processes_do_not_recover_one_journal(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_who_recover_at_once_store_every_row_once(tmp_path: Path) -> None:
+def test_concurrent_recoveries_store_every_record_once(tmp_path: Path) -> None:
     for number in range(12):
         journal = Journal.create(tmp_path)
         for entry in (
@@ -217,7 +217,7 @@ def test_many_who_recover_at_once_store_every_row_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_comes_second_returns_when_the_first_is_done(orphan: Path, shelf: Shelf) -> None:
+def test_a_second_recovery_waits_for_the_first(orphan: Path, shelf: Shelf) -> None:
     is_storing, may_store = threading.Event(), threading.Event()
 
     def store_slowly(settlements: Sequence[Settlement]) -> None:
@@ -245,7 +245,7 @@ def test_who_comes_second_returns_when_the_first_is_done(orphan: Path, shelf: Sh
     assert (found, seen) == ([Recovered()], [BOTH])
 
 
-def test_who_waits_in_vain_leaves_the_journal_to_the_other(
+def test_a_recovery_that_waits_too_long_leaves_the_journal_to_the_other(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
@@ -283,7 +283,7 @@ while True:
 
 
 @pytest.mark.django_db
-def test_a_killed_web_process_leaves_an_exact_ledger(tmp_path: Path) -> None:
+def test_usage_is_exact_after_a_web_process_was_killed(tmp_path: Path) -> None:
     last_printed = run_until_killed(tmp_path, num_requests=300)
 
     recover_orphans(tmp_path)
@@ -291,7 +291,7 @@ def test_a_killed_web_process_leaves_an_exact_ledger(tmp_path: Path) -> None:
     rows = dict(UsageRecord.objects.values_list("request_id", "outcome"))
     assert {f"r{number}" for number in range(last_printed + 1)} <= rows.keys()
     assert rows.pop("long") == "interrupted"
-    # At most the one request in hand was not settled.
+    # At most one request was running and not settled.
     assert list(rows.values()).count("interrupted") <= 1
     settled = UsageRecord.objects.filter(outcome="ok")
     assert all(f"r{row.num_output_tokens}" == row.request_id for row in settled)
@@ -300,7 +300,7 @@ def test_a_killed_web_process_leaves_an_exact_ledger(tmp_path: Path) -> None:
 
 
 def run_until_killed(directory: Path, num_requests: int) -> int:
-    """The number of the last request that the process file before it was killed."""
+    """Return the number of the last request that the process printed before it was killed."""
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", WEB_PROCESS, str(directory)],
@@ -318,7 +318,7 @@ def run_until_killed(directory: Path, num_requests: int) -> int:
     return rest[-1] if rest else last
 
 
-def test_journals_of_running_processes_are_left_alone(
+def test_journals_of_running_processes_are_not_recovered(
     tmp_path: Path, shelf: Shelf, orphan: Path
 ) -> None:
     living = UsageLedger(tmp_path, store=shelf, store_dead=shelf)

@@ -1,4 +1,4 @@
-"""Reports equal the records, for any period, filter, group, zone and reader."""
+"""Reports equal the sums of the records, for any period, filter, group, time zone and reader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(request_id: str, **changes: Any) -> Settlement:
 
 
 def day(**changes: Any) -> Question:
-    """The whole first of March 2026 for a superuser."""
+    """Return a question of a superuser about 1 March 2026."""
     start = NOON - timedelta(hours=12)
     usual: dict[str, Any] = {"since": start, "until": start + timedelta(days=1), "visible": None}
     return Question(**(usual | changes))
@@ -91,11 +91,11 @@ questions = st.builds(
 
 
 class AgainstTheRows(HypothesisTestCase):
-    """Each example has a database of its own."""
+    """Tests with an empty database for each example."""
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.lists(requests, max_size=12), max_size=3), questions, st.data())
-    def test_reports_are_the_sums_of_the_rows(
+    def test_reports_are_the_sums_of_the_records(
         self, batches: list[list[Settlement]], question: Question, data: st.DataObject
     ) -> None:
         for batch in batches:
@@ -168,7 +168,7 @@ def check(figures: Any, rows: list[UsageRecord]) -> None:
 
 
 @pytest.mark.django_db
-def test_a_reader_who_may_see_nothing_sees_nothing() -> None:
+def test_a_reader_without_access_sees_no_records() -> None:
     store_settlements([request("r1", user_id=7)])
 
     assert totals(day(visible=Visible())).figures.num_requests == 0
@@ -177,7 +177,7 @@ def test_a_reader_who_may_see_nothing_sees_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_the_largest_groups_come_first_and_the_rest_is_counted() -> None:
+def test_the_largest_groups_come_first_and_the_others_are_counted() -> None:
     store_settlements(
         [request(f"a{n}", model="often") for n in range(3)]
         + [request("b", model="long", num_output_tokens=10_000), request("c", model="rare")]
@@ -194,7 +194,7 @@ def test_the_largest_groups_come_first_and_the_rest_is_counted() -> None:
 
 
 @pytest.mark.django_db
-def test_a_group_has_the_name_that_its_id_had_last() -> None:
+def test_a_group_has_the_latest_name_of_its_id() -> None:
     store_settlements([request("r1", key_id=4, key_name="old")])
     store_settlements([request("r2", key_id=4, key_name="new"), request("r3", key_name="")])
 
@@ -207,7 +207,7 @@ def test_a_group_has_the_name_that_its_id_had_last() -> None:
 
 
 @pytest.mark.django_db
-def test_classes_of_status_have_names_and_what_was_never_answered_has_none() -> None:
+def test_status_classes_have_names_and_unanswered_requests_have_none() -> None:
     statuses = [200, 400, 429, 429, None]
     store_settlements([request(f"r{at}", http_status=each) for at, each in enumerate(statuses)])
 
@@ -233,7 +233,7 @@ def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
         since=NOON - timedelta(days=20, hours=12), filters=Filters(statuses=frozenset({"4xx"}))
     )
 
-    # Two for what is kept, one for the sizes and one for the sums.
+    # Two queries for the retention, one for the sizes and one for the sums.
     with django_assert_num_queries(4):
         (group,) = groups(month, [Dimension.STATUS]).groups
 
@@ -241,7 +241,7 @@ def test_a_month_of_statuses_is_read_from_days_with_few_dimensions(
 
 
 @pytest.mark.django_db
-def test_a_series_has_a_point_also_where_nothing_was_used() -> None:
+def test_a_series_has_points_without_usage() -> None:
     store_settlements([request("r1"), request("r2", started_at=NOON + timedelta(hours=2))])
 
     points = series(day(granularity=Granularity.HOUR))
@@ -251,7 +251,7 @@ def test_a_series_has_a_point_also_where_nothing_was_used() -> None:
 
 
 @pytest.mark.django_db
-def test_days_are_those_of_the_reader() -> None:
+def test_days_follow_the_reader_s_time_zone() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     store_settlements([request("r1", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))])
 
@@ -267,14 +267,14 @@ def test_days_are_those_of_the_reader() -> None:
 
 
 @pytest.mark.django_db
-def test_a_month_is_read_from_days_alone(django_assert_num_queries: Any) -> None:
+def test_a_month_is_read_only_from_days(django_assert_num_queries: Any) -> None:
     store_settlements([request("r1")])
     MinuteRollup.objects.all().delete()
     HourRollup.objects.all().delete()
 
     month = day(since=NOON - timedelta(days=20, hours=12))
 
-    # Two for what is kept, one for the sums.
+    # Two queries for the retention, one for the sums.
     with django_assert_num_queries(3):
         assert totals(month).figures.num_requests == 1
 
@@ -288,7 +288,9 @@ def test_a_month_is_read_from_days_alone(django_assert_num_queries: Any) -> None
         (timedelta(days=500), timedelta(days=1)),
     ],
 )
-def test_a_period_is_widened_to_what_is_kept(age: timedelta, widened_to: timedelta) -> None:
+def test_a_period_is_widened_to_the_units_that_are_kept(
+    age: timedelta, widened_to: timedelta
+) -> None:
     store_settlements([request("r1", started_at=NOON - age)])
     retention.delete_old({"rows": 10, "by_minute": 7, "by_hour": 365}, NOON)
 

@@ -1,4 +1,4 @@
-"""What is old goes, and reports do not notice."""
+"""Old usage records and roll-ups are deleted, and reports stay the same."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def left(table: type[models.Model]) -> int:
     return rows.values("start_s").distinct().count()
 
 
-def test_each_table_is_kept_as_long_as_its_setting() -> None:
+def test_each_table_has_its_own_retention() -> None:
     fill()
 
     deleted = delete_old(USUAL, NOON)
@@ -62,7 +62,7 @@ def test_each_table_is_kept_as_long_as_its_setting() -> None:
     assert "by_day" not in deleted
 
 
-def test_totals_stay_when_what_they_were_made_of_is_gone() -> None:
+def test_totals_stay_after_the_records_are_deleted() -> None:
     fill()
     before = all_of_it()
 
@@ -74,7 +74,7 @@ def test_totals_stay_when_what_they_were_made_of_is_gone() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
-def test_batches_of_any_size_delete_the_same(batch_size: int) -> None:
+def test_batches_of_any_size_delete_the_same_rows(batch_size: int) -> None:
     fill()
 
     delete_old(dict.fromkeys(TABLES, 10), NOON, batch_size=batch_size)
@@ -82,7 +82,7 @@ def test_batches_of_any_size_delete_the_same(batch_size: int) -> None:
     assert [left(table) for table in TABLES.values()] == [2] * len(TABLES)
 
 
-def test_nothing_is_kept_half_a_day() -> None:
+def test_whole_days_are_deleted() -> None:
     fill()
 
     delete_old({"rows": 5}, NOON)
@@ -91,7 +91,7 @@ def test_nothing_is_kept_half_a_day() -> None:
     assert UsageRecord.objects.filter(request_id="r5").exists()
 
 
-def test_what_was_deleted_once_does_not_come_back_with_a_longer_setting() -> None:
+def test_a_longer_retention_does_not_restore_deleted_records() -> None:
     fill()
     delete_old({"by_minute": 7}, NOON)
 
@@ -100,7 +100,7 @@ def test_what_was_deleted_once_does_not_come_back_with_a_longer_setting() -> Non
     assert cutoffs.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
-def test_a_journal_from_before_all_rows_is_not_counted_twice(
+def test_requests_older_than_the_records_are_not_counted_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fill()
@@ -114,7 +114,7 @@ def test_a_journal_from_before_all_rows_is_not_counted_twice(
     assert "2 requests from before" in caplog.text
 
 
-def test_a_late_row_that_is_young_enough_is_counted_also_where_minutes_are_gone() -> None:
+def test_a_late_record_within_the_retention_is_counted_without_minutes() -> None:
     fill()
     delete_old(USUAL, NOON)
 

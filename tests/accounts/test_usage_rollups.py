@@ -1,4 +1,4 @@
-"""Roll-ups are the sums of the rows, whenever and however often those come."""
+"""Roll-ups are the sums of the usage records, in any order and with repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
     )
 
 
-def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
+def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     after = timedelta(hours=1, minutes=2, seconds=3)
     store_settlements([request("r1", after=after, num_audio_tokens=4, energy_mj=250)])
 
@@ -51,13 +51,13 @@ def test_a_request_is_added_up_by_minute_hour_and_day() -> None:
     }
 
 
-def test_a_request_of_which_no_energy_was_measured_adds_none() -> None:
+def test_a_request_without_measured_energy_adds_none() -> None:
     store_settlements([request("r1", energy_mj=70), request("r2", energy_mj=None)])
     assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
     assert num_verified_rows(int((NOON - timedelta(hours=12)).timestamp())) == 2
 
 
-def test_requests_of_one_slice_share_a_row() -> None:
+def test_requests_of_one_slice_share_a_roll_up() -> None:
     store_settlements([request("r1"), request("r2", after=timedelta(seconds=59))])
     store_settlements([request("r3", after=timedelta(seconds=30))])
     store_settlements([request("r4", after=timedelta(minutes=1))])
@@ -67,7 +67,7 @@ def test_requests_of_one_slice_share_a_row() -> None:
     assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
 
 
-def test_a_settlement_that_arrives_twice_counts_once() -> None:
+def test_a_repeated_settlement_counts_once() -> None:
     store_settlements([request("r1"), request("r1", num_output_tokens=99)])
     store_settlements([request("r1"), request("r2")])
 
@@ -75,7 +75,7 @@ def test_a_settlement_that_arrives_twice_counts_once() -> None:
     assert [row.num_output_tokens for row in finest(DayRollup)] == [60]
 
 
-def test_a_late_request_is_counted_when_it_began() -> None:
+def test_a_late_request_is_counted_at_its_start_time() -> None:
     store_settlements([request("r1")])
     store_settlements([request("late", after=timedelta(days=-3))])
 
@@ -98,7 +98,7 @@ def test_every_set_of_dimensions_counts_every_request() -> None:
     assert sorted(models) == ["other", "reference-chat"]
 
 
-def test_a_slice_is_empty_in_the_columns_that_it_lacks() -> None:
+def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
     store_settlements([request("r1", key_id=3, project_id=5)])
 
     key = UsageSlice.objects.get(dimensions=RollupDimensions.KEY)
@@ -116,7 +116,7 @@ def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
     assert UsageRecord.objects.filter(model="made-up-1").exists()
 
 
-def test_long_histograms_are_made_compact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_histograms_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollups, "_LONG_HISTOGRAMS_BYTES", 40)
     for n in range(10):
         store_settlements([request(f"r{n}", total_ms=100.0 + n)])
@@ -127,7 +127,7 @@ def test_long_histograms_are_made_compact(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(bytes(row.histograms)) <= 40 + 4 * 3
 
 
-def test_rows_and_sums_are_stored_together_or_not_at_all() -> None:
+def test_records_and_sums_are_stored_together_or_not_at_all() -> None:
     def fails_at_the_last_level(execute: Any, sql: str, *args: Any) -> Any:
         if sql.startswith("INSERT INTO accounts_dayrollup"):
             raise OperationalError("gone in the middle")
@@ -144,10 +144,10 @@ def test_rows_and_sums_are_stored_together_or_not_at_all() -> None:
     assert not UsageSlice.objects.exists()
 
 
-def test_the_digest_of_a_slice_is_the_same_for_ever() -> None:
+def test_the_digest_of_a_slice_does_not_change() -> None:
     store_settlements([request("r1")])
 
-    # It is in databases: another one would part the past from the future.
+    # Databases contain the digest. Another one would separate old and new usage of a slice.
     assert (
         UsageSlice.objects.get(dimensions=RollupDimensions.ALL).digest
         == "40e0c715d4052fce4d1d88820b46f5a2"

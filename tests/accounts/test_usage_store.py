@@ -1,4 +1,4 @@
-"""Settlements become rows, once."""
+"""Each settlement is stored as one usage record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounts.usage.store import store_settlements
 pytestmark = pytest.mark.django_db
 
 
-def test_a_settlement_becomes_a_row() -> None:
+def test_a_settlement_is_stored_as_a_record() -> None:
     who = {
         "project_id": 3,
         "project_name": "search",
@@ -79,7 +79,7 @@ def test_a_settlement_becomes_a_row() -> None:
     }
 
 
-def test_the_limits_that_bound_a_request_become_rows_once() -> None:
+def test_the_limits_that_bound_a_request_are_stored_once() -> None:
     bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
     shadow = BoundLimit(10, "platform", "requests", "day", 5, 5.0, 1.0, None, is_shadow=True)
     refused = settlement(outcome=Outcome.REJECTED, bound_limits=(bound, shadow))
@@ -101,7 +101,7 @@ def test_an_invalid_address_is_stored_as_null(given: str | None, stored: str | N
     assert UsageRecord.objects.get().ip == stored
 
 
-def test_the_first_settlement_of_a_request_stays() -> None:
+def test_the_first_settlement_of_a_request_is_kept() -> None:
     store_settlements([settlement(num_output_tokens=1), settlement("r2")])
     store_settlements([settlement(num_output_tokens=2), settlement("r3")])
 
@@ -109,7 +109,7 @@ def test_the_first_settlement_of_a_request_stays() -> None:
     assert UsageRecord.objects.get(request_id="r1").num_output_tokens == 1
 
 
-def test_nothing_to_store_asks_no_database(django_assert_num_queries: Any) -> None:
+def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         store_settlements([])
 
@@ -125,7 +125,7 @@ def test_nothing_to_store_asks_no_database(django_assert_num_queries: Any) -> No
         ({"num_prompt_tokens": 2**40}, "num_prompt_tokens", 2**31 - 1),
     ],
 )
-def test_an_odd_value_is_cut_to_its_column(
+def test_an_invalid_value_is_adjusted_to_its_column(
     odd: dict[str, Any], column: str, stored: object
 ) -> None:
     store_settlements([settlement(**odd)])
@@ -133,7 +133,7 @@ def test_an_odd_value_is_cut_to_its_column(
     assert UsageRecord.objects.values_list(column, flat=True).get() == stored
 
 
-def test_a_key_remembers_its_last_use(new_key: Callable[..., NewKey]) -> None:
+def test_a_key_has_the_time_of_its_last_use(new_key: Callable[..., NewKey]) -> None:
     used, unused = new_key("used").key, new_key("unused").key
     stamp = used.updated_at
     uses = [
@@ -150,7 +150,7 @@ def test_a_key_remembers_its_last_use(new_key: Callable[..., NewKey]) -> None:
     assert unused.last_used_at is None
 
 
-def test_rows_of_deleted_keys_are_stored_all_the_same(new_key: Callable[..., NewKey]) -> None:
+def test_records_of_deleted_keys_are_stored(new_key: Callable[..., NewKey]) -> None:
     key = new_key().key
     key_id = key.pk
     key.owner.delete()
@@ -161,7 +161,7 @@ def test_rows_of_deleted_keys_are_stored_all_the_same(new_key: Callable[..., New
     assert UsageRecord.objects.get().key_id == key_id
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(new_key: Callable[..., NewKey]) -> None:
+def test_a_batch_is_stored_completely_or_not_at_all(new_key: Callable[..., NewKey]) -> None:
     key = new_key().key
 
     def fails_when_the_key_is_marked(execute: Any, sql: str, *args: Any) -> Any:
@@ -178,7 +178,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(new_key: Callable[..., NewKey]) -
     assert not UsageRecord.objects.exists()
 
 
-def test_what_a_dead_process_has_not_weighed_is_weighed_when_it_is_stored() -> None:
+def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> None:
     ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3)
 
     store_settlements([settlement("weighed", weighted_tokens=1.0), settlement("dead")])

@@ -1,4 +1,4 @@
-"""Roll-ups equal records after repeats, late journals and kills, and differences are found."""
+"""Roll-ups equal records after repeats, late journals and kills. Differences are found."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ requests = st.builds(
     total_ms=st.none() | st.floats(0, 1e7),
     inter_token_ms=st.none() | st.floats(0, 1e4),
 )
-# What happens to a batch: whether its transaction dies, and after how many statements.
+# The fate of a batch: whether its transaction fails, and after how many statements.
 deaths = st.none() | st.integers(0, 8)
 
 
@@ -64,7 +64,7 @@ class DatabaseUnavailable(OperationalError):
 
 
 class AfterAnything(HypothesisTestCase):
-    """Each example has a database of its own."""
+    """Tests with an empty database for each example."""
 
     @settings(max_examples=25, deadline=None)
     @given(
@@ -76,7 +76,7 @@ class AfterAnything(HypothesisTestCase):
     ) -> None:
         for batch, death in batches:
             store_and_perhaps_die(batch, death)
-        for batch, _ in batches:  # recovery stores everything again
+        for batch, _ in batches:  # recovery stores all requests again
             store_settlements(batch)
         result = {each.admission.request_id for batch, _ in batches for each in batch}
         assert set(UsageRecord.objects.values_list("request_id", flat=True)) == result
@@ -153,7 +153,7 @@ def test_a_wrong_histogram_is_found() -> None:
 
 
 @pytest.mark.django_db
-def test_only_days_that_have_all_their_rows_are_checked() -> None:
+def test_only_days_with_all_their_records_are_checked() -> None:
     store("old", age=timedelta(days=15))
     store("young", age=timedelta(days=1))
     delete_old({"rows": 10}, NOON)

@@ -1,4 +1,4 @@
-"""Many writers that store the same usage at the same time count each request once."""
+"""Concurrent writers that store the same usage count each request once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settlement(number: int) -> Settlement:
 
 
 def store_all(seed: int) -> None:
-    """Store all settlements, in an order and in batches that depend on the seed."""
+    """Store all settlements. The seed sets their order and batches."""
     numbers = list(range(NUM_REQUESTS))
     random.Random(seed).shuffle(numbers)
     try:
@@ -52,7 +52,7 @@ def store_all(seed: int) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_writers_at_once_count_each_request_once() -> None:
+def test_concurrent_writers_count_each_request_once() -> None:
     with ThreadPoolExecutor(4) as writers:
         list(writers.map(store_all, range(4)))
 

@@ -21,11 +21,12 @@ class Api:
     headers: dict[str, str] = field(default_factory=dict)
 
     def request(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """Send a request. The status of the response is not checked."""
+        """Send a request. A body that is not a str is encoded as JSON. Any status is accepted."""
         arguments: dict[str, Any] = {"headers": self.headers, "query_params": query or None}
         if body is not None:
-            arguments |= {"data": body, "content_type": "application/json"}
-        return self.client.generic(method, f"/api/{path}", **_encoded(arguments))
+            data = body if isinstance(body, str) else json.dumps(body)
+            arguments |= {"data": data, "content_type": "application/json"}
+        return self.client.generic(method, f"/api/{path}", **arguments)
 
     def get(self, path: str, **query: object) -> Any:
         """Return the parsed body. The status must be 200."""
@@ -54,12 +55,6 @@ class Api:
         assert set(error) == {"message", "type", "param", "code"}
         assert error["message"]
         return response.status_code, error["code"], error["param"]
-
-
-def _encoded(arguments: dict[str, Any]) -> dict[str, Any]:
-    if "data" in arguments and not isinstance(arguments["data"], str):
-        arguments["data"] = json.dumps(arguments["data"])
-    return arguments
 
 
 def _body(response: Any, status: int) -> Any:

@@ -31,7 +31,7 @@ def receiver(settings: Any) -> Iterator[Receiver]:
         yield started
 
 
-def quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
+def store_quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
     """Store a limit of 1000 tokens a day, or of the given values."""
     values = {"metric": "tokens", "window": "day", "amount": 1000} | more
     return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
@@ -62,24 +62,24 @@ def check_quotas() -> None:
 
 
 def test_a_quota_shows_its_usage_and_the_time_of_its_reset(viewer: Api, ours: Tenant) -> None:
-    limit = quota("project", ours.one.pk)
-    quota("project", ours.one.pk, window="minute")
+    limit = store_quota("project", ours.one.pk)
+    store_quota("project", ours.one.pk, window="minute")
     use_tokens(ours)
 
-    [result] = viewer.get("quotas/")["data"]
+    [listed] = viewer.get("quotas/")["data"]
 
-    assert result["id"] == limit.pk
-    assert (result["used"], result["left"], result["amount"]) == (900, 100, 1000)
-    assert result["window_start"] < datetime.now(UTC).isoformat() < result["resets_at"]
-    one = viewer.get(f"quotas/{limit.pk}/")
-    assert {**one, "runs_out_at": None} == {**result, "runs_out_at": None}
+    assert listed["id"] == limit.pk
+    assert (listed["used"], listed["left"], listed["amount"]) == (900, 100, 1000)
+    assert listed["window_start"] < datetime.now(UTC).isoformat() < listed["resets_at"]
+    detail = viewer.get(f"quotas/{limit.pk}/")
+    assert {**detail, "runs_out_at": None} == {**listed, "runs_out_at": None}
 
 
 def test_users_see_only_the_quotas_of_their_organization(
     viewer: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    mine = quota("project", ours.one.pk).pk
-    others = [quota("project", theirs.one.pk).pk, quota("platform").pk]
+    mine = store_quota("project", ours.one.pk).pk
+    others = [store_quota("project", theirs.one.pk).pk, store_quota("platform").pk]
 
     assert viewer.column("quotas/", "id") == [mine]
     assert set(root.column("quotas/", "id")) == {mine, *others}
@@ -95,18 +95,18 @@ def test_alerts_show_the_state_of_their_deliveries(
 ) -> None:
     owner = make_user("olga", Role.OWNER)
     User.objects.filter(pk=owner.pk).update(email="olga@example.com")
-    quota("project", ours.one.pk)
-    quota("organization", theirs.organization.pk)
-    quota("platform")
+    store_quota("project", ours.one.pk)
+    store_quota("organization", theirs.organization.pk)
+    store_quota("platform")
     use_tokens(ours)
     use_tokens(theirs, "r2")
     check_quotas()
 
-    result = viewer.get("alerts/")["data"]
+    alerts = viewer.get("alerts/")["data"]
 
-    assert {each["scope"] for each in result} == {f"project:{ours.one.pk}"}
-    assert sorted(each["percent"] for each in result) == [50, 80]
-    [message] = next(each["deliveries"] for each in result if each["percent"] == 80)
+    assert {each["scope"] for each in alerts} == {f"project:{ours.one.pk}"}
+    assert sorted(each["percent"] for each in alerts) == [50, 80]
+    [message] = next(each["deliveries"] for each in alerts if each["percent"] == 80)
     assert (message["receiver"], message["state"]) == ("e-mail to olga", "pending")
     assert len(root.get("alerts/")["data"]) == Alert.objects.count() == 7
     assert root.column("alerts/", "percent", state="pending") == [80]
@@ -145,12 +145,12 @@ def test_an_admin_creates_a_webhook_and_sees_its_secret_once(admin: Api, ours: T
     assert "secret" not in admin.get(f"webhooks/{created['id']}/")
     assert admin.patch(f"webhooks/{created['id']}/", {"is_active": False})["is_active"] is False
     admin.delete(f"webhooks/{created['id']}/")
-    result = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
-    assert [entry.action for entry in result] == [
+    entries = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
+    assert [entry.action for entry in entries] == [
         *("webhook.create", "webhook.update", "webhook.delete")
     ]
-    assert {entry.organization_id for entry in result} == {ours.organization.pk}
-    assert created["secret"] not in str([entry.after for entry in result])
+    assert {entry.organization_id for entry in entries} == {ours.organization.pk}
+    assert created["secret"] not in str([entry.after for entry in entries])
 
 
 def test_only_admins_see_and_change_webhooks_of_their_organization(
@@ -169,8 +169,8 @@ def test_only_admins_see_and_change_webhooks_of_their_organization(
     assert (
         member.error("POST", "webhooks/", {**body, "organization": ours.organization.pk})[0] == 403
     )
-    elsewhere = {**body, "organization": theirs.organization.pk}
-    assert admin.error("POST", "webhooks/", elsewhere)[0] == 400
+    their_body = {**body, "organization": theirs.organization.pk}
+    assert admin.error("POST", "webhooks/", their_body)[0] == 400
     assert admin.error("DELETE", f"webhooks/{others.pk}/")[0] == 404
     assert root.post("webhooks/", body)["organization"] is None
 
@@ -194,15 +194,15 @@ def test_an_admin_sends_a_test_message_to_a_webhook(
 
     assert admin.post(path, {}, 200) == {"is_delivered": True, "error": ""}
     receiver.statuses = [401]
-    refused = {"is_delivered": False, "error": "The receiver answered 401."}
-    assert admin.post(path, {}, 200) == refused
+    failed = {"is_delivered": False, "error": "The receiver answered 401."}
+    assert admin.post(path, {}, 200) == failed
     assert len(receiver.requests) == 2
 
 
 def test_a_key_with_the_usage_scope_reads_quotas_and_no_webhooks(
     ours: Tenant, make_key: Any
 ) -> None:
-    quota("project", ours.one.pk)
+    store_quota("project", ours.one.pk)
     client = with_key(make_key(ours.one, scopes=[Scope.USAGE]))
 
     assert len(client.get("quotas/")["data"]) == 1
@@ -216,11 +216,11 @@ def test_an_admin_rotates_a_webhook_secret_and_sees_it_once(
     created = admin.post("webhooks/", body)
     path = f"webhooks/{created['id']}"
 
-    result = admin.post(f"{path}/rotate/", {}, 200)
+    rotated = admin.post(f"{path}/rotate/", {}, 200)
 
-    assert result["secret"].startswith("whsec_")
-    assert result["secret"] != created["secret"]
-    ends_at = datetime.fromisoformat(result["previous_secret_until"])
+    assert rotated["secret"].startswith("whsec_")
+    assert rotated["secret"] != created["secret"]
+    ends_at = datetime.fromisoformat(rotated["previous_secret_until"])
     assert timedelta(hours=23) < ends_at - datetime.now(UTC) <= timedelta(days=1)
     assert "secret" not in admin.get(f"{path}/")
     admin.post(f"{path}/test/", {}, 200)

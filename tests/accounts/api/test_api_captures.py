@@ -92,9 +92,9 @@ def test_other_users_see_no_captures_and_change_no_capture_settings(
         assert client.column("captures/", "request_id") == []
         for method in ("GET", "DELETE"):
             assert client.error(method, "captures/req_1/")[0] == 404
-        result = client.get(path)
-        assert result["capture_hours"] == 9
-        assert "capture_redactions" not in result
+        shown = client.get(path)
+        assert shown["capture_hours"] == 9
+        assert "capture_redactions" not in shown
         for change in ({"capture_hours": 0}, {"capture_redactions": []}):
             assert client.error("PATCH", path, change)[0] == 403
     assert clients[2].patch(path, {"name": "renamed"})["name"] == "renamed"
@@ -102,8 +102,8 @@ def test_other_users_see_no_captures_and_change_no_capture_settings(
 
 def test_an_admin_sets_the_capture_hours_and_redactions(admin: Api, ours: Tenant) -> None:
     path = f"projects/{ours.one.pk}/"
-    result = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
-    assert (result["capture_hours"], result["capture_redactions"]) == (24, ["email", " x "])
+    changed = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
+    assert (changed["capture_hours"], changed["capture_redactions"]) == (24, ["email", " x "])
     for name, value in (("capture_hours", 721), ("capture_redactions", ["x" * 201])):
         assert admin.error("PATCH", path, {name: value})[:2] == (400, "invalid_value")
     store_capture(ours.one, "req_1")
@@ -123,5 +123,5 @@ def test_a_key_reads_captures_if_it_has_the_scope_and_its_owner_is_an_admin(
     ):
         key = make_key(ours.one, scopes=scopes, owner=owner)
         assert with_key(key).request("GET", "captures/req_1/").status_code == status
-    elsewhere = make_key(ours.two, scopes=["manage"], owner=admin)
-    assert with_key(elsewhere).request("GET", "captures/req_1/").status_code == 404
+    key_of_other_project = make_key(ours.two, scopes=["manage"], owner=admin)
+    assert with_key(key_of_other_project).request("GET", "captures/req_1/").status_code == 404

@@ -189,9 +189,9 @@ def test_an_admin_cannot_obtain_a_management_key_of_an_owner(
 def test_the_api_refuses_an_invalid_key_and_names_the_parameter(
     member: Api, ours: Tenant, body: dict[str, Any], param: str
 ) -> None:
-    status, _, result = member.error("POST", "keys/", {"name": "x", "project": ours.one.pk} | body)
+    status, _, named = member.error("POST", "keys/", {"name": "x", "project": ours.one.pk} | body)
 
-    assert (status, result) == (400, param)
+    assert (status, named) == (400, param)
     assert not ApiKey.objects.exists()
 
 
@@ -204,11 +204,13 @@ def test_the_owner_and_the_project_of_a_key_cannot_change(
 
 
 def test_the_list_of_keys_has_filters(admin: Api, ours: Tenant, make_key: Keys) -> None:
-    paused, over, ended = (make_key(ours.one, name).key for name in ("paused", "over", "ended"))
+    paused, expired, revoked = (
+        make_key(ours.one, name).key for name in ("paused", "over", "ended")
+    )
     make_key(ours.two, "running")
-    ApiKey.objects.filter(pk=over.pk).update(expires_at=timezone.now() - timedelta(hours=1))
+    ApiKey.objects.filter(pk=expired.pk).update(expires_at=timezone.now() - timedelta(hours=1))
     admin.post(f"keys/{paused.pk}/pause/", status=200)
-    revoke_key(ended)
+    revoke_key(revoked)
 
     for state, name in (
         ("paused", "paused"),
@@ -233,7 +235,7 @@ def test_the_api_refuses_unknown_endpoints_and_invalid_networks_and_names_the_fi
 ) -> None:
     body = {"name": "x", "project": ours.one.pk}
 
-    for name, wrong, result in (
+    for name, wrong, hint in (
         ("endpoints", "/v1/completions", "There are: chat/completions, completions, responses."),
         ("networks", "10.0.0.1/8", "Networks look like 10.0.0.0/8"),
     ):
@@ -241,7 +243,7 @@ def test_the_api_refuses_unknown_endpoints_and_invalid_networks_and_names_the_fi
         assert error["param"] == name
         assert error["message"].startswith(f"{name}: ")
         assert wrong in error["message"]
-        assert result in error["message"]
+        assert hint in error["message"]
     assert not ApiKey.objects.exists()
 
 
@@ -274,17 +276,17 @@ def test_the_error_names_the_key_if_its_owner_may_do_the_action(
     assert error_message(0).startswith("Your role does not allow this")
 
 
-def test_a_key_with_the_manage_scope_management_key_only_its_project(
+def test_a_key_with_the_manage_scope_manages_only_its_project(
     make_user: Callable[..., User], ours: Tenant, theirs: Tenant, make_key: Keys
 ) -> None:
     boss = make_user("boss", Role.OWNER)
     robot = make_key(ours.one, "robot", owner=boss, scopes=["manage"])
-    elsewhere = make_key(ours.two, "elsewhere", owner=boss)
+    other = make_key(ours.two, "elsewhere", owner=boss)
     api = with_key(robot)
 
     assert api.column("keys/") == ["robot"]
     assert api.column("projects/") == ["ours one"]
-    assert api.error("GET", f"keys/{elsewhere.key.pk}/")[0] == 404
+    assert api.error("GET", f"keys/{other.key.pk}/")[0] == 404
     assert api.error("POST", "keys/", {"name": "x", "project": ours.two.pk})[0] == 400
     created = api.post("keys/", {"name": "child", "project": ours.one.pk})
     assert created["owner_name"] == "boss"
@@ -316,7 +318,7 @@ def test_a_key_creates_no_people_and_changes_no_email_of_a_person(
     assert owner.patch(path, {"email": "carol@acme.example"})["email"] == "carol@acme.example"
 
 
-def test_a_key_of_a_superuser_management_key_only_its_project(
+def test_a_key_of_a_superuser_manages_only_its_project(
     root: Api, ours: Tenant, theirs: Tenant, make_key: Keys
 ) -> None:
     api = with_key(make_key(ours.one, owner=User.objects.get(username="root"), scopes=["manage"]))
@@ -325,7 +327,7 @@ def test_a_key_of_a_superuser_management_key_only_its_project(
     assert api.error("GET", "audit/verify/")[0] == 403
 
 
-def test_a_key_without_the_manage_scope_management_key_nothing(
+def test_a_key_without_the_manage_scope_manages_nothing(
     make_user: Callable[..., User], ours: Tenant, make_key: Keys
 ) -> None:
     api = with_key(make_key(ours.one, owner=make_user("boss", Role.OWNER)))

@@ -33,15 +33,15 @@ def test_only_superusers_create_and_deactivate_organizations(
 def test_admins_create_projects_in_their_organization(
     admin: Api, ours: Tenant, theirs: Tenant
 ) -> None:
-    here = {"organization": ours.organization.pk, "name": "three"}
+    body = {"organization": ours.organization.pk, "name": "three"}
 
-    created = admin.post("projects/", here)
+    created = admin.post("projects/", body)
 
     assert created["organization_name"] == "ours"
     assert admin.patch(f"projects/{created['id']}/", {"name": "four"})["name"] == "four"
-    assert admin.error("POST", "projects/", here | {"name": "ours one"})[0] == 400
-    elsewhere = here | {"organization": theirs.organization.pk}
-    assert admin.error("POST", "projects/", elsewhere) == (400, "invalid_value", "organization")
+    assert admin.error("POST", "projects/", body | {"name": "ours one"})[0] == 400
+    their_body = body | {"organization": theirs.organization.pk}
+    assert admin.error("POST", "projects/", their_body) == (400, "invalid_value", "organization")
     assert admin.error("PATCH", f"projects/{created['id']}/", {"organization": 1})[0] == 400
 
 
@@ -60,8 +60,8 @@ def test_keys_of_an_inactive_project_or_user_do_not_work(
 def test_owners_create_people_and_admins_create_service_accounts(
     owner: Api, admin: Api, ours: Tenant
 ) -> None:
-    here = {"organization": ours.organization.pk}
-    person = {"username": "carol", "password": "correct-horse-7", **here, "role": "viewer"}
+    scope = {"organization": ours.organization.pk}
+    person = {"username": "carol", "password": "correct-horse-7", **scope, "role": "viewer"}
 
     assert admin.error("POST", "users/", person)[0] == 403
     created = owner.post("users/", person)
@@ -188,21 +188,21 @@ def test_filters_reveal_no_roles_that_the_caller_cannot_see(
 ) -> None:
     bob = make_user("bob", Role.VIEWER)
     changes.set_role(bob, theirs.one, Role.VIEWER)
-    here = {"organization": ours.organization.pk}
+    our_scope = {"organization": ours.organization.pk}
 
     def usernames(api: Api, **query: int) -> list[str]:
         return api.column("users/", "username", **query)
 
-    for elsewhere in ({"organization": theirs.organization.pk}, {"project": theirs.one.pk}):
-        assert usernames(owner, **elsewhere) == []
-        assert usernames(root, **elsewhere) == ["bob"]
-    assert usernames(owner, **here) == ["bob", "owner"]
+    for their_scope in ({"organization": theirs.organization.pk}, {"project": theirs.one.pk}):
+        assert usernames(owner, **their_scope) == []
+        assert usernames(root, **their_scope) == ["bob"]
+    assert usernames(owner, **our_scope) == ["bob", "owner"]
     # A user with a role in a project sees the roles in the project, and not those in the
     # whole organisation.
     changes.set_role(bob, ours.one, Role.VIEWER)
     project_admin = as_role(Role.ADMIN, ours.one)
     assert usernames(project_admin) == ["admin", "bob"]
-    assert usernames(project_admin, **here, project=ours.one.pk) == ["admin", "bob"]
+    assert usernames(project_admin, **our_scope, project=ours.one.pk) == ["admin", "bob"]
     assert usernames(project_admin, project=ours.two.pk) == []
 
 

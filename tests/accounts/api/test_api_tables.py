@@ -218,12 +218,12 @@ def test_the_api_refuses_a_limit_of_an_unknown_or_invisible_object(
     owner: Api, root: Api, theirs: Tenant, make_key: Keys
 ) -> None:
     kind = {"metric": "requests", "window": "day", "amount": 5}
-    for scope, there in (
+    for scope, invisible_id in (
         ("key", make_key(theirs.one).key.pk),
         ("project", theirs.one.pk),
         ("organization", theirs.organization.pk),
     ):
-        for scope_id in (there, 10**9):
+        for scope_id in (invisible_id, 10**9):
             body = {"scope": scope, "scope_id": scope_id, **kind}
             assert owner.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
         assert root.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
@@ -337,24 +337,24 @@ def test_refusals_show_if_the_request_was_refused_or_cut_short(viewer: Api, ours
 def test_objects_of_another_organization_return_404(
     owner: Api, ours: Tenant, theirs: Tenant, make_key: Keys
 ) -> None:
-    here, there = store_rows(ours, make_key), store_rows(theirs, make_key)
+    our_ids, their_ids = store_rows(ours, make_key), store_rows(theirs, make_key)
 
-    for table in here:
-        assert owner.get(f"{table}/{here[table]}/")["id"] == here[table]
-        assert owner.error("GET", f"{table}/{there[table]}/") == (404, "not_found", None)
+    for table in our_ids:
+        assert owner.get(f"{table}/{our_ids[table]}/")["id"] == our_ids[table]
+        assert owner.error("GET", f"{table}/{their_ids[table]}/") == (404, "not_found", None)
         assert owner.error("GET", f"{table}/999999999/") == (404, "not_found", None)
         ids = owner.column(f"{table}/", "id", limit=200)
-        assert here[table] in ids
-        assert there[table] not in ids
+        assert our_ids[table] in ids
+        assert their_ids[table] not in ids
     for table, action in (
         *((table, "deactivate") for table in ("organizations", "projects", "users")),
         *(("keys", action) for action in ("pause", "resume", "revoke", "rotate")),
     ):
-        assert owner.error("POST", f"{table}/{there[table]}/{action}/")[0] == 404
+        assert owner.error("POST", f"{table}/{their_ids[table]}/{action}/")[0] == 404
     for table in ("organizations", "projects", "users", "keys", "limits", "memberships"):
-        assert owner.error("PATCH", f"{table}/{there[table]}/", {})[0] == 404
+        assert owner.error("PATCH", f"{table}/{their_ids[table]}/", {})[0] == 404
     for table in ("organizations", "projects", "users", "limits", "memberships"):
-        assert owner.error("DELETE", f"{table}/{there[table]}/")[0] == 404
+        assert owner.error("DELETE", f"{table}/{their_ids[table]}/")[0] == 404
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -447,18 +447,18 @@ def test_a_patch_of_a_limit_keeps_the_other_fields(root: Api) -> None:
     more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
     path = f"limits/{root.post('limits/', body | more)['id']}/"
 
-    result = root.patch(path, {"amount": 8})
+    changed = root.patch(path, {"amount": 8})
 
-    assert {name: result[name] for name in body | more} == body | more | {"amount": 8}
+    assert {name: changed[name] for name in body | more} == body | more | {"amount": 8}
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
 def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
     body = {"scope": "platform", "metric": "tokens", "window": "week", "amount": 9}
-    result = root.post("limits/", body)
-    path = f"limits/{result['id']}/"
+    created = root.post("limits/", body)
+    path = f"limits/{created['id']}/"
 
-    assert result["week_start"] == "monday"
+    assert created["week_start"] == "monday"
     assert root.patch(path, {"week_start": "sunday"})["week_start"] == "sunday"
     [quota] = root.get("quotas/")["data"]
     since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))

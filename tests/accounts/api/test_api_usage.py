@@ -58,19 +58,19 @@ def test_users_see_the_usage_of_their_projects(
 ) -> None:
     project_member = as_role("member", ours.one)
     for api, num_requests in ((viewer, 3), (project_member, 2), (root, 4)):
-        result = api.get("usage/", **PERIOD)
-        assert result["totals"]["num_requests"] == num_requests
-        assert result["totals"]["num_tokens"] == 41 * num_requests
-        assert (result["points"], result["groups"], result["num_groups"]) == ([], [], 0)
+        usage = api.get("usage/", **PERIOD)
+        assert usage["totals"]["num_requests"] == num_requests
+        assert usage["totals"]["num_tokens"] == 41 * num_requests
+        assert (usage["points"], usage["groups"], usage["num_groups"]) == ([], [], 0)
 
 
 def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: None) -> None:
     def groups(by: str, **query: Any) -> dict[Any, int]:
-        result = viewer.get("usage/", group_by=by, **PERIOD, **query)
-        assert result["num_groups"] == len(result["groups"])
+        usage = viewer.get("usage/", group_by=by, **PERIOD, **query)
+        assert usage["num_groups"] == len(usage["groups"])
         return {
             tuple(group["values"].values()): group["figures"]["num_requests"]
-            for group in result["groups"]
+            for group in usage["groups"]
         }
 
     me = User.objects.get(username="viewer").pk
@@ -101,16 +101,16 @@ def test_filters_reveal_no_usage_of_other_organizations(
 
 
 def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
-    result = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
+    usage = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
 
     used = {
         point["since"]: point["figures"]["num_requests"]
-        for point in result["points"]
+        for point in usage["points"]
         if point["figures"]["num_requests"]
     }
     assert used == {"2026-03-01T12:00:00Z": 1, "2026-03-01T13:00:00Z": 2}
-    assert len(result["points"]) == 24
-    assert all(len(group["points"]) == 24 for group in result["groups"])
+    assert len(usage["points"]) == 24
+    assert all(len(group["points"]) == 24 for group in usage["groups"])
     day = viewer.get("usage/", granularity="day", time_zone="Asia/Tokyo", **PERIOD)["points"]
     assert [point["figures"]["num_requests"] for point in day] == [3, 0]
 
