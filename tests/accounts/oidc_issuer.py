@@ -36,7 +36,7 @@ def new_key() -> rsa.RSAPrivateKey:
 
 @dataclass
 class TestIssuer:
-    """The state of the issuer. Each `lie_` field changes one value that the issuer sends."""
+    """The state of the issuer. Each `wrong_` field changes one value that the issuer sends."""
 
     __test__ = False
 
@@ -46,8 +46,8 @@ class TestIssuer:
     key: rsa.RSAPrivateKey = field(default_factory=new_key)
     signing_key: Any = None
     algorithm: str = "RS256"
-    lie_in_discovery: dict[str, Any] = field(default_factory=dict)
-    lie_in_token: dict[str, Any] = field(default_factory=dict)
+    wrong_in_discovery: dict[str, Any] = field(default_factory=dict)
+    wrong_in_token: dict[str, Any] = field(default_factory=dict)
     leaves_out_token: bool = False
     is_down: bool = False
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class TestIssuer:
             "token_endpoint": f"{self.url}/token",
             "userinfo_endpoint": f"{self.url}/userinfo",
             "jwks_uri": f"{self.url}/keys",
-        } | self.lie_in_discovery
+        } | self.wrong_in_discovery
 
     def keys(self) -> dict[str, Any]:
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
@@ -103,7 +103,7 @@ class TestIssuer:
     def id_token(self, query: dict[str, str]) -> str:
         now = int(time.time())
         facts = {"iss": self.url, "aud": CLIENT_ID, "iat": now, "exp": now + 60}
-        claims = facts | self.claims | {"nonce": query["nonce"]} | self.lie_in_token
+        claims = facts | self.claims | {"nonce": query["nonce"]} | self.wrong_in_token
         claims = {name: value for name, value in claims.items() if value is not None}
         key = self.key if self.signing_key is None else self.signing_key
         return jwt.encode(claims, key, algorithm=self.algorithm, headers={"kid": "one"})

@@ -59,7 +59,7 @@ def enter_code(client: Client, code: str) -> Any:
     return client.post(reverse("mfa_authenticate"), {"code": code})
 
 
-def who(client: Client) -> str:
+def signed_in_name(client: Client) -> str:
     """Return the name of the session's user, or "" without a session."""
     response = client.get(reverse("account_overview"))
     return response.wsgi_request.user.get_username() if response.status_code == 200 else ""

@@ -44,8 +44,8 @@ class Scenario:
     rows: dict[str, Model]
     people: dict[str, User]
 
-    def access(self, who: str) -> Access:
-        return Access.of(self.people[who])
+    def access(self, actor: str) -> Access:
+        return Access.of(self.people[actor])
 
 
 def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
@@ -84,7 +84,7 @@ def scenario() -> Scenario:
     ours, theirs = fill("ours"), fill("theirs")
     one = ours["project one"]
     assert isinstance(one, Project)
-    people = {who: User.objects.create_user(who.replace(" ", "-")) for who in ALL_USERS}
+    people = {actor: User.objects.create_user(actor.replace(" ", "-")) for actor in ALL_USERS}
     for role in WHOLE:
         changes.set_role(people[role], one.organization, role)
         changes.set_role(people[f"project {role}"], one, role)
@@ -113,19 +113,19 @@ SEEN_IN_ALL = {
 SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of organization"}
 
 
-@pytest.mark.parametrize("who", ALL_USERS)
-def test_each_user_sees_only_the_rows_of_their_scope(scenario: Scenario, who: str) -> None:
-    access = scenario.access(who)
+@pytest.mark.parametrize("actor", ALL_USERS)
+def test_each_user_sees_only_the_rows_of_their_scope(scenario: Scenario, actor: str) -> None:
+    access = scenario.access(actor)
     stored = {name: row for name, row in scenario.rows.items() if row.pk is not None}
 
     seen = {name for name, row in stored.items() if access.may(Action.VIEW, row)}
 
-    if who == "superuser":
+    if actor == "superuser":
         assert seen == set(stored)
-    elif who == "stranger":
+    elif actor == "stranger":
         assert seen == FOR_ALL
     else:
-        assert seen == (SEEN_IN_ALL if who in WHOLE else SEEN_IN_ONE)
+        assert seen == (SEEN_IN_ALL if actor in WHOLE else SEEN_IN_ONE)
 
 
 NOTHING: set[str] = set()
@@ -148,13 +148,13 @@ MANAGED = {
 }
 
 
-@pytest.mark.parametrize("who", MANAGED)
-def test_each_user_manages_the_rows_of_their_role_and_scope(scenario: Scenario, who: str) -> None:
-    access = scenario.access(who)
+@pytest.mark.parametrize("actor", MANAGED)
+def test_each_user_manages_the_rows_of_their_role_and_scope(scenario: Scenario, actor: str) -> None:
+    access = scenario.access(actor)
 
     managed = {name for name, row in scenario.rows.items() if access.may(Action.MANAGE, row)}
 
-    assert managed == MANAGED[who]
+    assert managed == MANAGED[actor]
 
 
 def test_a_superuser_manages_everything(scenario: Scenario) -> None:
@@ -164,7 +164,7 @@ def test_a_superuser_manages_everything(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "makes", "stops"),
+    ("actor", "makes", "stops"),
     [
         ("viewer", False, True),
         ("member", True, True),
@@ -175,28 +175,28 @@ def test_a_superuser_manages_everything(scenario: Scenario) -> None:
     ],
 )
 def test_rights_on_an_own_key_depend_on_the_role(
-    scenario: Scenario, who: str, makes: bool, stops: bool
+    scenario: Scenario, actor: str, makes: bool, stops: bool
 ) -> None:
     mine = create_key(
-        owner=scenario.people[who], name="mine", project=scenario.rows["project one"]
+        owner=scenario.people[actor], name="mine", project=scenario.rows["project one"]
     ).key  # type: ignore[arg-type]
-    access = scenario.access(who)
+    access = scenario.access(actor)
 
     assert access.may(Action.VIEW, mine)
     assert access.may(Action.MANAGE, mine) is makes
     assert access.may(Action.STOP, mine) is stops
 
 
-@pytest.mark.parametrize("who", ["member", "project member", "viewer"])
-def test_members_stop_no_key_of_others(scenario: Scenario, who: str) -> None:
-    assert not scenario.access(who).may(Action.STOP, scenario.rows["key in one"])
+@pytest.mark.parametrize("actor", ["member", "project member", "viewer"])
+def test_members_stop_no_key_of_others(scenario: Scenario, actor: str) -> None:
+    assert not scenario.access(actor).may(Action.STOP, scenario.rows["key in one"])
 
 
 def test_only_superusers_switch_an_organisation(scenario: Scenario) -> None:
     allowed = {
-        who
-        for who in ALL_USERS
-        if scenario.access(who).may(Action.SWITCH, scenario.rows["organization"])
+        actor
+        for actor in ALL_USERS
+        if scenario.access(actor).may(Action.SWITCH, scenario.rows["organization"])
     }
     assert allowed == {"superuser"}
 
@@ -204,7 +204,9 @@ def test_only_superusers_switch_an_organisation(scenario: Scenario) -> None:
 @pytest.mark.parametrize("what", ["organization", "person", "service"])
 def test_only_superusers_remove_people_and_organisations(scenario: Scenario, what: str) -> None:
     allowed = {
-        who for who in ALL_USERS if scenario.access(who).may(Action.REMOVE, scenario.rows[what])
+        actor
+        for actor in ALL_USERS
+        if scenario.access(actor).may(Action.REMOVE, scenario.rows[what])
     }
     assert allowed == {"superuser"}
 
@@ -247,7 +249,7 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "same_as"),
+    ("actor", "same_as"),
     [
         ("viewer", "project viewer"),
         ("owner", "project owner"),
@@ -256,12 +258,12 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
     ],
 )
 def test_a_managing_key_has_its_owner_s_rights_in_its_project_only(
-    scenario: Scenario, who: str, same_as: str
+    scenario: Scenario, actor: str, same_as: str
 ) -> None:
     project = scenario.rows["project one"]
     assert isinstance(project, Project)
     key = create_key(
-        owner=scenario.people[who], name="robot", project=project, scopes=["manage"]
+        owner=scenario.people[actor], name="robot", project=project, scopes=["manage"]
     ).key
 
     access = Access.of_key(key)
@@ -290,9 +292,9 @@ def test_a_user_may_not_hold_a_managing_key_of_an_owner_with_more_rights(
     project = scenario.rows["project one"]
     assert isinstance(project, Project)
 
-    def may_hold(who: str, owner: str, *scopes: str) -> bool:
+    def may_hold(actor: str, owner: str, *scopes: str) -> bool:
         key = ApiKey(owner=scenario.people[owner], project=project, scopes=list(scopes))
-        return scenario.access(who).may_act_as(key)
+        return scenario.access(actor).may_act_as(key)
 
     assert not may_hold("admin", "owner", "manage")
     assert not may_hold("project owner", "superuser", "inference", "manage")
@@ -320,17 +322,19 @@ def test_an_inactive_owner_counts_with_their_former_rights(scenario: Scenario, o
     assert not scenario.access("project admin").may_act_as(key)
 
 
-@pytest.mark.parametrize(("who", "may"), [("admin", True), ("project admin", False)])
+@pytest.mark.parametrize(("actor", "may"), [("admin", True), ("project admin", False)])
 def test_a_managing_key_may_hold_keys_of_admins_if_its_owner_is_one(
-    scenario: Scenario, who: str, may: bool
+    scenario: Scenario, actor: str, may: bool
 ) -> None:
-    project, leader = scenario.rows["project one"], scenario.people["admin"]
+    project, admin = scenario.rows["project one"], scenario.people["admin"]
     assert isinstance(project, Project)
-    changes.set_role(leader_too := scenario.people["viewer"], project.organization, Role.ADMIN)
-    own = create_key(owner=scenario.people[who], name="own", project=project, scopes=["manage"]).key
+    changes.set_role(other_admin := scenario.people["viewer"], project.organization, Role.ADMIN)
+    own = create_key(
+        owner=scenario.people[actor], name="own", project=project, scopes=["manage"]
+    ).key
     access = Access.of_key(own)
 
-    for owner in (leader, leader_too):
+    for owner in (admin, other_admin):
         key = ApiKey(owner=owner, project=project, scopes=["manage"])
         assert access.may_act_as(key) is may
 
@@ -340,7 +344,7 @@ def test_a_managing_key_may_hold_keys_of_admins_if_its_owner_is_one(
 
 def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
     ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
-    me = {who: scenario.people[who].pk for who in ALL_USERS}
+    me = {actor: scenario.people[actor].pk for actor in ALL_USERS}
 
     assert scenario.access("viewer").visible() == Visible(
         organizations=frozenset({ours}), users=frozenset({me["viewer"]})
@@ -371,8 +375,8 @@ def test_refusals_are_visible_like_usage(scenario: Scenario) -> None:
     }.items():
         RefusedRequest.objects.create(request_id=name, **common, **scope)
 
-    def seen(who: str) -> set[str]:
-        return {row.request_id for row in scenario.access(who).rows(RefusedRequest)}
+    def seen(actor: str) -> set[str]:
+        return {row.request_id for row in scenario.access(actor).rows(RefusedRequest)}
 
     assert seen("viewer") == {"in one", "in all"}
     assert seen("project viewer") == {"in one"}
@@ -383,8 +387,10 @@ def test_refusals_are_visible_like_usage(scenario: Scenario) -> None:
 def test_admins_see_the_log_of_their_scope_and_users_see_their_own_actions(
     scenario: Scenario,
 ) -> None:
-    def seen(who: str) -> set[int]:
-        return set(scenario.access(who).rows(AuditEntry).values_list("organization_id", flat=True))
+    def seen(actor: str) -> set[int]:
+        return set(
+            scenario.access(actor).rows(AuditEntry).values_list("organization_id", flat=True)
+        )
 
     ours, theirs = scenario.rows["organization"].pk, scenario.rows["their organization"].pk
     assert seen("viewer") == seen("member") == seen("project owner") == set()
@@ -413,15 +419,17 @@ def test_a_table_without_a_rule_is_visible_to_no_user(scenario: Scenario) -> Non
 
 
 @pytest.mark.parametrize("as_key", [False, True])
-@pytest.mark.parametrize("who", ALL_USERS)
+@pytest.mark.parametrize("actor", ALL_USERS)
 def test_the_check_of_a_row_and_the_query_agree_on_the_limits_a_user_may_set(
-    scenario: Scenario, who: str, as_key: bool
+    scenario: Scenario, actor: str, as_key: bool
 ) -> None:
-    access = scenario.access(who)
+    access = scenario.access(actor)
     if as_key:
         project = scenario.rows["project one"]
         assert isinstance(project, Project)
-        key = create_key(owner=scenario.people[who], name="key", project=project, scopes=["manage"])
+        key = create_key(
+            owner=scenario.people[actor], name="key", project=project, scopes=["manage"]
+        )
         access = Access.of_key(ApiKey.objects.get(pk=key.key.pk))
     # This user has a second role in an organisation where the others have no role.
     elsewhere = scenario.rows["their project two"]

@@ -166,8 +166,8 @@ def test_filters_name_only_scopes_that_staff_may_see(
     changes.add(Project(organization=changes.add(Organization(name="acme")), name="secret"))
     column = "project" if table == "apikey" else "organization"
 
-    def choices(who: User) -> set[str]:
-        client.force_login(who)
+    def choices(reader: User) -> set[str]:
+        client.force_login(reader)
         specs = client.get(page_of(table, "changelist")).context["cl"].filter_specs
         lookup = f"{column}__id__exact"
         found = [spec for spec in specs if getattr(spec, "lookup_kwarg", "") == lookup]
@@ -188,8 +188,8 @@ def test_staff_see_the_roles_of_their_own_organisations(
     set_role(alice, first_project().organization, Role.VIEWER)
     set_role(alice, changes.add(Organization(name="acme")), Role.OWNER)
 
-    def shown(who: User) -> list[str]:
-        client.force_login(who)
+    def shown(reader: User) -> list[str]:
+        client.force_login(reader)
         response = client.get(page_of("user", "change", alice.pk))
         (roles,) = response.context["inline_admin_formsets"]
         return sorted(str(form.instance.organization) for form in roles.formset.forms)
@@ -209,8 +209,8 @@ def test_usage_filters_name_only_models_that_staff_may_see(
         ]
     )
 
-    def models(who: User) -> list[str]:
-        client.force_login(who)
+    def models(reader: User) -> list[str]:
+        client.force_login(reader)
         specs = client.get(page_of("usagerecord", "changelist")).context["cl"].filter_specs
         (found,) = [spec for spec in specs if spec.title == "model"]
         return [name for _, name in found.lookup_choices]

@@ -61,9 +61,11 @@ def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) ->
     use.num_requests = getattr(use, "num_requests", 0) + 1  # type: ignore[attr-defined]
     request_id = f"r{use.num_requests}"  # type: ignore[attr-defined]
     scope = {} if project is None else {"project_id": project.pk}
-    who = admission(request_id, started_at=at, **scope)
+    identity = admission(request_id, started_at=at, **scope)
     tokens = {"num_prompt_tokens": num_tokens, "num_cached_tokens": 0, "num_output_tokens": 0}
-    store_settlements([settlement(request_id, admission=who, num_reasoning_tokens=0, **tokens)])
+    store_settlements(
+        [settlement(request_id, admission=identity, num_reasoning_tokens=0, **tokens)]
+    )
 
 
 def check(at: datetime = NOON, usual: tuple[int, ...] = USUAL) -> list[int]:
@@ -251,8 +253,8 @@ def test_the_user_of_a_limit_gets_the_alert_too(search: Project, people: dict[st
     mia = people["mia"]
     key = create_key(owner=mia, project=search, name="laptop").key
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
-    who = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
-    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+    identity = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **identity))])
 
     check()
 
@@ -305,8 +307,8 @@ def test_users_who_cannot_get_mail_are_no_receivers(
     limits = [quota("key", key), quota("user", robot)]
     if holder == "inactive":
         changes.set_active(robot, is_active=False)
-    who = {"user_id": robot.pk, "key_id": key.pk}
-    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+    identity = {"user_id": robot.pk, "key_id": key.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **identity))])
 
     check()
 
@@ -321,8 +323,8 @@ def test_receivers_see_the_alert_and_no_other_user_does(
     own = changes.add(Project(organization_id=search.organization_id, name="own"))
     key = create_key(owner=mia, project=own, name="laptop").key
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
-    who = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
-    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **who))])
+    identity = {"user_id": mia.pk, "key_id": key.pk, "project_id": search.pk}
+    store_settlements([settlement("r", admission=admission("r", started_at=NOON, **identity))])
 
     check()
 

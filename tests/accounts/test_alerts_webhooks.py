@@ -312,7 +312,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_disconnected(
         thread.start()
         webhook, _ = webhooks.make("ours", f"http://127.0.0.1:{server.getsockname()[1]}/")
         try:
-            # It sends bytes for as long as the sender reads.
+            # The receiver sends bytes for as long as the sender reads.
             with pytest.raises(NotDelivered):
                 webhooks.send(webhook, webhooks.test_event())
         finally:

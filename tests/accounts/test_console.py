@@ -50,14 +50,14 @@ def signed_in(user: User) -> Client:
 
 
 def used(user: User, request_id: str, minutes_ago: float = 5, **changes: Any) -> Settlement:
-    who = {
+    identity = {
         "user_id": user.pk,
         "username": user.username,
         "started_at": timezone.now() - timedelta(minutes=minutes_ago),
     }
     names = {"model", "key_id", "key_name", "project_id", "project_name", "organization_id"}
-    who |= {name: changes.pop(name) for name in names & changes.keys()}
-    return settlement(request_id, admission=admission(request_id, **who), **changes)
+    identity |= {name: changes.pop(name) for name in names & changes.keys()}
+    return settlement(request_id, admission=admission(request_id, **identity), **changes)
 
 
 def page(client: Client, address: str) -> str:
@@ -427,9 +427,9 @@ async def _all_of(response: Any) -> str:
 @pytest.fixture
 def limiter() -> Iterator[MemoryLimiter]:
     """Show the limits of this process in pages."""
-    made = MemoryLimiter()
-    show_in_pages(SimpleNamespace(state=None, levels=made.levels))  # type: ignore[arg-type]
-    yield made
+    created = MemoryLimiter()
+    show_in_pages(SimpleNamespace(state=None, levels=created.levels))  # type: ignore[arg-type]
+    yield created
     show_in_pages(None)
 
 
@@ -460,14 +460,14 @@ def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimite
     changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
     store(used(alice, "r1", weighted_tokens=1500.0))
 
-    def foretold(user: User) -> int:
+    def num_forecasts(user: User) -> int:
         text = page(signed_in(user), "/console/limits/")
         return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
 
-    assert foretold(root) == 2
-    assert foretold(alice) == 1  # she may not see the usage of all users
+    assert num_forecasts(root) == 2
+    assert num_forecasts(alice) == 1  # she may not see the usage of all users
     changes.change(hers, amount=1000)
-    assert foretold(alice) == 0  # the quota is used up
+    assert num_forecasts(alice) == 0  # the quota is used up
 
 
 def test_limits_are_listed_if_their_usage_is_unknown(alice: User) -> None:

@@ -23,7 +23,7 @@ def signed_in(user: User, **more: Any) -> Client:
     return client
 
 
-def result(response: Any, status: int) -> str:
+def console_page(response: Any, status: int) -> str:
     """Return the text of a page after a check of the console's headers and layout."""
     assert response.status_code == status
     policy = response.headers["Content-Security-Policy"]
@@ -38,7 +38,7 @@ def result(response: Any, status: int) -> str:
 
 @pytest.mark.parametrize("path", ["nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"])
 def test_a_missing_page_is_404(alice: User, path: str) -> None:
-    text = result(signed_in(alice).get(f"/console/{path}"), 404)
+    text = console_page(signed_in(alice).get(f"/console/{path}"), 404)
 
     assert "There is no such page" in text
     assert ">alice</a>" in text
@@ -46,13 +46,13 @@ def test_a_missing_page_is_404(alice: User, path: str) -> None:
 
 
 def test_a_missing_page_is_404_for_an_anonymous_user() -> None:
-    text = result(Client().get("/console/nothing/"), 404)
+    text = console_page(Client().get("/console/nothing/"), 404)
 
     assert "Log out" not in text
 
 
 def test_a_forbidden_page_is_403(alice: User) -> None:
-    text = result(signed_in(alice).get("/console/limits/new/"), 403)
+    text = console_page(signed_in(alice).get("/console/limits/new/"), 403)
 
     assert "You may not do this" in text
 
@@ -60,7 +60,7 @@ def test_a_forbidden_page_is_403(alice: User) -> None:
 def test_an_expired_form_is_403(alice: User) -> None:
     client = signed_in(alice, enforce_csrf_checks=True)
 
-    text = result(client.post("/console/keys/new/", {"name": "x"}), 403)
+    text = console_page(client.post("/console/keys/new/", {"name": "x"}), 403)
 
     assert "open for too long" in text
 
@@ -84,7 +84,7 @@ def test_a_broken_page_is_500(
     client = signed_in(alice, raise_request_exception=False)
     monkeypatch.setattr(Overview, "get_context_data", broken)
 
-    text = result(client.get("/console/"), status)
+    text = console_page(client.get("/console/"), status)
 
     assert "secret of mine" not in text
 
@@ -108,9 +108,9 @@ def test_every_page_reports_that_the_database_is_unavailable(
     monkeypatch.setattr(reader, _unavailable)
 
     for path in ("", "keys/", "limits/"):
-        text = result(client.get(f"/console/{path}"), 503)
+        text = console_page(client.get(f"/console/{path}"), 503)
         assert "The database does not answer" in text
-    result(client.post("/console/keys/new/", {"name": "x"}), 503)
+    console_page(client.post("/console/keys/new/", {"name": "x"}), 503)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -125,7 +125,7 @@ async def test_a_page_of_the_asynchronous_server_reports_that_the_database_is_un
     # Close the connections of the other thread, because PostgreSQL drops no database in use.
     await sync_to_async(connections.close_all)()
 
-    assert "The database does not answer" in result(response, 503)
+    assert "The database does not answer" in console_page(response, 503)
 
 
 def test_other_pages_keep_their_own_error_pages(alice: User) -> None:

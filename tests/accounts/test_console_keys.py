@@ -253,7 +253,7 @@ def test_the_successor_of_a_rotated_key_is_shown_once(member: User) -> None:
     text = client.post(f"{KEYS}{old.key.pk}/rotate/", {"grace": "3600"}).content.decode()
 
     new = find_key(secret_in(text))
-    replaced = find_key(old.secret)  # it still works
+    replaced = find_key(old.secret)  # the old key still works
     assert replaced.replaced_by == new
     assert replaced.expires_at is not None
     assert timedelta(minutes=59) < replaced.expires_at - timezone.now() <= timedelta(hours=1)

@@ -22,16 +22,16 @@ from tests.fakes.clock import FakeClock
 def test_the_caller_of_a_key_is_returned(
     table: KeyTable, new_key: Callable[..., NewKey], alice: User
 ) -> None:
-    made = new_key("laptop")
+    created = new_key("laptop")
     table.refresh()
 
-    caller = table.authenticate(bearer(made.secret))
+    caller = table.authenticate(bearer(created.secret))
 
-    project = made.key.project
+    project = created.key.project
     assert caller == Caller(
         user_id=alice.pk,
         username="alice",
-        key_id=made.key.pk,
+        key_id=created.key.pk,
         key_name="laptop",
         project_id=project.pk,
         project_name="default",
@@ -44,7 +44,7 @@ def test_the_caller_of_a_key_is_returned(
 def test_the_caller_has_the_grants_of_the_key(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key(
+    created = new_key(
         scopes=["manage"],
         allowed_models=["small"],
         allowed_endpoints=["completions"],
@@ -52,7 +52,7 @@ def test_the_caller_has_the_grants_of_the_key(
     )
     table.refresh()
 
-    grants = table.authenticate(bearer(made.secret)).grants
+    grants = table.authenticate(bearer(created.secret)).grants
 
     assert grants == Grants(
         frozenset({"manage"}),
@@ -65,41 +65,41 @@ def test_the_caller_has_the_grants_of_the_key(
 def test_a_paused_key_is_refused_until_it_is_resumed(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key()
+    created = new_key()
     table.refresh()
-    pause_key(made.key)
+    pause_key(created.key)
     table.refresh()
-    assert refusal(table, bearer(made.secret)) is Refusal.PAUSED
-    resume_key(made.key)
+    assert refusal(table, bearer(created.secret)) is Refusal.PAUSED
+    resume_key(created.key)
     table.refresh()
-    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
+    assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
 @pytest.mark.parametrize("kind", ["project", "organization"])
 def test_keys_of_an_inactive_project_are_refused(
     table: KeyTable, new_key: Callable[..., NewKey], kind: str
 ) -> None:
-    made = new_key()
+    created = new_key()
     table.refresh()
-    closed = made.key.project if kind == "project" else made.key.project.organization
+    closed = created.key.project if kind == "project" else created.key.project.organization
     closed.is_active = False
     closed.save()
     table.refresh()
-    assert refusal(table, bearer(made.secret)) is Refusal.PROJECT_INACTIVE
+    assert refusal(table, bearer(created.secret)) is Refusal.PROJECT_INACTIVE
     closed.is_active = True
     closed.save()
     table.refresh()
-    assert table.authenticate(bearer(made.secret)).key_id == made.key.pk
+    assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
 def test_authentication_needs_no_query(
     table: KeyTable, new_key: Callable[..., NewKey], django_assert_num_queries: Any
 ) -> None:
-    made = new_key()
+    created = new_key()
     table.refresh()
 
     with django_assert_num_queries(0):
-        table.authenticate(bearer(made.secret))
+        table.authenticate(bearer(created.secret))
         refusal(table, bearer(new_secret()))
 
 
@@ -107,11 +107,11 @@ def test_authentication_needs_no_query(
 def test_the_scheme_is_accepted_in_any_case_as_text_or_bytes(
     table: KeyTable, new_key: Callable[..., NewKey], scheme: str
 ) -> None:
-    made = new_key()
+    created = new_key()
     table.refresh()
 
-    as_text = table.authenticate(f"{scheme} {made.secret}")
-    as_bytes = table.authenticate(f"{scheme} {made.secret}".encode())
+    as_text = table.authenticate(f"{scheme} {created.secret}")
+    as_bytes = table.authenticate(f"{scheme} {created.secret}".encode())
 
     assert as_text == as_bytes
 
@@ -138,10 +138,10 @@ def test_a_missing_key_is_reported(table: KeyTable, nothing: bytes | str | None)
 def test_any_other_form_is_refused(
     table: KeyTable, new_key: Callable[..., NewKey], form: str
 ) -> None:
-    made = new_key()
+    created = new_key()
     table.refresh()
 
-    assert refusal(table, form.format(made.secret, made.secret)) is Refusal.MALFORMED
+    assert refusal(table, form.format(created.secret, created.secret)) is Refusal.MALFORMED
 
 
 def test_keys_of_other_systems_are_refused(table: KeyTable) -> None:
@@ -155,13 +155,13 @@ def test_an_unknown_key_is_refused(table: KeyTable) -> None:
 def test_an_expired_key_is_refused(
     table: KeyTable, new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
-    made = new_key(expires_at=clock.moment(60))
+    created = new_key(expires_at=clock.moment(60))
     table.refresh()
 
-    assert table.authenticate(bearer(made.secret), now=clock.now_s + 59).key_name == "laptop"
-    assert refusal(table, bearer(made.secret), now=clock.now_s + 60) is Refusal.EXPIRED
+    assert table.authenticate(bearer(created.secret), now=clock.now_s + 59).key_name == "laptop"
+    assert refusal(table, bearer(created.secret), now=clock.now_s + 60) is Refusal.EXPIRED
     clock.now_s += 61
-    assert refusal(table, bearer(made.secret)) is Refusal.EXPIRED
+    assert refusal(table, bearer(created.secret)) is Refusal.EXPIRED
 
 
 def test_a_key_is_valid_until_it_is_revoked_or_expires(
@@ -185,19 +185,19 @@ def test_a_key_is_valid_until_it_is_revoked_or_expires(
 
 
 def test_keys_under_older_peppers_are_accepted(new_key: Callable[..., NewKey]) -> None:
-    made = new_key()
+    created = new_key()
     newer = KeyTable({1: b"other", 2: b"the second pepper", 3: b"a third pepper"})
     newer.refresh()
 
-    assert newer.authenticate(bearer(made.secret)).key_id == made.key.pk
+    assert newer.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
 def test_a_key_is_unknown_after_its_pepper_is_removed(new_key: Callable[..., NewKey]) -> None:
-    made = new_key()
+    created = new_key()
     other = KeyTable({3: b"a third pepper"})
     other.refresh()
 
-    assert refusal(other, bearer(made.secret)) is Refusal.UNKNOWN
+    assert refusal(other, bearer(created.secret)) is Refusal.UNKNOWN
 
 
 @pytest.mark.parametrize("reason", list(Refusal))

@@ -66,12 +66,12 @@ def test_a_new_key_is_read_without_the_others(
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
     Project.objects.update(updated_at=LONG_AGO)
     Organization.objects.update(updated_at=LONG_AGO)
-    made = new_key("new")
+    created = new_key("new")
 
     with django_assert_num_queries(6):
         table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).key_name == "new"
+    assert table.authenticate(bearer(created.secret)).key_name == "new"
     names = {entry.caller.key_name for entry in table._entries.values()}
     assert names == {"old", "new"}
 
@@ -84,30 +84,30 @@ def test_a_change_is_read_once_while_late_writes_are_expected(
     table_of: type[Stamped],
 ) -> None:
     """For example the owner of a hundred thousand keys signs in, or their project is renamed."""
-    made = new_key("old")
+    created = new_key("old")
     table = settled_table()
     table_of.objects.update(updated_at=clock.moment())
     table.refresh()
     # A read of the row would return the new name, but the row has no newer stamp.
-    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+    ApiKey._base_manager.filter(pk=created.key.pk).update(name="behind")
 
     for _ in range(3):
         clock.now_s += OVERLAP_S / 4
         table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).key_name == "old"
+    assert table.authenticate(bearer(created.secret)).key_name == "old"
 
 
 def test_a_change_just_before_the_table_was_loaded_is_not_read_again(
     table: KeyTable, new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key("old")
+    created = new_key("old")
     table.refresh()
-    ApiKey._base_manager.filter(pk=made.key.pk).update(name="behind")
+    ApiKey._base_manager.filter(pk=created.key.pk).update(name="behind")
 
     table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).key_name == "old"
+    assert table.authenticate(bearer(created.secret)).key_name == "old"
 
 
 # -- New keys -----------------------------------------------------------------------------------
@@ -118,16 +118,16 @@ def test_a_new_key_waits_until_it_is_admitted(
 ) -> None:
     old = new_key("old")
     table.refresh()
-    made = new_key("new")
+    created = new_key("new")
 
     table.follow()
-    assert refusal(table, bearer(made.secret)) is Refusal.UNKNOWN
-    assert not table.is_valid(made.key.pk)
+    assert refusal(table, bearer(created.secret)) is Refusal.UNKNOWN
+    assert not table.is_valid(created.key.pk)
     assert table.authenticate(bearer(old.secret)).key_name == "old"
 
     table.admit(table.num_read)
-    assert table.authenticate(bearer(made.secret)).key_name == "new"
-    assert table.is_valid(made.key.pk)
+    assert table.authenticate(bearer(created.secret)).key_name == "new"
+    assert table.is_valid(created.key.pk)
 
 
 def test_a_later_key_waits_for_its_own_admission(
@@ -153,15 +153,15 @@ def test_a_key_that_is_revoked_is_refused_without_waiting(
     table.refresh()
     coming = new_key("coming")
     table.follow()
-    for made in (known, coming):
-        revoke_key(made.key)
+    for created in (known, coming):
+        revoke_key(created.key)
     # If the number of keys were wrong afterwards, all keys would be read again.
     monkeypatch.setattr(table, "_load", pytest.fail)
 
     table.follow()
 
-    for made in (known, coming):
-        assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+    for created in (known, coming):
+        assert refusal(table, bearer(created.secret)) is Refusal.REVOKED
     table.admit(table.num_read)
     assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
 
@@ -242,40 +242,40 @@ def test_a_stopped_key_is_refused_after_the_next_refresh(
     change: Callable[[ApiKey], object],
     reason: Refusal,
 ) -> None:
-    made, others = new_key(), new_key(owner=bob)
+    created, others = new_key(), new_key(owner=bob)
     table = settled_table()
-    change(made.key)
+    change(created.key)
 
     table.refresh()
 
-    assert refusal(table, bearer(made.secret)) is reason
+    assert refusal(table, bearer(created.secret)) is reason
     assert table.authenticate(bearer(others.secret)).username == "bob"
 
 
 def test_keys_of_a_reactivated_user_are_accepted_again(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key()
+    created = new_key()
     User.objects.update(is_active=False)
     table = settled_table()
     User.objects.update(is_active=True)
 
     table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).username == "alice"
+    assert table.authenticate(bearer(created.secret)).username == "alice"
 
 
 def test_new_names_are_read(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key()
+    created = new_key()
     table = settled_table()
     User.objects.update(username="alicia")
     ApiKey.objects.update(name="desktop")
 
     table.refresh()
 
-    caller = table.authenticate(bearer(made.secret))
+    caller = table.authenticate(bearer(created.secret))
     assert (caller.username, caller.key_name) == ("alicia", "desktop")
 
 
@@ -322,14 +322,14 @@ def test_a_late_write_is_read_after_a_long_time_without_a_refresh(
 def test_changes_are_read_after_the_clock_was_set_back(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey], clock: FakeClock
 ) -> None:
-    made = new_key()
+    created = new_key()
     table = settled_table()
     clock.now_s -= 3600
     ApiKey.objects.update(name="renamed", updated_at=clock.moment())
 
     table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).key_name == "renamed"
+    assert table.authenticate(bearer(created.secret)).key_name == "renamed"
 
 
 def test_a_deleted_and_a_new_key_are_noticed_together(
@@ -350,7 +350,7 @@ def test_a_deleted_and_a_new_key_are_noticed_together(
 def test_the_old_keys_are_used_while_the_database_is_unavailable(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key()
+    created = new_key()
     table = settled_table()
 
     def fail(*args: object) -> None:
@@ -359,15 +359,15 @@ def test_the_old_keys_are_used_while_the_database_is_unavailable(
     with connection.execute_wrapper(fail), pytest.raises(OperationalError):
         table.refresh()
 
-    assert table.authenticate(bearer(made.secret)).username == "alice"
+    assert table.authenticate(bearer(created.secret)).username == "alice"
 
 
 def test_changes_missed_by_a_failed_refresh_are_read_by_the_next(
     settled_table: Callable[[], KeyTable], new_key: Callable[..., NewKey]
 ) -> None:
-    made = new_key()
+    created = new_key()
     table = settled_table()
-    revoke_key(made.key)
+    revoke_key(created.key)
     queries = iter(range(100))
 
     def breaks_after_the_fingerprint(execute: Any, *args: Any) -> Any:
@@ -380,7 +380,7 @@ def test_changes_missed_by_a_failed_refresh_are_read_by_the_next(
             table.refresh()
         table.refresh()
 
-    assert refusal(table, bearer(made.secret)) is Refusal.REVOKED
+    assert refusal(table, bearer(created.secret)) is Refusal.REVOKED
 
 
 def test_the_old_keys_are_used_during_a_full_load(

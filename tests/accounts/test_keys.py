@@ -22,7 +22,7 @@ ENVS = st.text(string.ascii_lowercase, min_size=2, max_size=8)
 
 
 def test_the_check_characters_of_a_known_key_do_not_change() -> None:
-    # Keys are older than a release. A change of the check characters would invalidate all keys.
+    # Keys stay valid over releases. A change of the check characters would invalidate all keys.
     assert looks_like_key("vny_live_0123456789ABCDEFGHIJKLMNOPQRSTUV4MRp1F")
 
 
@@ -87,12 +87,12 @@ def test_the_hint_fits_its_column(env: str) -> None:
 def test_only_a_digest_under_the_newest_pepper_is_stored(
     new_key: Callable[..., NewKey], peppers: dict[int, bytes]
 ) -> None:
-    made = new_key()
+    created = new_key()
 
-    row = ApiKey.objects.filter(pk=made.key.pk).values().get()
+    row = ApiKey.objects.filter(pk=created.key.pk).values().get()
     assert row["pepper_id"] == 2
-    assert row["digest"] == digest_of(made.secret.encode(), peppers[2]).hex()
-    random_part = made.secret.removeprefix("vny_live_")
+    assert row["digest"] == digest_of(created.secret.encode(), peppers[2]).hex()
+    random_part = created.secret.removeprefix("vny_live_")
     assert not any(random_part[4:-2] in str(value) for value in row.values())
 
 

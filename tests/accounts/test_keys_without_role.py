@@ -32,9 +32,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def acme(db: None) -> Organization:
-    made = changes.add(Organization(name="acme"))
-    changes.set_role(User.objects.create_user("owner"), made, Role.OWNER)
-    return made
+    created = changes.add(Organization(name="acme"))
+    changes.set_role(User.objects.create_user("owner"), created, Role.OWNER)
+    return created
 
 
 @pytest.fixture

@@ -41,12 +41,12 @@ class Kind:
     make: Callable[[str], Model]
 
     def __post_init__(self) -> None:
-        self.there = self.make("there")
+        self.existing = self.make("existing")
 
     def acts(self, name: str) -> Iterator[Callable[[], Model]]:
         """Yield functions that create and rename a row with this name."""
         yield lambda: self.make(name)
-        yield lambda: changes.change(self.there, name=f"{name}{name}")
+        yield lambda: changes.change(self.existing, name=f"{name}{name}")
 
 
 @pytest.fixture(params=["key", "webhook", "organization", "project"])

@@ -6,7 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from signin_helpers import code_of, enter_code, give_factor, person, recovery_codes, sign_in, who
+from signin_helpers import (
+    code_of,
+    enter_code,
+    give_factor,
+    person,
+    recovery_codes,
+    sign_in,
+    signed_in_name,
+)
 
 from accounts.alerts import webhooks
 from accounts.models import Webhook
@@ -46,7 +54,7 @@ def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> 
     assert recovery_codes(alice) == codes
     sign_in(client, "alice")
     enter_code(client, code_of(secret))
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
     assert reencrypt() == Reencrypted(3, 0)
 
 

@@ -62,10 +62,10 @@ def person(name: str, scope: Organization | Project, role: Role, **more: Any) ->
 
 
 def key_of(
-    owner: User, project: Project, *, made: datetime = NOON, ends: datetime | None = END
+    owner: User, project: Project, *, created: datetime = NOON, ends: datetime | None = END
 ) -> ApiKey:
     key = keys.create_key(owner=owner, project=project, name="crawler", expires_at=ends).key
-    ApiKey.objects.filter(pk=key.pk).update(created_at=made)
+    ApiKey.objects.filter(pk=key.pk).update(created_at=created)
     key.refresh_from_db()
     return key
 
@@ -118,20 +118,23 @@ def test_a_late_reminder_is_sent_once_with_the_smallest_number_of_days(
 def test_a_key_with_a_short_life_has_no_reminder(
     olga: User, search: Project, life: timedelta, days_sent: list[int]
 ) -> None:
-    key_of(olga, search, made=END - life)
+    key_of(olga, search, created=END - life)
 
     hours = [check(END - timedelta(hours=hour)) for hour in range(24 * 8, 0, -1)]
 
     assert [each for found in hours for each in found] == days_sent
 
 
-@given(looks=st.lists(st.floats(0, 30), max_size=20), days=st.sets(st.integers(1, 20), max_size=4))
+@given(
+    check_times=st.lists(st.floats(0, 30), max_size=20),
+    days=st.sets(st.integers(1, 20), max_size=4),
+)
 def test_checks_at_any_time_send_no_early_and_no_repeated_reminders(
-    looks: list[float], days: set[int]
+    check_times: list[float], days: set[int]
 ) -> None:
     key = ApiKey(created_at=NOON)
     days_sent: list[int] = []
-    for before in sorted(looks, reverse=True):
+    for before in sorted(check_times, reverse=True):
         now = END - timedelta(days=before)
         lead = reminders.lead_of(key, END, sorted(days), now)
         if lead is not None and lead not in days_sent:
@@ -214,7 +217,7 @@ def test_only_the_owner_gets_the_reminder(olga: User, search: Project, acme: Org
 
 
 @pytest.mark.parametrize("owner", ["service", "no address"])
-def test_leaders_get_the_reminder_of_an_owner_without_an_address(
+def test_admins_get_the_reminder_of_an_owner_without_an_address(
     search: Project, acme: Organization, owner: str
 ) -> None:
     elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
@@ -354,7 +357,7 @@ def test_tasks_check_keys_queue_deliveries_and_send_them(
     settings.VINERY_HAS_EMAIL = True
     settings.VINERY_REMIND_DAYS = [1, 7]
     now = datetime.now(UTC)
-    key_of(olga, search, made=now - 30 * DAY, ends=now + 6 * DAY)
+    key_of(olga, search, created=now - 30 * DAY, ends=now + 6 * DAY)
     # Messages to workers are direct calls here.
     monkeypatch.setattr(tasks.sweep_deliveries, "delay", tasks.sweep_deliveries)
     monkeypatch.setattr(tasks.deliver, "delay", tasks.deliver)

@@ -138,17 +138,17 @@ def test_a_scope_that_cannot_be_deleted_keeps_its_limits(
 
 
 def test_usage_records_are_kept_after_a_deletion(alice: User, acme: Tenant) -> None:
-    who = {
+    identity = {
         "user_id": alice.pk,
         "project_id": acme.one.pk,
         "organization_id": acme.organization.pk,
     }
-    store_settlements([settlement("r", admission=admission("r", **who))])
+    store_settlements([settlement("r", admission=admission("r", **identity))])
 
     for row in (alice, acme.one, acme.two, acme.organization):
         changes.remove(row)
 
-    assert UsageRecord.objects.filter(**who).count() == 1
+    assert UsageRecord.objects.filter(**identity).count() == 1
 
 
 def test_the_last_administrator_cannot_be_deleted(alice: User) -> None:

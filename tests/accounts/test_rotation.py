@@ -81,26 +81,26 @@ def test_a_rotation_restarts_the_interval(new_key: Keys) -> None:
 
 @pytest.mark.django_db
 def test_a_key_with_a_grace_period_expires_unless_it_was_rotated(new_key: Keys) -> None:
-    made = new_key(rotate_every_days=90, rotation_grace_days=7)
-    end = (made.key.created_at + 97 * DAY).replace(microsecond=0)
-    assert abs(made.key.expires_at - end) <= timedelta(seconds=1)
+    created = new_key(rotate_every_days=90, rotation_grace_days=7)
+    end = (created.key.created_at + 97 * DAY).replace(microsecond=0)
+    assert abs(created.key.expires_at - end) <= timedelta(seconds=1)
 
-    aged(made.key, 98)
-    assert made.key.state_at(timezone.now()) is KeyState.EXPIRED
+    aged(created.key, 98)
+    assert created.key.state_at(timezone.now()) is KeyState.EXPIRED
 
-    new = rotate_key(made.key, grace=DAY).key
+    new = rotate_key(created.key, grace=DAY).key
     assert new.state_at(timezone.now() + 96 * DAY) is KeyState.ACTIVE
     assert new.state_at(timezone.now() + 98 * DAY) is KeyState.EXPIRED
 
 
 @pytest.mark.django_db
 def test_the_key_table_refuses_a_key_after_its_grace_period(new_key: Keys, table: KeyTable) -> None:
-    made = new_key(rotate_every_days=90, rotation_grace_days=7)
-    aged(made.key, 98)
+    created = new_key(rotate_every_days=90, rotation_grace_days=7)
+    aged(created.key, 98)
 
     table.refresh()
 
-    assert not table.is_valid(made.key.pk)
+    assert not table.is_valid(created.key.pk)
 
 
 @pytest.mark.django_db
@@ -288,13 +288,13 @@ def test_a_rotated_key_has_no_reminder_and_its_successor_has_its_own(
 
 def test_a_change_of_days_sends_new_reminders(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=30).key
-    made_at: Any = key.created_at
-    assert check(made_at + 29 * DAY) == [("rotation", 1)]
+    created_at: Any = key.created_at
+    assert check(created_at + 29 * DAY) == [("rotation", 1)]
 
     change_key(key, rotate_every_days=60)
 
-    assert check(made_at + 29 * DAY) == []
-    assert check(made_at + 59 * DAY) == [("rotation", 1)]
+    assert check(created_at + 29 * DAY) == []
+    assert check(created_at + 59 * DAY) == [("rotation", 1)]
 
 
 def _whole(moment: datetime) -> datetime:

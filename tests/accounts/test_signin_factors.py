@@ -22,7 +22,7 @@ from signin_helpers import (
     person,
     recovery_codes,
     sign_in,
-    who,
+    signed_in_name,
 )
 
 from accounts.models import User
@@ -71,10 +71,10 @@ def test_the_code_of_the_setup_cannot_be_used_to_sign_in(client: Client) -> None
     thief = Client()
     sign_in(thief, "alice")
     enter_code(thief, code)
-    assert who(thief) == ""
+    assert signed_in_name(thief) == ""
 
     enter_code(thief, code_of(secret, periods_from_now=1))
-    assert who(thief) == "alice"
+    assert signed_in_name(thief) == "alice"
 
 
 def test_a_wrong_code_does_not_set_up_a_factor(client: Client) -> None:
@@ -136,7 +136,7 @@ def test_the_password_alone_is_not_enough(client: Client) -> None:
     response = sign_in(client, "root", next="/admin/")
 
     assert response.url.startswith(reverse("mfa_authenticate"))
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
     assert client.get("/admin/").status_code == 302
 
 
@@ -159,7 +159,7 @@ def test_the_clock_of_a_phone_may_be_half_a_minute_off(client: Client, periods: 
 
     enter_code(client, code_of(secret, periods_from_now=periods))
 
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 @pytest.mark.parametrize("periods", [-1, 0, 1])
@@ -180,7 +180,7 @@ def test_a_code_can_be_used_only_once(
     response = enter_code(thief, f"{code[:3]} {code[3:]}")
 
     assert "Incorrect code" in response.content.decode()
-    assert who(thief) == ""
+    assert signed_in_name(thief) == ""
 
 
 def test_any_recovery_code_works_once(client: Client) -> None:
@@ -189,13 +189,13 @@ def test_any_recovery_code_works_once(client: Client) -> None:
     code = recovery_codes(alice)[3]
     sign_in(client, "alice")
     enter_code(client, code)
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
     thief = Client()
     sign_in(thief, "alice")
     enter_code(thief, code)
 
-    assert who(thief) == ""
+    assert signed_in_name(thief) == ""
     assert len(recovery_codes(alice)) == 9
 
 
@@ -209,7 +209,7 @@ def test_codes_cannot_be_guessed(client: Client) -> None:
     response = enter_code(client, code_of(secret))
 
     assert re.search(WAIT, response.content.decode())
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 def test_a_user_deactivated_between_password_and_code_is_refused(client: Client) -> None:
@@ -220,7 +220,7 @@ def test_a_user_deactivated_between_password_and_code_is_refused(client: Client)
     User.objects.filter(pk=alice.pk).update(is_active=False)
     enter_code(client, code_of(secret))
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 # -- Recovery
@@ -234,7 +234,7 @@ def test_after_a_reset_the_password_is_enough_again(client: Client) -> None:
     assert not reset_second_factor(alice)
 
     sign_in(client, "alice")
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 def test_administrators_reset_the_factor_in_the_admin(client: Client) -> None:

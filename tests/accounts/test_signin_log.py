@@ -22,7 +22,7 @@ from signin_helpers import (
     person,
     recovery_codes,
     sign_in,
-    who,
+    signed_in_name,
 )
 
 from accounts.models import AuditEntry, User
@@ -115,7 +115,7 @@ def test_a_sign_in_through_the_issuer_is_logged_with_its_method(
 ) -> None:
     come_through(client)
 
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
     [entry] = logged("sign_in")
     assert (entry.actor, entry.after) == ("ada", {"with": ["issuer"]})
 
@@ -124,7 +124,7 @@ def test_a_failure_of_the_issuer_is_logged(client: Client, issuer: TestIssuer) -
     issuer.userinfo = {"sub": "another user"}
     come_through(client)
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
     [entry] = logged("sign_in_failed")
     assert (entry.target, entry.after) == ("unknown account", {"at": "issuer", "num_times": 1})
 

@@ -14,7 +14,7 @@ from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.test import Client
 from django.urls import reverse
 from oidc_issuer import CLIENT_ID, TestIssuer, new_key, running_issuer
-from signin_helpers import PASSWORD, code_of, give_factor, person, sign_in, who
+from signin_helpers import PASSWORD, code_of, give_factor, person, sign_in, signed_in_name
 
 from accounts.models import AuditEntry, Membership, Organization, Role, User
 from accounts.services import changes
@@ -61,7 +61,7 @@ def test_a_new_user_gets_an_account_if_the_settings_allow_it(
     response = come_through(client, process="login", next="/accounts/sessions/")
 
     assert response.url == "/accounts/sessions/"
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
     ada = User.objects.get(username="ada")
     assert (ada.first_name, ada.last_name, ada.email) == ("Ada", "Lovelace", "ada@example.com")
     assert not ada.has_usable_password()
@@ -77,7 +77,7 @@ def test_the_next_sign_in_finds_the_same_account(client: Client, issuer: TestIss
 
     come_through(client)
 
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
     assert User.objects.count() == 1
 
 
@@ -97,8 +97,8 @@ def test_a_new_user_with_a_taken_name_gets_another_name(client: Client, issuer: 
 
     come_through(client)
 
-    assert who(client) not in ("", "ada")
-    assert not User.objects.get(username=who(client)).is_superuser
+    assert signed_in_name(client) not in ("", "ada")
+    assert not User.objects.get(username=signed_in_name(client)).is_superuser
 
 
 def test_a_verified_address_is_linked_to_its_account_if_the_settings_allow_it(
@@ -109,11 +109,11 @@ def test_a_verified_address_is_linked_to_its_account_if_the_settings_allow_it(
     response = come_through(client)
     assert response.status_code == 403
     assert "This address has an account already" in response.content.decode()
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
     settings.VINERY_OIDC = issuer.settings(links_by_email=True)
     come_through(client)
-    assert who(client) == "countess"
+    assert signed_in_name(client) == "countess"
     assert not User.objects.get().has_usable_password()
 
 
@@ -125,15 +125,15 @@ def test_linking_an_account_removes_the_access_of_its_former_user(
     """
     maker, countess = Client(), person("countess", email="ada@example.com")
     sign_in(maker, "countess")
-    assert who(maker) == "countess"
+    assert signed_in_name(maker) == "countess"
     give_factor(countess)
     SocialAccount.objects.create(user=countess, provider="oidc", uid="maker")
     settings.VINERY_OIDC = issuer.settings(links_by_email=True)
 
     come_through(client)
 
-    assert who(client) == "countess"
-    assert who(maker) == ""
+    assert signed_in_name(client) == "countess"
+    assert signed_in_name(maker) == ""
     countess.refresh_from_db()
     assert not countess.has_usable_password()
     assert not Authenticator.objects.exists()
@@ -172,7 +172,7 @@ def test_an_unverified_address_is_neither_linked_nor_stored(
 
     come_through(client)
 
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
     assert User.objects.get(username="ada").email == ""
 
 
@@ -199,7 +199,7 @@ def test_a_former_address_of_a_user_is_not_linked(
     response = client.get(come_through(client).url)
 
     assert "This address has an account already" in response.content.decode()
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
     assert User.objects.count() == 1
 
 
@@ -213,7 +213,7 @@ def test_an_account_that_may_not_sign_in_is_neither_linked_nor_opened(
 
     SocialAccount.objects.create(user=robot, provider="oidc", uid="1234")
     assert come_through(client).url == reverse("account_inactive")
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 def test_a_user_can_connect_and_disconnect_their_own_account(
@@ -231,7 +231,7 @@ def test_a_user_can_connect_and_disconnect_their_own_account(
 
     elsewhere = Client()
     come_through(elsewhere)
-    assert who(elsewhere) == "countess"
+    assert signed_in_name(elsewhere) == "countess"
 
     client.post(reverse("socialaccount_connections"), {"account": connected.pk})
     assert not SocialAccount.objects.exists()
@@ -245,10 +245,10 @@ def test_vinery_asks_for_the_second_factor_after_the_issuer(
     SocialAccount.objects.create(user=ada, provider="oidc", uid="1234")
 
     assert come_through(client).url.startswith(reverse("mfa_authenticate"))
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
     client.post(reverse("mfa_authenticate"), {"code": code_of(secret)})
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
 
 
 def test_a_user_of_the_issuer_cannot_set_a_password(client: Client, issuer: TestIssuer) -> None:
@@ -378,7 +378,7 @@ _OTHER_ISSUER = "https://another.example"
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "claims",
     [
         {"nonce": "of another sign-in"},
         {"nonce": None},
@@ -397,12 +397,12 @@ _OTHER_ISSUER = "https://another.example"
     ids=str,
 )
 def test_a_token_with_a_wrong_claim_is_refused(
-    client: Client, issuer: TestIssuer, lie: dict[str, Any], caplog: pytest.LogCaptureFixture
+    client: Client, issuer: TestIssuer, claims: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    issuer.lie_in_token = lie
+    issuer.wrong_in_token = claims
 
     assert refused(come_through(client))
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
     assert not User.objects.exists()
     assert "A sign-in through the issuer failed: The ID token" in caplog.text
     assert "ada@example.com" not in caplog.text
@@ -422,7 +422,7 @@ def test_a_token_that_the_issuer_did_not_sign_is_refused(
     issuer.algorithm, issuer.signing_key = algorithm, key
 
     assert refused(come_through(client))
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 def test_an_answer_without_a_token_is_refused(client: Client, issuer: TestIssuer) -> None:
@@ -440,7 +440,7 @@ def test_userinfo_of_another_user_is_refused(client: Client, issuer: TestIssuer)
 def test_a_discovery_document_of_another_issuer_is_refused(
     client: Client, issuer: TestIssuer
 ) -> None:
-    issuer.lie_in_discovery = {"issuer": _OTHER_ISSUER}
+    issuer.wrong_in_discovery = {"issuer": _OTHER_ISSUER}
 
     assert refused(begin(client))
 
@@ -452,9 +452,9 @@ def test_the_name_of_an_issuer_may_end_in_a_slash(
     settings.VINERY_OIDC = replace(issuer.settings(makes_accounts=True), url=name)
     assert refused(begin(client))
 
-    issuer.lie_in_discovery, issuer.lie_in_token = {"issuer": name}, {"iss": name}
+    issuer.wrong_in_discovery, issuer.wrong_in_token = {"issuer": name}, {"iss": name}
     come_through(client)
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
 
 
 def test_an_unavailable_issuer_is_reported_before_and_after_the_redirect(
@@ -473,7 +473,7 @@ def test_an_answer_is_valid_once_in_its_own_session(client: Client, issuer: Test
 
     assert refused(Client().get(back))
     client.get(back)
-    assert who(client) == "ada"
+    assert signed_in_name(client) == "ada"
     assert refused(client.get(back))
 
 

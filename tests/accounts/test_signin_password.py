@@ -10,7 +10,7 @@ from django.core import mail
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
-from signin_helpers import PASSWORD, WAIT, person, sign_in, who
+from signin_helpers import PASSWORD, WAIT, person, sign_in, signed_in_name
 
 from accounts.models import User
 from accounts.services.changes import set_password
@@ -28,7 +28,7 @@ def test_a_user_with_the_right_password_gets_a_new_session(client: Client) -> No
     response = sign_in(client, "alice")
 
     assert response.status_code == 302
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
     assert client.session.session_key != before
 
 
@@ -40,7 +40,7 @@ def test_a_wrong_password_is_refused_without_a_reason(client: Client) -> None:
 
     assert "username and/or password you specified are not correct" in wrong
     assert "username and/or password you specified are not correct" in unknown
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
@@ -52,19 +52,19 @@ def test_a_user_who_may_not_sign_in_is_answered_like_an_unknown_one(
     response = sign_in(client, "robot")
 
     assert "username and/or password" in response.content.decode()
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service"])
 def test_a_deactivated_user_loses_the_session_at_once(client: Client, field: str) -> None:
     alice = person("alice")
     sign_in(client, "alice")
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
     setattr(alice, field, field != "is_active")
     alice.save()
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 def test_there_is_no_page_to_sign_up(client: Client) -> None:
@@ -82,7 +82,7 @@ def test_the_admin_s_own_login_takes_no_password(client: Client) -> None:
 
     client.post("/admin/login/", {"username": "root", "password": PASSWORD})
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 def test_the_sign_in_leads_to_the_requested_page_and_to_no_other_server(client: Client) -> None:
@@ -132,7 +132,7 @@ def test_a_new_password_by_command_ends_a_lockout(
 
     client = Client(REMOTE_ADDR="198.51.100.7")
     sign_in(client, "root", capsys.readouterr().out.strip())
-    assert who(client) == "root"
+    assert signed_in_name(client) == "root"
 
 
 def test_a_new_password_in_the_admin_ends_a_lockout(client: Client) -> None:
@@ -147,7 +147,7 @@ def test_a_new_password_in_the_admin_ends_a_lockout(client: Client) -> None:
 
     client.logout()
     sign_in(client, "alice", new, REMOTE_ADDR="198.51.100.7")
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 def close_the_endpoint(username: str) -> None:
@@ -178,7 +178,7 @@ def test_one_address_may_try_ten_names_in_a_minute() -> None:
     sign_in(elsewhere, "alice")
 
     assert re.search(WAIT, refused.content.decode())
-    assert who(elsewhere) == "alice"
+    assert signed_in_name(elsewhere) == "alice"
 
 
 def test_right_passwords_do_not_count_as_attempts(client: Client) -> None:
@@ -188,7 +188,7 @@ def test_right_passwords_do_not_count_as_attempts(client: Client) -> None:
         client.logout()
 
     sign_in(client, "alice")
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 def test_attempts_are_counted_across_processes(settings: Any) -> None:
@@ -219,8 +219,8 @@ def test_a_changed_password_ends_the_other_sessions(client: Client) -> None:
     )
 
     assert response.status_code == 302
-    assert who(client) == "alice"
-    assert who(elsewhere) == ""
+    assert signed_in_name(client) == "alice"
+    assert signed_in_name(elsewhere) == ""
 
 
 def test_without_e_mail_the_reset_page_names_administrators(client: Client) -> None:
@@ -259,7 +259,7 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
 
     assert "This link no longer works" in Client().get(link, follow=True).content.decode()
     sign_in(client, "alice", new)
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 @pytest.mark.parametrize("fields", [{"is_active": False}, {"is_service": True}])
@@ -290,9 +290,9 @@ def test_an_administrator_can_set_a_password_by_command(client: Client) -> None:
 
     set_password(alice, "another horse altogether")
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
     sign_in(client, "alice", "another horse altogether")
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
 
 
 def test_a_weak_password_and_one_for_a_service_account_are_refused() -> None:
@@ -331,5 +331,5 @@ def test_a_user_sees_their_sessions_and_can_end_the_others(client: Client) -> No
 
     client.post(reverse("usersessions_list"))
 
-    assert who(client) == "alice"
-    assert who(elsewhere) == ""
+    assert signed_in_name(client) == "alice"
+    assert signed_in_name(elsewhere) == ""

@@ -17,7 +17,15 @@ from django.core.signing import Signer
 from django.db import connection, connections
 from django.test import AsyncClient, Client
 from django.urls import reverse
-from signin_helpers import PASSWORD, code_of, enter_code, give_factor, person, sign_in, who
+from signin_helpers import (
+    PASSWORD,
+    code_of,
+    enter_code,
+    give_factor,
+    person,
+    sign_in,
+    signed_in_name,
+)
 
 from accounts.models import User
 from accounts.signin.sessions import EncryptedSerializer
@@ -64,7 +72,7 @@ def contents_in_a_dump() -> bytes:
 def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
     person("root", is_staff=True, is_superuser=True)
     sign_in(client, "root")
-    assert who(client) == "root"
+    assert signed_in_name(client) == "root"
 
     rows = Session.objects.values_list("session_key", "session_data")
     values = {value for row in rows for value in row}
@@ -73,7 +81,7 @@ def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
 
     for value in values:
         thief = with_cookie(value)
-        assert who(thief) == ""
+        assert signed_in_name(thief) == ""
         assert thief.get("/admin/").status_code == 302
         assert thief.get("/api/users/").status_code == 401
     assert cookie_of(client) not in everything_in_the_database()
@@ -97,7 +105,7 @@ def test_a_signature_with_another_key_is_refused(client: Client, forge: Any) -> 
     sign_in(client, "alice")
     key = Session.objects.get().session_key
 
-    assert who(with_cookie(forge(key))) == ""
+    assert signed_in_name(with_cookie(forge(key))) == ""
 
 
 def test_a_signature_is_valid_for_one_session_only(client: Client) -> None:
@@ -110,7 +118,7 @@ def test_a_signature_is_valid_for_one_session_only(client: Client) -> None:
 
     signature = cookie_of(his).partition(":")[2]
 
-    assert who(with_cookie(f"{hers}:{signature}")) == ""
+    assert signed_in_name(with_cookie(f"{hers}:{signature}")) == ""
 
 
 def test_the_contents_of_a_session_are_encrypted(client: Client) -> None:
@@ -146,7 +154,7 @@ def test_a_session_in_another_format_is_empty(client: Client) -> None:
     )
     row.save()
 
-    assert who(client) == ""
+    assert signed_in_name(client) == ""
 
 
 # -- Cookies
@@ -177,7 +185,7 @@ def test_a_cookie_of_an_earlier_release_is_deleted_and_replaced_at_sign_in(
     assert (gone.value, gone["max-age"]) == ("", 0)
 
     sign_in(old, "alice")
-    assert who(old) == "alice"
+    assert signed_in_name(old) == "alice"
 
 
 def test_logging_out_deletes_the_cookie_and_the_session(
@@ -190,7 +198,7 @@ def test_logging_out_deletes_the_cookie_and_the_session(
     response = client.post(reverse("account_logout"))
 
     assert (set_by(response).value, set_by(response)["max-age"]) == ("", 0)
-    assert who(with_cookie(kept)) == ""
+    assert signed_in_name(with_cookie(kept)) == ""
     assert not Session.objects.exists()
 
 
@@ -202,10 +210,10 @@ def test_sessions_continue_while_the_old_key_is_a_fallback(client: Client, setti
 
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
     settings.SECRET_KEY = "a new one, made today, which is long and random enough"
-    assert who(with_cookie(kept)) == "alice"
+    assert signed_in_name(with_cookie(kept)) == "alice"
 
     settings.SECRET_KEY_FALLBACKS = []
-    assert who(with_cookie(kept)) == ""
+    assert signed_in_name(with_cookie(kept)) == ""
 
 
 def test_a_user_ends_sessions_of_other_browsers(client: Client) -> None:
@@ -213,11 +221,11 @@ def test_a_user_ends_sessions_of_other_browsers(client: Client) -> None:
     sign_in(client, "alice")
     other = Client()
     sign_in(other, "alice")
-    assert (who(client), who(other)) == ("alice", "alice")
+    assert (signed_in_name(client), signed_in_name(other)) == ("alice", "alice")
 
     client.post(reverse("usersessions_list"))
 
-    assert (who(client), who(other)) == ("alice", "")
+    assert (signed_in_name(client), signed_in_name(other)) == ("alice", "")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -248,5 +256,5 @@ def test_force_login_in_tests_signs_the_cookie_too(client: Client) -> None:
     alice: User = person("alice")
     client.force_login(alice)
 
-    assert who(client) == "alice"
+    assert signed_in_name(client) == "alice"
     assert client.session["_auth_user_id"] == str(alice.pk)

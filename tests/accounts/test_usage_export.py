@@ -177,7 +177,7 @@ def test_a_page_needs_a_fixed_number_of_queries(
     monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)
     store(10)
 
-    # Two full pages and an empty one; four queries about owners for each, except for
+    # Two full pages and an empty one. Each page needs four queries about owners, except for
     # owners that no record has.
     with django_assert_num_queries(3 + 2):
         json_rows(EVERYTHING)

@@ -68,9 +68,9 @@ def test_counts_of_more_than_32_bits_are_kept() -> None:
     assert histogram.decode(histogram.encode(counts)) == counts
 
 
-@pytest.mark.parametrize("odd", [0.0, -1.0, math.nan, math.inf, 1e300])
-def test_invalid_durations_are_counted_in_the_first_or_last_bucket(odd: float) -> None:
-    bucket = histogram.bucket_index_of(Latency.FIRST_TOKEN, odd)
+@pytest.mark.parametrize("invalid", [0.0, -1.0, math.nan, math.inf, 1e300])
+def test_invalid_durations_are_counted_in_the_first_or_last_bucket(invalid: float) -> None:
+    bucket = histogram.bucket_index_of(Latency.FIRST_TOKEN, invalid)
 
     assert bucket in (0, histogram.NUM_BUCKETS - 1)
 

@@ -65,7 +65,7 @@ def test_existing_roll_ups_cover_every_second_once(
             for point, sign in reading.targets(bin_):
                 sums[point][start_s] += sign
                 sums[point][start_s + reading.unit_s] -= sign
-    # The remaining begin and end are those of the point.
+    # The sums that remain are the begin and the end of the point.
     for found, (begin_s, end_s) in zip(sums, itertools.pairwise(borders), strict=True):
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 

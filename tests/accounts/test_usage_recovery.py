@@ -175,11 +175,11 @@ def test_two_processes_do_not_recover_one_journal(
     monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
     found_by_other = []
 
-    def meanwhile_another_looks(settlements: Sequence[Settlement]) -> None:
+    def recover_meanwhile(settlements: Sequence[Settlement]) -> None:
         found_by_other.append(recover_orphans(orphan.parent, shelf))
         shelf(settlements)
 
-    found = recover_orphans(orphan.parent, meanwhile_another_looks)
+    found = recover_orphans(orphan.parent, recover_meanwhile)
 
     assert found == Recovered(1, 1, 1)
     assert set(found_by_other) == {Recovered()}
@@ -200,16 +200,16 @@ def test_concurrent_recoveries_store_every_record_once(tmp_path: Path) -> None:
     found: list[Recovered] = []
     barrier = threading.Barrier(3)
 
-    def look() -> None:
+    def recover() -> None:
         barrier.wait()
         found.append(recover_orphans(tmp_path))
         connections.close_all()
 
-    lookers = [threading.Thread(target=look) for _ in range(3)]
-    for looker in lookers:
-        looker.start()
-    for looker in lookers:
-        looker.join()
+    threads = [threading.Thread(target=recover) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
     assert sum((each for each in found), Recovered()) == Recovered(12, 12, 12)
     assert UsageRecord.objects.filter(outcome="ok").count() == 12
@@ -225,14 +225,14 @@ def test_a_second_recovery_waits_for_the_first(orphan: Path, shelf: Shelf) -> No
         may_store.wait(60)
         shelf(settlements)
 
-    def look() -> None:
+    def recover_second() -> None:
         found.append(recover_orphans(orphan.parent, shelf))
         seen.append(dict(shelf.outcomes))
 
     found: list[Recovered] = []
     seen: list[dict[str, str]] = []
     first = threading.Thread(target=recover_orphans, args=(orphan.parent, store_slowly))
-    second = threading.Thread(target=look)
+    second = threading.Thread(target=recover_second)
     first.start()
     is_storing.wait(60)
     second.start()
@@ -251,10 +251,10 @@ def test_a_recovery_that_waits_too_long_leaves_the_journal_to_the_other(
     monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
     found = []
 
-    def look_beside(_: Sequence[Settlement]) -> None:
+    def recover_beside(_: Sequence[Settlement]) -> None:
         found.append(recover_orphans(orphan.parent, shelf))
 
-    recover_orphans(orphan.parent, look_beside)
+    recover_orphans(orphan.parent, recover_beside)
 
     assert found == [Recovered()] * 2
     assert shelf.rows == {}

@@ -31,8 +31,8 @@ ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata"]
 def request(request_id: str, **changes: Any) -> Settlement:
     names = {"model", "endpoint", "started_at", "key_name", "username"}
     names |= {f"{owner}_id" for owner in ("key", "user", "project", "organization")}
-    who = {name: changes.pop(name) for name in names & changes.keys()}
-    return settlement(request_id, admission=admission(request_id, **who), **changes)
+    identity = {name: changes.pop(name) for name in names & changes.keys()}
+    return settlement(request_id, admission=admission(request_id, **identity), **changes)
 
 
 def day(**changes: Any) -> Question:
@@ -42,7 +42,7 @@ def day(**changes: Any) -> Question:
     return Question(**(usual | changes))
 
 
-# -- What is asked at random, against the rows ---------------------------------------------
+# -- Random questions, compared with the records --------------------------------------------
 
 ids = st.sampled_from([1, 2, None])
 requests = st.builds(
@@ -90,7 +90,7 @@ questions = st.builds(
 )
 
 
-class AgainstTheRows(HypothesisTestCase):
+class AgainstTheRecords(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
     @settings(max_examples=60, deadline=None)
@@ -164,7 +164,7 @@ def check(figures: Any, rows: list[UsageRecord]) -> None:
     assert figures.total_ms.p95 == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
 
 
-# -- What is asked on purpose ----------------------------------------------------------------
+# -- Chosen questions ----------------------------------------------------------------
 
 
 @pytest.mark.django_db

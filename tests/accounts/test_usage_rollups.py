@@ -21,9 +21,11 @@ pytestmark = pytest.mark.django_db
 
 
 def request(request_id: str, *, after: timedelta = timedelta(), **changes: Any) -> Settlement:
-    who = {name: changes.pop(name) for name in ("model", "key_id", "project_id") if name in changes}
+    identity = {
+        name: changes.pop(name) for name in ("model", "key_id", "project_id") if name in changes
+    }
     return settlement(
-        request_id, admission=admission(request_id, started_at=NOON + after, **who), **changes
+        request_id, admission=admission(request_id, started_at=NOON + after, **identity), **changes
     )
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_settlement_is_stored_as_a_record() -> None:
-    who = {
+    identity = {
         "project_id": 3,
         "project_name": "search",
         "organization_id": 2,
@@ -42,7 +42,7 @@ def test_a_settlement_is_stored_as_a_record() -> None:
     store_settlements(
         [
             settlement(
-                admission=admission(**who),
+                admission=admission(**identity),
                 error_code="none",
                 outcome=Outcome.CLIENT_GONE,
                 **used,
@@ -74,7 +74,7 @@ def test_a_settlement_is_stored_as_a_record() -> None:
         "outcome": "client_gone",
         "error_code": "none",
         "is_exact": True,
-        **who,
+        **identity,
         **used,
     }
 
@@ -115,7 +115,7 @@ def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "column", "stored"),
+    ("invalid", "column", "stored"),
     [
         ({"admission": admission(model="m" * 300)}, "model", "m" * 255),
         ({"admission": admission(model="a\0b")}, "model", "ab"),
@@ -126,9 +126,9 @@ def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
     ],
 )
 def test_an_invalid_value_is_adjusted_to_its_column(
-    odd: dict[str, Any], column: str, stored: object
+    invalid: dict[str, Any], column: str, stored: object
 ) -> None:
-    store_settlements([settlement(**odd)])
+    store_settlements([settlement(**invalid)])
 
     assert UsageRecord.objects.values_list(column, flat=True).get() == stored
 

@@ -16,14 +16,14 @@ def four_at_once(work: Callable[[], list[T]]) -> list[T]:
     found: list[T] = []
     start = threading.Barrier(4)
 
-    def look() -> None:
+    def run() -> None:
         start.wait()
         try:
             found.extend(work())
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=look) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -17,7 +17,7 @@ from django.conf import settings
 from tests.conftest import clean_environment, until
 from vinery.celery import app
 
-# `vinery jobs` with three more tasks, one of which the clock asks for.
+# `vinery jobs` with three more tasks. The clock schedules one of them.
 _WORKER = """
 import sys, time
 from pathlib import Path

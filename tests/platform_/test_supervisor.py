@@ -90,7 +90,7 @@ async def supervised(*scripts: Script) -> AsyncIterator[tuple[Supervisor, asynci
 async def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.01)
 
 
@@ -198,7 +198,7 @@ async def test_a_service_that_ignores_sigterm_is_killed(
         supervisor.stop()
         await running
 
-        assert stubborn.pids("end") == stubborn.pids(), "it was asked first"
+        assert stubborn.pids("end") == stubborn.pids(), "the service did not get SIGTERM first"
         assert not is_alive(stubborn.pids()[0])
 
 
@@ -226,7 +226,7 @@ async def test_kill_ends_services_at_once(script: MakeScript) -> None:
         supervisor.kill()
         await running
 
-        assert stubborn.pids("end") == [], "it was not asked"
+        assert stubborn.pids("end") == [], "the service got SIGTERM"
         assert not is_alive(stubborn.pids()[0])
 
 

@@ -61,7 +61,7 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery, search: Project) -> 
     assert numbers("--target", f"organization:{other.pk}") == [changed, created]
     assert numbers("--target", "organization", "--actor", "alice") == [created]
     assert numbers("--organization", "another") == [changed, created]
-    since, until = newest.created_at.isoformat(), made_at(created).isoformat()
+    since, until = newest.created_at.isoformat(), time_of(created).isoformat()
     assert changed in numbers("--from", since)
     assert created not in numbers("--to", until)
     assert numbers("--to", "1999-01-01") == []
@@ -89,9 +89,9 @@ def test_an_unknown_filter_value_is_reported(
     ("words", "message"),
     [
         *(
-            (f"{room} --num {num}", "is not a number from 1")
+            (f"{command} --num {num}", "is not a number from 1")
             for num in (0, -1, "x")
-            for room in (
+            for command in (
                 "audit list",
                 "refusals list",
                 "capture list",
@@ -103,8 +103,8 @@ def test_an_unknown_filter_value_is_reported(
         ("refusals list --metric foo", "invalid choice"),
         ("refusals list --scope foo:1", "is no scope"),
         *(
-            (f"{room} --from 2026-01-01 --last 5m", "not allowed with argument --from")
-            for room in ("usage show", "audit list", "refusals export")
+            (f"{command} --from 2026-01-01 --last 5m", "not allowed with argument --from")
+            for command in ("usage show", "audit list", "refusals export")
         ),
         ("usage show --last 5y", "is not a period like 30m, 12h"),
     ],
@@ -130,7 +130,7 @@ def test_a_period_may_be_given_in_minutes(vinery_: Vinery, search: Project) -> N
     assert key.expires_at - key.created_at < timedelta(hours=1)
 
 
-def made_at(number: int) -> datetime:
+def time_of(number: int) -> datetime:
     return AuditEntry.objects.get(number=number).created_at
 
 

@@ -208,8 +208,8 @@ def test_a_lost_second_factor_is_switched_off_by_command(
 
     assert [user.username for user in forgotten] == ["alice"]
     assert result.status == (0 if had_one else 1)
-    actions_by = AuditEntry.objects.filter(action="user.second_factor_off")
-    assert actions_by.exists() is had_one
+    entries = AuditEntry.objects.filter(action="user.second_factor_off")
+    assert entries.exists() is had_one
 
 
 @pytest.mark.parametrize(
