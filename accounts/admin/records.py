@@ -129,6 +129,7 @@ def _column(name: str, description: str, *, is_duration: bool = False) -> Any:
             return value
         return "-" if value is None else f"{value:,.0f}"
 
+    column.__name__ = name  # the admin names the cell's class after it
     return column
 
 

@@ -235,15 +235,18 @@ def test_a_request_leaves_a_read_only_record(admin: Administrator) -> None:
 
     cells = {
         name: rows.locator(f".field-{name}").inner_text()
-        for name in ("caller", "model", "endpoint", "result", "tokens_in", "tokens_out")
+        for name in (
+            *("caller", "model", "endpoint", "result"),
+            *("num_prompt_tokens", "num_output_tokens"),
+        )
     }
     assert cells == {
         "caller": f"{admin.platform.admin_user}, first key",
         "model": "tiny-chat",
         "endpoint": "chat/completions",
         "result": "ok 200",
-        "tokens_in": str(num_tokens["prompt_tokens"]),
-        "tokens_out": str(num_tokens["completion_tokens"]),
+        "num_prompt_tokens": str(num_tokens["prompt_tokens"]),
+        "num_output_tokens": str(num_tokens["completion_tokens"]),
     }
     assert admin.page.locator(".object-tools .addlink, .actions").count() == 0
     rows.get_by_role("link").click()

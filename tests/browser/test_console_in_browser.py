@@ -115,7 +115,7 @@ def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
     page.get_by_role("button", name="Revoke for good").click()
 
     page.get_by_role("status").get_by_text("is revoked.").wait_for()
-    assert page.get_by_text("No key is like that.").is_visible()
+    assert page.get_by_text("No key matches.").is_visible()
     assert page.get_by_label("Search").input_value() == f"THE {scheme}"
     assert _fits(page)
     page.get_by_role("link", name="see all keys").click()

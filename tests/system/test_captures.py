@@ -144,9 +144,9 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
 def test_a_refused_replay_names_the_reason(platform: Running, capturing: str) -> None:
     request_id = wait_until_kept(platform, ask(platform, capturing))
     for words, result in (
-        (("req_none",), "Nothing is kept of req_none"),
+        (("req_none",), "There is no capture of req_none"),
         ((request_id, "--set", "model=gone"), "404, model_not_found"),
-        ((request_id, "--set", "messages.9.content=x"), "leads nowhere"),
+        ((request_id, "--set", "messages.9.content=x"), "does not exist"),
     ):
         with pytest.raises(AssertionError, match=result):
             vinery(platform, "replay", *words, "--key", capturing, "--url", platform.base_url)
