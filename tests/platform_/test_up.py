@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.platform_ import scripts
 from vinery.cli import commands, up
 from vinery.config.home import REPOSITORY, Home
 from vinery.process.listening import Address
@@ -78,3 +79,19 @@ def test_help_names_every_setting() -> None:
 
     assert len(read) >= 14
     assert {name for name in read if name not in commands.parser().format_help()} == set()
+
+
+_SIGNAL_AFTER_THE_END = """
+import asyncio, os, signal
+from vinery.cli import up
+
+async def main():
+    up._ignore_signals()
+
+asyncio.run(main())
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_signal_after_the_end_keeps_the_exit_status() -> None:
+    assert scripts.run_python("-c", _SIGNAL_AFTER_THE_END).returncode == 0

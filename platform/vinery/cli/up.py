@@ -127,6 +127,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         reloading = tasks.create_task(_reload(plan, supervisor, services))
         await supervisor.run(services)
         reloading.cancel()
+    _ignore_signals()
     _print("stopped")
     return 0
 
@@ -171,6 +172,14 @@ def _obey_signals(supervisor: Supervisor) -> None:
     loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
+
+
+def _ignore_signals() -> None:
+    """Ignore further signals: all processes have ended, and the exit status stays 0."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(supervisor: Supervisor) -> None:
