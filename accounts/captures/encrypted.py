@@ -6,6 +6,7 @@ import msgspec
 
 from accounts.base.encryption import cipher
 from accounts.models import Capture
+from accounts.services import audit
 
 _PURPOSE = b"vinery captures"
 
@@ -40,4 +41,15 @@ def decrypt(row: Capture) -> Texts:
     texts = msgspec.msgpack.decode(opened, type=Texts)
     if texts.request_id != row.request_id:
         raise CaptureUnreadable("The texts belong to another request: the row was changed.")
+    return texts
+
+
+def read(row: Capture) -> Texts:
+    """Return the texts of a row after writing an audit entry.
+
+    Raises `CaptureUnreadable`, and `django.db.Error` if the entry cannot be written.
+    """
+    with audit.writing():
+        texts = decrypt(row)
+        audit.record("read", row)
     return texts

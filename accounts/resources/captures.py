@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from accounts.captures.encrypted import CaptureUnreadable, Texts
-from accounts.captures.reading import read
+from accounts.captures.encrypted import CaptureUnreadable, Texts, read
 from accounts.models import Capture
 from accounts.resources.base import Conflict, Resource
 from accounts.resources.fields import DatedFilters, id_filter, text_filter

@@ -4,11 +4,16 @@ Several processes may run this at once, and each may be killed at any point: a j
 adopted under its lock, records are unique by request id, and the file is removed last.
 Processes take turns: a starting process reads usage next, which must include the journals
 that another process has adopted.
+
+An engine writes a file `*.lost` beside the journals for each gateway that died, with one line
+for each generation: `[request_id, num_prompt_tokens, num_cached_tokens, num_output_tokens]`.
+Several generations of one request are its samples, which share the prompt.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import time
@@ -20,7 +25,6 @@ from typing import Final
 
 from accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from accounts.usage.journal import Journal, journals_in, sweep_drafts
-from accounts.usage.lost import read_engine_counts, sweep_engine_counts
 from accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -34,6 +38,7 @@ BATCH_BYTES = 256 * 1024
 
 _MAX_TURN_S: Final = 30.0
 _LOOK_INTERVAL_S: Final = 0.02
+_ENGINE_COUNTS_KEPT_S: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +155,30 @@ def recover(
     store(interrupted)
     journal.remove()
     return Recovered(1, num_settled, len(interrupted))
+
+
+def read_engine_counts(directory: Path) -> dict[str, Progress]:
+    """Return the counts by request id. A file that cannot be read is logged and skipped."""
+    found: dict[str, Progress] = {}
+    for path in sorted(directory.glob("*.lost")):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for request_id, num_prompt, num_cached, num_output in map(json.loads, lines):
+                _, prompt, cached, output, _ = found.get(request_id, ("", 0, 0, 0, 0))
+                found[request_id] = (
+                    request_id,
+                    max(prompt, int(num_prompt)),
+                    max(cached, int(num_cached)),
+                    output + int(num_output),
+                    0,
+                )
+        except (OSError, ValueError, TypeError):
+            logger.exception("skipped the unreadable token counts of a dead gateway in %s", path)
+    return found
+
+
+def sweep_engine_counts(directory: Path) -> None:
+    """Remove files older than a day: their requests have been settled."""
+    for path in directory.glob("*.lost"):
+        if time.time() - path.stat().st_mtime > _ENGINE_COUNTS_KEPT_S:
+            path.unlink(missing_ok=True)

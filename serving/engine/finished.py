@@ -2,7 +2,7 @@
 
 A killed gateway loses what it counted since the last checkpoint of its usage journal, up to a
 second. The engine has the same counts. When a connection is lost, the engine writes the counts of
-its generations to a file beside the journals, which `accounts.usage.lost` reads.
+its generations to a file beside the journals, which `accounts.usage.recovery` reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Counts:
     num_output_tokens: int
 
     def line(self) -> str:
-        """Return the line of the file that `accounts.usage.lost` reads."""
+        """Return the line of the file that `accounts.usage.recovery` reads."""
         counts = (self.num_prompt_tokens, self.num_cached_tokens, self.num_output_tokens)
         return json.dumps([self.request_id, *counts]) + "\n"
 

@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 
-from accounts.captures import reading, store
+from accounts.captures import encrypted, store
 from accounts.captures.encrypted import CaptureUnreadable
 from accounts.captures.queue import CaptureQueue
 from accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
@@ -46,7 +46,7 @@ def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedR
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
-    texts = reading.read(Capture.objects.get(request_id=request_id))
+    texts = encrypted.read(Capture.objects.get(request_id=request_id))
     return texts.body, texts.answer
 
 
