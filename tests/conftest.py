@@ -99,16 +99,18 @@ def django_db_modify_db_settings(
 # -- Order ------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Keep the tests of a file in one process, and those that share the platform in another.
 
-    Long groups begin first, so that no process ends long before the others.
+    Long groups begin first, so that no process ends long before the others. pytest-django sorts
+    the tests too, so this sorts after it.
     """
     for item in items:
         is_shared = "running" in getattr(item, "fixturenames", ())
         group = "running" if is_shared else item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
+    yield
     items.sort(key=_begins_late)
 
 
