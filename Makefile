@@ -27,7 +27,7 @@ install: $(VENV)/runtime.stamp ## Install what `make up` needs
 install-dev: $(VENV)/dev.stamp ## Install what `make test` and `make check` need, too
 
 test: install-dev ## Run all tests
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Tools that load Django's settings need a home folder; this one holds nothing.
 check: export VINERY_HOME := $(CURDIR)/build/home

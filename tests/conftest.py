@@ -99,25 +99,20 @@ def django_db_modify_db_settings(
 # -- Order ------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Keep the tests of a file in one process, and those that share the platform in another.
+    """Begin with the files that start platforms, so that no process ends long before the others.
 
-    Long groups begin first, so that no process ends long before the others. pytest-django sorts
-    the tests too, so this sorts after it.
+    pytest-django sorts the tests of each file too, so this sorts after it.
     """
-    for item in items:
-        is_shared = "running" in getattr(item, "fixturenames", ())
-        group = "running" if is_shared else item.location[0]
-        item.add_marker(pytest.mark.xdist_group(group))
     yield
-    items.sort(key=_begins_late)
+    files_with_platforms = {item.location[0] for item in items if _begins_early(item)}
+    items.sort(key=lambda item: item.location[0] not in files_with_platforms)
 
 
-def _begins_late(item: pytest.Item) -> int:
-    if "running" in getattr(item, "fixturenames", ()):
-        return 0
-    return 1 if item.get_closest_marker("system") else 2
+def _begins_early(item: pytest.Item) -> bool:
+    is_shared = "running" in getattr(item, "fixturenames", ())
+    return is_shared or item.get_closest_marker("system") is not None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
