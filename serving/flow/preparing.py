@@ -69,8 +69,8 @@ async def prepare(
     prompts = await render(request, engine)
     meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     sampling = resolve_sampling(request, engine.assets.defaults)
-    stopping = request.stopping
     grammar = await output_grammar(request, engine, prompts[0])
+    spec = None if grammar is None else GrammarSpec(grammar.kind, grammar.source)
     submits: list[Submit] = []
     for prompt in prompts:
         max_new_tokens = _max_new_tokens(request, engine, prompt)
@@ -82,10 +82,10 @@ async def prepare(
             sampling=sampling,
             max_new_tokens=max_new_tokens,
             deadline_s=deadline_s,
-            stop_token_ids=(*stopping.stop_token_ids, *prompt.end_ids),
-            grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
-            min_new_tokens=min(stopping.min_tokens, max_new_tokens),
-            ignore_eos=stopping.ignore_eos,
+            stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
+            grammar=spec,
+            min_new_tokens=min(request.stopping.min_tokens, max_new_tokens),
+            ignore_eos=request.stopping.ignore_eos,
             logits=logits_spec(request, engine, prompt, sampling),
             beams=beam_spec(request),
             assist=speculation_spec(request, engine),
@@ -93,8 +93,7 @@ async def prepare(
             cache_key=_cache_key(request.handling.cache_salt),
             request_id=request_id,
         )
-        is_search = submit.beams is not None
-        submits += [submit] if is_search else [_sample(submit, at) for at in range(request.n)]
+        submits += _samples(submit, request.n)
     return PreparedRequest(request, engine, meter, token, prompts, tuple(submits), num_returned)
 
 
@@ -239,6 +238,13 @@ def _default_max_tokens(request: GenerationRequest, engine: Engine) -> int | Non
 def _cache_key(salt: str | None) -> bytes | None:
     """A hash, because the salt is the client's secret and the engine needs a uniform key."""
     return None if salt is None else sha256(salt.encode()).digest()
+
+
+def _samples(submit: Submit, num: int) -> list[Submit]:
+    """Return a submission for each answer of a prompt. A beam search has all answers in one."""
+    if submit.beams is not None:
+        return [submit]
+    return [_sample(submit, index) for index in range(num)]
 
 
 def _sample(submit: Submit, index: int) -> Submit:
