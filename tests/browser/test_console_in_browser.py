@@ -208,6 +208,7 @@ def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) ->
 
 def _fits(page: sync_api.Page) -> bool:
     """Whether nothing has to be scrolled sideways."""
+    page.wait_for_load_state()  # a page that has just been left has no document
     return bool(
         page.evaluate(
             "document.documentElement.scrollWidth <= document.documentElement.clientWidth"

@@ -64,12 +64,12 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
         sender = Celery(broker=redis_url)
     else:
         sender = Celery(broker="filesystem://localhost")
-        folders = {
-            name: str(home / Path(folder).relative_to(settings.HOME.path))
-            for name, folder in settings.CELERY_BROKER_TRANSPORT_OPTIONS.items()
+        sender.conf.broker_transport = "vinery.broker:Transport"
+        sender.conf.broker_transport_options = {
+            "data_folder_in": str(home / "broker" / "messages"),
+            "data_folder_out": str(home / "broker" / "messages"),
+            "control_folder": str(home / "broker" / "control"),
         }
-        sender.conf.broker_transport = settings.CELERY_BROKER_TRANSPORT
-        sender.conf.broker_transport_options = folders
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
 
