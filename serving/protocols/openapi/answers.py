@@ -414,10 +414,11 @@ def _read(*texts: str) -> Mapping[str, type[BaseModel]]:
     for entry in "".join(texts).strip().split("\n\n"):
         head, *lines = entry.removesuffix("\n  ...").splitlines()
         name, _, description = head.partition(": ")
-        members = dict(_members(lines))
+        members: dict[str, Any] = dict(_members(lines))
+        base: type[BaseModel] = RootModel if "root" in members else _Answer
         models[name] = create_model(
             name,
-            __base__=RootModel if "root" in members else _Answer,
+            __base__=base,
             __doc__=description,
             __cls_kwargs__={"extra": "allow"} if entry.endswith("...") else {},
             **members,
@@ -427,7 +428,7 @@ def _read(*texts: str) -> Mapping[str, type[BaseModel]]:
     return models
 
 
-def _members(lines: Iterable[str]) -> Iterator[tuple[str, tuple[str, Any]]]:
+def _members(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Yield each member's name, and its type and field. Pydantic has methods with some names,
     so these end with an underscore here."""
     for line in lines:

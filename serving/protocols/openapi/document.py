@@ -98,7 +98,8 @@ def document(facts: Facts) -> Document:
 
 
 def _schemas() -> Mapping[str, Schema]:
-    models = (*BODIES.values(), TokenizeBody, DetokenizeBody, *ANSWERS.values())
+    models: list[type[BaseModel]] = [*BODIES.values(), TokenizeBody, DetokenizeBody]
+    models += ANSWERS.values()
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
         add_refused(schemas[body.__name__], endpoint)
