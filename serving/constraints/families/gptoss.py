@@ -8,7 +8,7 @@ from serving.constraints.arguments import arguments_tag
 from serving.constraints.families.base import Messages, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, GPTOSS, NEXT, TO
+from serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, NEXT, REASONING, TO
 from serving.output.parsers.messages import MESSAGE
 
 # How the head of a call goes on after its name, the usual form first.
@@ -36,5 +36,5 @@ GPTOSS_CALLS = Messages(
     trigger=TO,
     separator=NEXT,
     answer_begin=f"{CHANNEL}final{MESSAGE}",
-    tags=GPTOSS.reasoning,
+    tags=REASONING,
 )

@@ -57,7 +57,7 @@ from serving.output.parsers.reasoning import (
     GRANITE_THINK,
     MISTRAL_THINK,
     THINK,
-    WithReasoning,
+    with_reasoning,
 )
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Family:
     def with_reasoning(self, name: str, tags: ReasoningTags) -> Family:
         """Return the same family with reasoning before its answers."""
         name = name if self.name == _PLAIN.name else f"{name}+{self.name}"
-        parser, grammar = WithReasoning(self.parser, tags), AfterReasoning(self.grammar, tags)
+        parser, grammar = with_reasoning(self.parser, tags), AfterReasoning(self.grammar, tags)
         return Family(name, (), parser, grammar)
 
 

@@ -29,7 +29,7 @@ from serving.core.tools import INPUT
 from serving.output.parsers import glm4, minicpm5, qwen3coder
 from serving.output.parsers.argument_types import Kind, kind_of, options_of, types_of
 from serving.output.parsers.messages import MESSAGE
-from serving.output.parsers.onyx import ONYX
+from serving.output.parsers.onyx import REASONING as ONYX_REASONING
 from serving.output.parsers.onyx import SYNTAX as ONYX_SYNTAX
 from serving.output.parsers.tagged import CDATA, TagSyntax
 
@@ -153,7 +153,7 @@ MINICPM5_CALLS = _calls(minicpm5.SYNTAX)
 ONYX_CALLS = Messages(
     _onyx_call,
     ONYX_SYNTAX.opening.text,
-    ONYX.reasoning.closing,
+    ONYX_REASONING.closing,
     answer_begin=f" to=user{MESSAGE}",
-    tags=ONYX.reasoning,
+    tags=ONYX_REASONING,
 )
