@@ -44,7 +44,6 @@ from accounts.limits.reservations import (
 from accounts.limits.responses import headers_of, refusal_of
 from accounts.limits.rulebook import Caller, RuleBook, Snapshot, rule_of, scopes_of
 from accounts.limits.rules import Kind, Rule
-from accounts.limits.share import ShareLimiter
 from accounts.limits.windows import window_at
 from accounts.usage.weights import EQUAL_WEIGHTS
 
@@ -110,9 +109,7 @@ class LimitService:
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
-        memory = MemoryLimiter()
-        num_processes = settings.num_processes
-        self._local = memory if num_processes == 1 else ShareLimiter(memory, num_processes)
+        self._local = MemoryLimiter(settings.num_processes)
         self._failover: FailoverLimiter | None = None
         if settings.redis_url:
             store = RedisLimiter(connect(settings.redis_url))
