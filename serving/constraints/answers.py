@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from serving.constraints.client_tags import client_tag
-from serving.constraints.families.base import GrammarFamily
+from serving.constraints.family import GrammarFamily
 from serving.constraints.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
 from serving.constraints.json_schema.translator import json_tag
 from serving.constraints.lowering import lowered

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from serving.constraints.families.base import Family
+from serving.constraints.family import Family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import GrammarFamily
+from serving.constraints.family import GrammarFamily
 from serving.core.errors import InvalidRequest
 from serving.core.request import GenerationRequest, Grammar, RawPrompts, ToolMode
 from serving.flow.directory import Engine

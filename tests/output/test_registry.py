@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import GrammarFamily
 from serving.constraints.families.registry import by_name, detect
+from serving.constraints.family import GrammarFamily
 from serving.constraints.json_schema.translator import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode

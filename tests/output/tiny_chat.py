@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from serving.constraints.answers import answer_grammar, tool_grammar
-from serving.constraints.families.base import Family
 from serving.constraints.families.registry import by_name, detect
+from serving.constraints.family import Family
 from serving.core.events import Event
 from serving.core.request import Conversation, Grammar, GrammarKind, Message, Role, TextPart, Tool
 from serving.core.result import ChoiceResult

@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
-from serving.constraints.families.base import Family, GrammarFamily, tag
+from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import gemma4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.families.base import Family, GrammarFamily, sequence, tag, text
+from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice, ToolMode
 from serving.output.parsers import gptoss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.families.base import CallTag, Family, GrammarFamily, Marks, tag
+from serving.constraints.family import CallTag, Family, GrammarFamily, Marks, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.constraints.arguments import arguments_tag
-from serving.constraints.families.base import Family, GrammarFamily, sequence, tag, text
+from serving.constraints.family import Family, GrammarFamily, sequence, tag, text
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import kimi_k2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.constraints.arguments import PYTHON_NOTATION, arguments_tag, notated_arguments_tag
-from serving.constraints.families.base import Family, GrammarFamily, tag
+from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import pythonic

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from serving.constraints.families.base import Family, GrammarFamily, Marks
 from serving.constraints.families.gemma4 import GEMMA4
 from serving.constraints.families.gptoss import GPTOSS
 from serving.constraints.families.json_calls import (
@@ -25,6 +24,7 @@ from serving.constraints.families.json_calls import (
 from serving.constraints.families.kimi_k2 import KIMI_K2
 from serving.constraints.families.pythonic import LFM2, LLAMA3_PYTHONIC, LLAMA4_PYTHONIC
 from serving.constraints.families.tagged import GLM4, MINICPM5, ONYX, QWEN3CODER
+from serving.constraints.family import Family, GrammarFamily, Marks
 from serving.core.output_formats import PLAIN, check_output_format
 from serving.output.parsers import base as parsers
 from serving.output.parsers.reasoning import DEEPSEEK_R1, GRANITE_THINK, MISTRAL_THINK, THINK

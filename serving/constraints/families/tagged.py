@@ -18,7 +18,7 @@ from serving.constraints.arguments import (
     Parameters,
     parameters_of,
 )
-from serving.constraints.families.base import Family, GrammarFamily, Marks, sequence, tag
+from serving.constraints.family import Family, GrammarFamily, Marks, sequence, tag
 from serving.constraints.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from serving.constraints.grammar.rules import plain
 from serving.constraints.json_schema.translator import json_tag
