@@ -1,17 +1,17 @@
-"""What all pages of the console share: the user, the period, the filters, and headers that forbid
-foreign scripts."""
+"""What pages of the console share: the user, forms, the period and the filters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
+from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
 from accounts.resources.forms import ResourceForm
@@ -20,12 +20,6 @@ from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Question
 
-ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
-
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 _NO_ID: Final = "none"
 _TABLES: Final[Mapping[Dimension, Any]] = {
     Dimension.KEY: ApiKey,
@@ -33,14 +27,6 @@ _TABLES: Final[Mapping[Dimension, Any]] = {
     Dimension.PROJECT: Project,
     Dimension.ORGANIZATION: Organization,
 }
-
-
-def guarded(response: ResponseT) -> ResponseT:
-    """Return the response with the headers of every page of the console."""
-    response.headers["Content-Security-Policy"] = _POLICY
-    response.headers["Cache-Control"] = "no-store, private"
-    response.headers["Referrer-Policy"] = "same-origin"
-    return response
 
 
 class Page(LoginRequiredMixin, TemplateView):
