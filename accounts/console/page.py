@@ -14,7 +14,6 @@ from django.views.generic import TemplateView
 from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
 from accounts.models import ApiKey, Organization, Project, User
-from accounts.resources.forms import ResourceForm
 from accounts.resources.owners import names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
@@ -70,8 +69,8 @@ class FormPage(Page):
     field_of_column: ClassVar[Mapping[str, str]] = {}
     """The field that shows errors of a column, where its name is another one."""
 
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        """Return the form, with the fields that the user has sent or with the initial ones."""
+    def form_of(self, data: QueryDict | None) -> Any:
+        """Return a `ResourceForm` with the fields that the user has sent, or with initial ones."""
         raise NotImplementedError
 
     def save(self, form: Any) -> HttpResponse:
