@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from serving.protocols.openapi import answers
+from serving.protocols.openapi.answers import ANSWERS as TYPES
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
 _TEXT_ONLY = "Left out: models served here read and write text only."
@@ -180,8 +180,8 @@ def _read(text: str) -> tuple[Member, ...]:
 
 
 ANSWERS: Final[Mapping[type[BaseModel], tuple[Member, ...]]] = {
-    answers.ChatCompletion: _read(_CHAT),
-    answers.Completion: _read(_COMPLETIONS),
-    answers.Response: _read(_RESPONSES),
-    answers.TokenizerInfo: _read(_TOKENIZER),
+    TYPES["ChatCompletion"]: _read(_CHAT),
+    TYPES["Completion"]: _read(_COMPLETIONS),
+    TYPES["Response"]: _read(_RESPONSES),
+    TYPES["TokenizerInfo"]: _read(_TOKENIZER),
 }

@@ -6,26 +6,21 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django import forms
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.contrib import admin
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of
+from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
 from accounts.models import ApiKey, KeyState, Scope
-from accounts.models.keys import in_state, usual_scopes
-from accounts.resources.base import Conflict, Issued
-from accounts.resources.keys import KEYS, KeySerializer
+from accounts.models.keys import usual_scopes
+from accounts.resources.keys import KEYS
 
-_ISSUED: Final = [
-    *("hint", "state", "created_at", "rotation_due_at", "paused_at", "revoked_at", "replaced_by"),
-    *("last_used_at", "last_used_ip", "last_used_model"),
-]
 _GRACE: Final = timedelta(days=1)
+_NOT_REVOKED: Final = Q(revoked_at=None)
 
 
 class KeyStateFilter(admin.SimpleListFilter):
@@ -34,13 +29,13 @@ class KeyStateFilter(admin.SimpleListFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return a choice for each state."""
         return [(state.value, state.value) for state in KeyState]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-        """Return the keys in the chosen state."""
-        states = [state for state in KeyState if state.value == self.value()]
-        return queryset.filter(in_state(states[0], timezone.now())) if states else queryset
+        """Return the keys in the chosen state, or all for an unknown one."""
+        state = self.value()
+        is_known = state in KeyState.__members__.values()
+        return KEYS.filters().narrow(queryset, "state", state) if is_known else queryset
 
 
 class LinesField(forms.CharField):
@@ -49,19 +44,16 @@ class LinesField(forms.CharField):
     widget = forms.Textarea(attrs={"rows": 2, "cols": 50})
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text of the page."""
         return "\n".join(value) if isinstance(value, list) else value
 
     def to_python(self, value: Any) -> Any:
-        """Return the list."""
         return [line.strip() for line in (value or "").splitlines() if line.strip()]
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Return whether the lists differ."""
         return bool(list(initial or []) != self.to_python(data))
 
 
-class ApiKeyForm(ResourceForm[ApiKey]):
+class ApiKeyForm(ResourceForm):
     """A form with the rules of keys."""
 
     scopes = forms.MultipleChoiceField(
@@ -75,7 +67,7 @@ class ApiKeyForm(ResourceForm[ApiKey]):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ResourceAdmin[ApiKey]):
+class ApiKeyAdmin(ResourceAdmin):
     """Creates keys, shows their secrets once, and changes them until they are revoked."""
 
     form = ApiKeyForm
@@ -88,10 +80,24 @@ class ApiKeyAdmin(ResourceAdmin[ApiKey]):
     search_fields = ["name", "hint", "owner__username"]
     autocomplete_fields = ["owner", "project"]
     ordering = ["-created_at", "-id"]
-    actions = ["pause", "resume", "rotate", "revoke"]
+    stored_fields = [
+        *("hint", "state", "created_at", "rotation_due_at", "paused_at", "revoked_at"),
+        *("replaced_by", "last_used_at", "last_used_ip", "last_used_model"),
+    ]
+    actions = [
+        row_action("pause", "Pause selected keys", only=_NOT_REVOKED & Q(paused_at=None)),
+        row_action("resume", "Resume selected keys", only=_NOT_REVOKED & ~Q(paused_at=None)),
+        row_action(
+            "rotate",
+            "Rotate selected keys: the old ones work for a day more",
+            only=_NOT_REVOKED,
+            grace_s=_GRACE.total_seconds(),
+        ),
+        row_action("revoke", "Revoke selected keys", only=_NOT_REVOKED),
+    ]
 
     @admin.display(description="to be rotated")
-    def rotation_due_at(self, key: ApiKey) -> str | SafeString:
+    def rotation_due_at(self, key: ApiKey) -> str:
         """Return when the rotation is due, and whether it is overdue."""
         due_at = key.rotation_due_at
         if due_at is None:
@@ -110,16 +116,11 @@ class ApiKeyAdmin(ResourceAdmin[ApiKey]):
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         """Return the writable columns, and those of a stored key that are not."""
         writable = [name for name, field in self.api_fields.items() if not field.read_only]
-        return writable if obj is None else [*writable, *_ISSUED]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> list[str]:
-        """The owner and the project of a key are fixed."""
-        return [] if obj is None else [*KeySerializer.Meta.fixed, *_ISSUED]
+        return writable if obj is None else [*writable, *self.stored_fields]
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         """Return a field with one line for each name, instead of JSON."""
         if db_field.name.startswith("allowed_"):
-            kwargs["form_class"] = LinesField
             text = self.api_fields[db_field.name].help_text
             return LinesField(required=False, help_text=f"{text} One on each line.")
         return super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -133,66 +134,3 @@ class ApiKeyAdmin(ResourceAdmin[ApiKey]):
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
         """Only superusers delete: a deleted key looks like one that never existed."""
         return bool(request.user.is_superuser)
-
-    def save_model(
-        self,
-        request: HttpRequest,
-        obj: ApiKey,
-        form: Any,
-        change: bool,  # noqa: FBT001
-    ) -> None:
-        """Store the key, and show the secret of a new one."""
-        names = [*form.cleaned_data]
-        values = {name: getattr(obj, name) for name in names}
-        if change:
-            KEYS.change(access_of(request), obj, values)
-            return
-        new = KEYS.create(access_of(request), values)
-        # The admin continues with the object of its form.
-        obj.pk = new.row.pk
-        obj.refresh_from_db()
-        _show(request, new.secret, "the new key")
-
-    @admin.action(description="Pause selected keys", permissions=["change"])
-    def pause(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        """Pause the keys."""
-        self._act(request, keys.filter(paused_at=None), "pause")
-
-    @admin.action(description="Resume selected keys", permissions=["change"])
-    def resume(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        """Resume the paused keys."""
-        self._act(request, keys.filter(paused_at__isnull=False), "resume")
-
-    @admin.action(description="Revoke selected keys", permissions=["change"])
-    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        """Revoke the keys."""
-        self._act(request, keys, "revoke")
-
-    @admin.action(
-        description="Rotate selected keys: the old ones work for a day more",
-        permissions=["change"],
-    )
-    def rotate(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        """Rotate the keys, and show the new secrets."""
-        self._act(request, keys, "rotate", grace_s=_GRACE.total_seconds())
-
-    def _act(self, request: HttpRequest, keys: QuerySet[ApiKey], name: str, **values: Any) -> None:
-        access, action, num_done = access_of(request), KEYS.action(name), 0
-        for key in keys.filter(revoked_at=None).select_related("owner", "project__organization"):
-            try:
-                result = KEYS.act(access, action, key, **values)
-            except (PermissionDenied, Conflict) as error:
-                messages.error(request, f"{key}: {error}")
-                continue
-            if isinstance(result, Issued):
-                _show(request, result.secret, f"the key that replaces {key}")
-            num_done += 1
-            self.log_change(request, key, f"{action.done.capitalize()}.")
-        messages.success(request, f"{num_done} of the selected keys {action.done}.")
-
-
-def _show(request: HttpRequest, secret: str, what: str) -> None:
-    messages.warning(
-        request,
-        format_html("Copy {} now, it cannot be shown again: <code>{}</code>", what, secret),
-    )

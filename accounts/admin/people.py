@@ -11,8 +11,7 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts.admin.audited import AuditedAdmin, CheckedForm
-from accounts.admin.base import VisibleAdmin, access_of
+from accounts.admin.base import AuditedAdmin, CheckedForm, VisibleAdmin, access_of
 from accounts.models import Membership, User
 from accounts.services import audit
 from accounts.signin import attempts
@@ -21,7 +20,7 @@ from accounts.signin.recovery import reset_second_factor
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
-class UserForm(CheckedForm[User], UserChangeForm):  # type: ignore[type-arg]
+class UserForm(CheckedForm, UserChangeForm):  # type: ignore[type-arg]
     """Django's form, which keeps the last administrator."""
 
 
@@ -34,17 +33,15 @@ class RoleInline(admin.TabularInline):  # type: ignore[type-arg]
     fields = readonly_fields = ("organization", "project", "role")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        """Return the visible roles."""
         seen = access_of(request).rows(Membership).order_by()
         return super().get_queryset(request).filter(pk__in=seen.values("pk"))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: the page of roles adds them."""
         return False
 
 
 @admin.register(User)
-class UserAdmin(AuditedAdmin[User], VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
+class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     """Django's page; deactivating a user stops their keys. Only superusers change users here: a
     user who can could make themselves a superuser."""
 
@@ -74,20 +71,12 @@ class UserAdmin(AuditedAdmin[User], VisibleAdmin, DjangoUserAdmin):  # type: ign
                 request, "None of the selected users has a second factor.", messages.INFO
             )
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Only superusers may."""
+    def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_superuser)
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only superusers may."""
-        return bool(request.user.is_superuser)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only superusers may."""
-        return bool(request.user.is_superuser)
+    has_add_permission = has_change_permission = has_delete_permission = _is_superuser
 
     def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
-        """Return the roles of a stored user."""
         return () if obj is None else (RoleInline,)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: Any) -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from accounts.admin.base import ReadOnlyAdmin
+from accounts.admin.base import ReadOnly, ReadOnlyAdmin
 from accounts.models import (
     Alert,
     AuditEntry,
@@ -61,7 +61,6 @@ class PeriodFilter(admin.SimpleListFilter):
             yield {**choice, "display": "last 24 hours"} if number == 0 else choice
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows of the period."""
         hours = self._HOURS.get(self.value() or "")
         if hours is None:
             return queryset
@@ -84,7 +83,6 @@ class RecentValuesFilter(admin.SimpleListFilter):
         return [(value, value) for value in sorted(values | ({chosen} if chosen else set()))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows with the chosen value."""
         value = self.value()
         return queryset if value is None else queryset.filter(**{self.parameter_name: value})
 
@@ -155,7 +153,6 @@ class UsageRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description="user, key", ordering="username")
     def caller(self, row: UsageRecord) -> str:
-        """Return the user and the key."""
         return ", ".join(filter(None, (row.username, row.key_name))) or "-"
 
     @admin.display(description="outcome", ordering="outcome")
@@ -227,22 +224,13 @@ class CaptureAdmin(ReadOnlyAdmin):
     search_fields = ["request_id__exact"]
 
 
-class DeliveryInline(admin.TabularInline):  # type: ignore[type-arg]
+class DeliveryInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
     """The messages of an alert or a reminder."""
 
     model = Delivery
     fields = ["receiver", "state", "num_tries", "due_at", "sent_at", "error"]
     readonly_fields = ["receiver"]
     extra = 0
-    can_delete = False
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False."""
-        return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return True: the user sees the alert or the reminder."""

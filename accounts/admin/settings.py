@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Final
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 
-from accounts.admin.base import ResourceAdmin, VisibleFilter, access_of
+from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
 from accounts.alerts import webhooks
 from accounts.alerts.quotas import read_quotas
 from accounts.models import (
@@ -34,7 +33,7 @@ _DATES: Final = ["created_at", "updated_at"]
 
 
 @admin.register(Organization)
-class OrganizationAdmin(ResourceAdmin[Organization]):
+class OrganizationAdmin(ResourceAdmin):
     """Organisations. Deactivating one stops its keys."""
 
     resource = ORGANIZATIONS
@@ -43,15 +42,12 @@ class OrganizationAdmin(ResourceAdmin[Organization]):
     search_fields = ["name"]
     readonly_fields = _DATES
     ordering = ["name"]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Owners rename their organisation, superusers deactivate it."""
-        may = obj is None or access_of(request).may(Action.SWITCH, obj)
-        return [*super().get_readonly_fields(request, obj), *([] if may else ["is_active"])]
+    # Owners rename their organisation, superusers deactivate it.
+    field_permissions = {"is_active": Action.SWITCH}
 
 
 @admin.register(Project)
-class ProjectAdmin(ResourceAdmin[Project]):
+class ProjectAdmin(ResourceAdmin):
     """Projects. Deactivating one stops its keys."""
 
     resource = PROJECTS
@@ -61,11 +57,8 @@ class ProjectAdmin(ResourceAdmin[Project]):
     autocomplete_fields = ["organization"]
     readonly_fields = _DATES
     ordering = ["organization__name", "name"]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Admins of the organisation set what is captured."""
-        may = obj is None or access_of(request).may(Action.CAPTURE, obj)
-        return [*super().get_readonly_fields(request, obj), *([] if may else ["capture_hours"])]
+    # Admins of the organisation set what is captured.
+    field_permissions = {"capture_hours": Action.CAPTURE}
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Hide redactions, which hint at the texts, from users who may not set them."""
@@ -74,7 +67,7 @@ class ProjectAdmin(ResourceAdmin[Project]):
 
 
 @admin.register(Membership)
-class MembershipAdmin(ResourceAdmin[Membership]):
+class MembershipAdmin(ResourceAdmin):
     """Roles of users."""
 
     resource = MEMBERSHIPS
@@ -84,16 +77,20 @@ class MembershipAdmin(ResourceAdmin[Membership]):
     search_fields = ["user__username", "organization__name", "project__name"]
     autocomplete_fields = ["user", "organization", "project"]
     ordering = ["organization__name", "project__name", "user__username"]
+    stored_fields = ["created_at"]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Show the date of a stored role."""
-        return [*super().get_readonly_fields(request, obj), *(["created_at"] if obj else [])]
+
+class LimitForm(ResourceForm):
+    """A form with percentages for `alert_at`, instead of JSON."""
+
+    alert_at = PercentsField()
 
 
 @admin.register(Limit)
-class LimitAdmin(ResourceAdmin[Limit]):
+class LimitAdmin(ResourceAdmin):
     """Limits. A request has to satisfy all limits that apply to it."""
 
+    form = LimitForm
     resource = LIMITS
     list_display = [
         *("scope", "whose", "metric", "window", "amount", "time_zone", "week_start", "is_shadow"),
@@ -101,6 +98,7 @@ class LimitAdmin(ResourceAdmin[Limit]):
     list_filter = ["scope", "metric", "window", "is_shadow"]
     search_fields = ["model", "scope_id"]
     ordering = ["scope", "scope_id", "model", "metric", "window"]
+    stored_fields = ["current_use", *_DATES]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the limits with the names of their owners."""
@@ -121,24 +119,17 @@ class LimitAdmin(ResourceAdmin[Limit]):
         named: QuerySet[Any] = limits.annotate(whose=name)
         return named
 
-    def formfield_for_dbfield(self, db_field: Any, request: Any, **more: Any) -> Any:
-        """Return a field of percentages for `alert_at`, instead of JSON."""
-        if db_field.name == "alert_at":
-            return PercentsField()
-        return super().formfield_for_dbfield(db_field, request, **more)
-
     @admin.display(description="whose", ordering="whose")
     def whose(self, limit: Any) -> str:
         """Return the name of the owner; nothing for the platform."""
         return limit.whose or (f"{limit.scope_id}, which was removed" if limit.scope_id else "-")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Show the use of a quota to users who may see it."""
-        if obj is None:
-            return []
-        is_visible = access_of(request).quotas_seen().filter(pk=obj.pk).exists()
-        fixed = super().get_readonly_fields(request, obj)
-        return [*fixed, *(["current_use"] if is_visible else []), *_DATES]
+        """Hide the use of a quota from users who may not see it."""
+        fields = super().get_readonly_fields(request, obj)
+        if obj is not None and not access_of(request).quotas_seen().filter(pk=obj.pk).exists():
+            fields.remove("current_use")
+        return fields
 
     @admin.display(description="current use")
     def current_use(self, limit: Limit) -> str:
@@ -155,7 +146,7 @@ class LimitAdmin(ResourceAdmin[Limit]):
 
 
 @admin.register(ModelWeight)
-class ModelWeightAdmin(ResourceAdmin[ModelWeight]):
+class ModelWeightAdmin(ResourceAdmin):
     """Weights of tokens in budgets."""
 
     resource = MODEL_WEIGHTS
@@ -165,7 +156,7 @@ class ModelWeightAdmin(ResourceAdmin[ModelWeight]):
 
 
 @admin.register(Webhook)
-class WebhookAdmin(ResourceAdmin[Webhook]):
+class WebhookAdmin(ResourceAdmin):
     """URLs that receive alerts."""
 
     resource = WEBHOOKS
@@ -174,53 +165,21 @@ class WebhookAdmin(ResourceAdmin[Webhook]):
     search_fields = ["name", "url"]
     ordering = ["name"]
     fields = ["organization", "name", "url", "is_active"]
-    actions = ["rotate_secrets", "rotate_secrets_at_once"]
+    stored_fields = ["previous_secret_until"]
+    actions = [
+        row_action(
+            "rotate",
+            "Rotate selected secrets: the old ones sign, too, for a day",
+            name="rotate_secrets",
+            grace_s=webhooks.USUAL_GRACE.total_seconds(),
+        ),
+        row_action(
+            "rotate",
+            "Rotate selected secrets: the old ones end at once",
+            name="rotate_secrets_at_once",
+            grace_s=0,
+        ),
+    ]
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Show until when the previous secret of a stored webhook is valid."""
-        return self.fields if obj is None else [*self.fields, "previous_secret_until"]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Show until when the previous secret of a stored webhook is valid."""
-        return [] if obj is None else ["organization", "previous_secret_until"]
-
-    @admin.action(
-        description="Rotate selected secrets: the old ones sign, too, for a day",
-        permissions=["change"],
-    )
-    def rotate_secrets(self, request: HttpRequest, rows: QuerySet[Webhook]) -> None:
-        """Rotate with a grace period, in which receivers can be changed."""
-        self._rotate(request, rows, webhooks.USUAL_GRACE)
-
-    @admin.action(
-        description="Rotate selected secrets: the old ones end at once", permissions=["change"]
-    )
-    def rotate_secrets_at_once(self, request: HttpRequest, rows: QuerySet[Webhook]) -> None:
-        """Rotate leaked secrets."""
-        self._rotate(request, rows, timedelta(0))
-
-    def _rotate(self, request: HttpRequest, rows: QuerySet[Webhook], grace: timedelta) -> None:
-        for webhook in rows:
-            if not self.may_manage(request, webhook):
-                messages.error(request, f"{webhook}: your role does not allow this.")
-                continue
-            _show(request, webhooks.rotate(webhook, grace), webhook)
-
-    def save_model(
-        self,
-        request: HttpRequest,
-        obj: Webhook,
-        form: Any,
-        change: bool,  # noqa: FBT001
-    ) -> None:
-        """Store the webhook, and show the secret of a new one once."""
-        secret = "" if change else webhooks.new_secret()
-        if secret:
-            obj.secret = webhooks.encrypt_secret(secret)
-        super().save_model(request, obj, form, change)
-        if secret:
-            _show(request, secret, obj)
-
-
-def _show(request: HttpRequest, secret: str, webhook: Webhook) -> None:
-    messages.warning(request, f"Copy the secret of {webhook} now, it is not shown again: {secret}")
+        return self.fields if obj is None else [*self.fields, *self.stored_fields]

@@ -1,7 +1,7 @@
 """The Django apps of the project package: `vinery` itself, and the admin with our site."""
 
 from django.apps import AppConfig
-from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin.apps import SimpleAdminConfig
 
 
 class VineryConfig(AppConfig):
@@ -14,7 +14,10 @@ class VineryConfig(AppConfig):
         from vinery import celery, checks  # noqa: F401
 
 
-class VineryAdminConfig(AdminConfig):
-    """Django's admin with our site."""
+class VineryAdminConfig(SimpleAdminConfig):
+    """Django's admin with our site.
+
+    The URLs import the admin modules, so commands and jobs start in half the time.
+    """
 
     default_site = "vinery.admin_site.VineryAdminSite"

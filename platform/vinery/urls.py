@@ -6,6 +6,8 @@ from django.urls import include, path
 from accounts.signin.views import root
 from vinery.web import errors
 
+admin.autodiscover()
+
 urlpatterns = [
     path("", root),
     path("admin/", admin.site.urls),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django import forms
 from django.contrib import admin, messages
@@ -13,16 +13,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from accounts.admin.audited import AuditedAdmin
+from accounts.admin.base import AuditedAdmin
 from serving.catalog import registry
 from serving.catalog.models import EngineState, ServedModel
 from serving.engine.config import option_documents
-
-# Django's admin classes are generic for the type checker only.
-if TYPE_CHECKING:
-    _ServedModelAdmin = AuditedAdmin[ServedModel]
-else:
-    _ServedModelAdmin = AuditedAdmin
 
 _ERROR_LENGTH_IN_LIST: Final = 80  # characters
 _ENGINE_FIELDS: Final = ("state", "num_restarts", "last_error")
@@ -90,7 +84,7 @@ class ServedModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ServedModel)
-class ServedModelAdmin(_ServedModelAdmin):
+class ServedModelAdmin(AuditedAdmin):
     """Served models, with the state and last error of their engines."""
 
     form = ServedModelForm
@@ -150,13 +144,7 @@ class ServedModelAdmin(_ServedModelAdmin):
         else:
             messages.info(request, "There is nothing to unload: none of them is loaded.")
 
-    def save_model(
-        self,
-        request: HttpRequest,
-        obj: ServedModel,
-        form: Any,
-        change: bool,  # noqa: FBT001
-    ) -> None:
+    def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: Any) -> None:
         """Save the model, with a message about what the node does next."""
         super().save_model(request, obj, form, change)
         changed = set(form.changed_data)

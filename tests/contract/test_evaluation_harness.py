@@ -13,7 +13,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from serving.protocols.openapi import answers
+from serving.protocols.openapi.answers import ANSWERS
 from tests.contract.tiny_chat import MODEL
 
 pytestmark = pytest.mark.system
@@ -150,7 +150,7 @@ def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) ->
     assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert info["added_tokens_decoder"]["2"]["content"] == "<|im_end|>"
     assert info["added_tokens_decoder"]["2"]["special"] is True
-    TypeAdapter(answers.TokenizerInfo).validate_json(answer.content)
+    TypeAdapter(ANSWERS["TokenizerInfo"]).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
     assert raw.get(f"{root}/tokenizer_info", params={"model": MODEL}).json() == info
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from django.core.checks import CheckMessage, run_checks
+from django.core.checks import CheckMessage, Tags, run_checks
 from pytest_django import Settings
 
 from vinery import checks
@@ -24,6 +25,13 @@ def test_a_usual_set_up_passes(settings: Settings, tmp_path: Path) -> None:
     settings.HOME = Home(tmp_path)
 
     assert run_checks(tags=[checks.VINERY]) == []
+
+
+def test_the_pages_of_the_admin_pass_the_checks_of_django() -> None:
+    # The URLs import them. Django runs its checks in any order, so it may do so too late.
+    import_module("vinery.urls")
+
+    assert run_checks(tags=[Tags.admin]) == []
 
 
 def test_every_finding_has_a_hint(settings: Settings, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from serving.core.events import Failed, Started, TextDelta
 from serving.core.request import DIALECTS, V1, Endpoint
 from serving.protocols.common.encoding import error_body
 from serving.protocols.common.refused import REFUSED
-from serving.protocols.openapi import answers
+from serving.protocols.openapi.answers import ANSWERS
 from serving.protocols.openapi.document import BODIES, Facts, document
 from serving.protocols.openapi.schema import PREFIX, parameters
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
@@ -34,14 +34,14 @@ PATHS: dict[str, Any] = DOCUMENT["paths"]
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 WHOLE = {
-    Endpoint.CHAT: answers.ChatCompletion,
-    Endpoint.COMPLETIONS: answers.Completion,
-    Endpoint.RESPONSES: answers.Response,
+    Endpoint.CHAT: ANSWERS["ChatCompletion"],
+    Endpoint.COMPLETIONS: ANSWERS["Completion"],
+    Endpoint.RESPONSES: ANSWERS["Response"],
 }
 EVENT = {
-    Endpoint.CHAT: answers.ChatCompletionChunk,
-    Endpoint.COMPLETIONS: answers.Completion,
-    Endpoint.RESPONSES: answers.ResponseEvent,
+    Endpoint.CHAT: ANSWERS["ChatCompletionChunk"],
+    Endpoint.COMPLETIONS: ANSWERS["Completion"],
+    Endpoint.RESPONSES: ANSWERS["ResponseEvent"],
 }
 
 
@@ -184,7 +184,7 @@ def hold_against(kind: Any, answer: object) -> None:
 def hold_stream(endpoint: Endpoint, stream: bytes) -> None:
     for event in payloads(stream):
         is_error = set(event) == {"error"}
-        hold_against(answers.Error if is_error else EVENT[endpoint], event)
+        hold_against(ANSWERS["Error"] if is_error else EVENT[endpoint], event)
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.name)
@@ -235,4 +235,4 @@ def test_what_a_request_adds_to_its_answer_is_described(endpoint: Endpoint) -> N
 
 
 def test_every_error_is_as_described() -> None:
-    hold_against(answers.Error, json.loads(error_body(InvalidRequest("Change it.", param="n"))))
+    hold_against(ANSWERS["Error"], json.loads(error_body(InvalidRequest("Change it.", param="n"))))

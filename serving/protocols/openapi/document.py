@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from serving.core.request import DIALECTS, Endpoint
 from serving.protocols.chat.body import ChatBody
 from serving.protocols.completions.body import CompletionsBody
-from serving.protocols.openapi import answers
+from serving.protocols.openapi.answers import ANSWERS
 from serving.protocols.openapi.schema import PREFIX, Schema, add_refused, component_schemas
 from serving.protocols.responses.body import ResponsesBody
 from serving.protocols.tokens import DetokenizeBody, TokenizeBody
@@ -23,22 +23,6 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.COMPLETIONS: CompletionsBody,
     Endpoint.RESPONSES: ResponsesBody,
 }
-_TOKENIZER_BODIES: Final = (TokenizeBody, DetokenizeBody)
-_ANSWERS: Final = (
-    answers.Error,
-    answers.Model,
-    answers.ModelList,
-    answers.Version,
-    answers.Tokenized,
-    answers.Detokenized,
-    answers.TokenizerInfo,
-    answers.InputTokens,
-    answers.ChatCompletion,
-    answers.ChatCompletionChunk,
-    answers.Completion,
-    answers.Response,
-    answers.ResponseEvent,
-)
 
 _DESCRIPTION: Final = """\
 Vinery serves OpenVINO models to OpenAI's clients, under two URL trees: `/v1` has OpenAI's \
@@ -51,7 +35,7 @@ one request. A model has further limits: its context, and those that its adminis
 
 This document needs no key."""
 
-_WHY: Final[Mapping[str, str]] = {
+_ERRORS: Final[Mapping[str, str]] = {
     "400": "The request must be changed. `param` names the field.",
     "401": "The key is missing, malformed, unknown, revoked or expired.",
     "404": "The model does not exist.",
@@ -60,6 +44,17 @@ _WHY: Final[Mapping[str, str]] = {
     "415": "The body is not JSON.",
     "500": "The engine failed while it ran the request.",
     "503": "Try again later: the model is starting, or all its slots are in use.",
+}
+_HEADERS: Final[Mapping[str, str]] = {
+    "x-request-id": "The id of the request in the server's log.",
+    "Retry-After": "Seconds to wait before the next try.",
+    "Allow": "The accepted methods.",
+    "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
+}
+_HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "401": ("WWW-Authenticate",),
+    "405": ("Allow",),
+    "503": ("Retry-After",),
 }
 
 
@@ -86,15 +81,25 @@ def document(facts: Facts) -> Document:
         "paths": _paths(),
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "headers": _headers(),
-            "responses": {f"Error{status}": _error(status) for status in _WHY},
+            "headers": {
+                name: {"description": text, "required": True, "schema": {"type": "string"}}
+                for name, text in _HEADERS.items()
+            },
+            "responses": {
+                f"Error{status}": {
+                    **_json(why, "Error"),
+                    "headers": _headers("x-request-id", *_HEADERS_OF_ERRORS.get(status, ())),
+                }
+                for status, why in _ERRORS.items()
+            },
             "schemas": _schemas(),
         },
     }
 
 
 def _schemas() -> Mapping[str, Schema]:
-    models: Iterable[type[BaseModel]] = (*BODIES.values(), *_TOKENIZER_BODIES, *_ANSWERS)
+    models: list[type[BaseModel]] = [*BODIES.values(), TokenizeBody, DetokenizeBody]
+    models += ANSWERS.values()
     schemas = component_schemas(models)
     for endpoint, body in BODIES.items():
         add_refused(schemas[body.__name__], endpoint)
@@ -124,30 +129,6 @@ def _references(value: Any) -> Iterable[str]:
             yield from _references(each)
 
 
-def _error(status: str) -> Document:
-    names = ["x-request-id"]
-    names += {"401": ["WWW-Authenticate"], "405": ["Allow"], "503": ["Retry-After"]}.get(status, [])
-    schema = {"$ref": PREFIX + answers.Error.__name__}
-    return {
-        "description": _WHY[status],
-        "content": {"application/json": {"schema": schema}},
-        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in names},
-    }
-
-
-def _headers() -> Document:
-    descriptions = {
-        "x-request-id": "The id of the request in the server's log.",
-        "Retry-After": "Seconds to wait before the next try.",
-        "Allow": "The accepted methods.",
-        "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
-    }
-    return {
-        name: {"description": text, "required": True, "schema": {"type": "string"}}
-        for name, text in descriptions.items()
-    }
-
-
 _BODY_ERRORS: Final = ("400", "401", "404", "405", "413", "415", "500", "503")
 _READ_ERRORS: Final = ("401", "405")
 _INFO_ERRORS: Final = ("400", "401", "404", "405", "503")
@@ -163,32 +144,33 @@ def _paths() -> Document:
 def _generation(tree: str) -> Document:
     chat = _body(ChatBody, "messages", "prompt_token_ids")
     completions = _body(CompletionsBody, "prompt", "prompt_token_ids")
-    responses = _body(ResponsesBody, "input")
-    chunked = _streamed(answers.ChatCompletion, answers.ChatCompletionChunk)
-    texts = _streamed(answers.Completion, answers.Completion)
-    events = _streamed(answers.Response, answers.ResponseEvent)
+    chunks = _streamed("ChatCompletion", "ChatCompletionChunk")
+    texts = _streamed("Completion", "Completion")
+    events = _streamed("Response", "ResponseEvent")
     return {
         f"/{tree}/chat/completions": _post(
-            tree, "createChatCompletion", "Answer a conversation", chat, chunked
+            tree, "createChatCompletion", "Answer a conversation", chat, chunks
         ),
         f"/{tree}/completions": _post(
             tree, "createCompletion", "Complete texts", completions, texts
         ),
-        f"/{tree}/responses": _post(tree, "createResponse", "Answer items", responses, events),
+        f"/{tree}/responses": _post(
+            tree, "createResponse", "Answer items", _body(ResponsesBody, "input"), events
+        ),
         f"/{tree}/responses/input_tokens": _post(
             tree,
             "countInputTokens",
             "Count the tokens of a response's prompt",
             _body(ResponsesBody, "input", "instructions"),
-            _json("The count.", answers.InputTokens),
+            _json("The count.", "InputTokens"),
         ),
     }
 
 
 def _models(tree: str) -> Document:
     first = _link(tree, "retrieveModel", id="$response.body#/data/0/id")
-    models = _json("All served models.", answers.ModelList) | {"links": {"first": first}}
-    model = _json("The model.", answers.Model)
+    models = _json("All served models.", "ModelList") | {"links": {"first": first}}
+    model = _json("The model.", "Model")
     name = {
         "name": "id",
         "in": "path",
@@ -211,10 +193,10 @@ def _tokenizers(tree: str) -> Document:
     root = f"/{tree}" if tree else ""
     back = _link(tree, "detokenize") | {"requestBody": {"tokens": "$response.body#/tokens"}}
     forth = _link(tree, "tokenize") | {"requestBody": {"prompt": "$response.body#/prompt"}}
-    tokens = _json("Their tokens.", answers.Tokenized) | {"links": {"back": back}}
-    text = _json("Their text.", answers.Detokenized) | {"links": {"forth": forth}}
+    tokens = _json("Their tokens.", "Tokenized") | {"links": {"back": back}}
+    text = _json("Their text.", "Detokenized") | {"links": {"forth": forth}}
     sources = _body(TokenizeBody, "prompt", "messages", "text")
-    info = _json("The tokenizer.", answers.TokenizerInfo)
+    info = _json("The tokenizer.", "TokenizerInfo")
     model = {
         "name": "model",
         "in": "query",
@@ -241,7 +223,7 @@ def _documents() -> Document:
         "description": "This document.",
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
-    version = _json("The version.", answers.Version)
+    version = _json("The version.", "Version")
     paths = {
         "/version": _get("", "version", "Return the server's version", version, ("405",)),
         "/openapi.json": _get("", "openapi", "Describe this API", openapi, ("405",)),
@@ -251,9 +233,9 @@ def _documents() -> Document:
     return paths
 
 
-def _streamed(whole: type[BaseModel], event: type[BaseModel]) -> Document:
+def _streamed(whole: str, event: str) -> Document:
     answer = _json("The whole answer, or events if `stream` is true.", whole)
-    schema = {"anyOf": [{"$ref": PREFIX + each.__name__} for each in (event, answers.Error)]}
+    schema = {"anyOf": [{"$ref": PREFIX + name} for name in (event, "Error")]}
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
     # The schema of one event. OpenAPI has no keyword for streams before 3.2.
     answer["content"]["text/event-stream"] = {
@@ -297,13 +279,12 @@ def _get(
 def _operation(
     tree: str, name: str, summary: str, answer: Document, errors: Iterable[str]
 ) -> Document:
-    header = {"$ref": "#/components/headers/x-request-id"}
     return {
         "operationId": _id(tree, name),
         "summary": summary,
         "tags": [tree or "server"],
         "responses": {
-            "200": {**answer, "headers": {"x-request-id": header}},
+            "200": {**answer, "headers": _headers("x-request-id")},
             **{status: {"$ref": f"#/components/responses/Error{status}"} for status in errors},
         },
     }
@@ -317,6 +298,11 @@ def _link(tree: str, name: str, **parameters: str) -> Document:
     return {"operationId": _id(tree, name), "parameters": parameters}
 
 
-def _json(description: str, model: type[BaseModel]) -> Document:
-    content = {"application/json": {"schema": {"$ref": PREFIX + model.__name__}}}
+def _json(description: str, name: str) -> Document:
+    """Return the response with the schema `name`."""
+    content = {"application/json": {"schema": {"$ref": PREFIX + name}}}
     return {"description": description, "content": content}
+
+
+def _headers(*names: str) -> Document:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
