@@ -172,8 +172,6 @@ def _is_party(claims: Mapping[str, Any], client_id: str) -> bool:
 
 
 class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
-    """The issuer as a provider of allauth."""
-
     def __init__(self, request: HttpRequest | None, issuer: Issuer) -> None:
         self._issuer = issuer
         app = SocialApp(
@@ -187,7 +185,6 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         super().__init__(request, app=app)
 
     def get_oauth2_adapter(self, request: HttpRequest) -> OidcClient:
-        """The connection to the issuer."""
         return OidcClient(request, self._issuer)
 
     def get_pkce_params(self) -> dict[str, str]:
@@ -208,7 +205,6 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return reverse("openid_connect_login")
 
     def get_callback_url(self) -> str:
-        """The path of the callback."""
         return reverse("openid_connect_callback")
 
 

@@ -31,7 +31,6 @@ class Overview(LoginRequiredMixin, TemplateView):
     template_name = "account/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """The template's context, with `has_second_factor` and `issuer`."""
         user = self.request.user
         assert isinstance(user, User)
         context = super().get_context_data(**kwargs)
