@@ -22,7 +22,6 @@ from accounts.resources import (
     keys,
     limits,
     organizations,
-    quotas,
     refusals,
     users,
 )
@@ -68,7 +67,7 @@ for _name, _view in (
     ("keys", viewset_of(keys.KEYS)),
     ("limits", viewset_of(limits.LIMITS)),
     ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
-    ("quotas", viewset_of(quotas.QUOTAS)),
+    ("quotas", viewset_of(limits.QUOTAS)),
     ("alerts", viewset_of(alerts.ALERTS)),
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),

@@ -65,10 +65,9 @@ class UsageExport(ApiView):
         """Export usage as a file. The response streams, and may be long."""
         query = ExportQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
-        form = usage.export_format(query)
-        texts = export(usage.selection_of(query, self.access), form)
-        response = StreamingHttpResponse(_chunks(texts), content_type=form.content_type)
-        response["Content-Disposition"] = f'attachment; filename="usage.{form.value}"'
+        texts = export(query.selection(self.access), query.format)
+        response = StreamingHttpResponse(_chunks(texts), content_type=query.format.content_type)
+        response["Content-Disposition"] = f'attachment; filename="usage.{query.format}"'
         return response
 
 

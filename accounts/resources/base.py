@@ -82,8 +82,7 @@ class Resource(Generic[RowT]):
     empty_text: ClassVar[str] = ""
     """What the admin shows when there is no row."""
     columns: ClassVar[Mapping[str, Any]] = {}
-    """The columns of the command's table. A value is a field of the serializer, a dotted attribute
-    of the row, or a function of the row."""
+    """The columns of the command's table, see `columns_of`."""
 
     def writable(self) -> list[str]:
         """Return the names of the fields that a new row takes."""
@@ -132,6 +131,14 @@ class Resource(Generic[RowT]):
     def body(self, access: Access, row: RowT) -> dict[str, Any]:
         """Return a row as the API shows it."""
         return dict(self.serializer(row, context={"access": access}).data)
+
+
+def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return columns of a table. A word such as `user=owner_name` is the name of a column, and the
+    field of the serializer or the dotted attribute of the row, unless they are equal or there is a
+    function of the row."""
+    pairs = (word.partition("=") for word in words.split())
+    return {name: path or name for name, _, path in pairs} | functions
 
 
 def require(access: Access, action: Action, row: Model) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from accounts.alerts.quotas import Quota
 from accounts.limits.rules import Metric, Window
 from accounts.models import Limit, Project
-from accounts.resources.limits import LIMITS
+from accounts.resources.limits import LIMITS, QUOTAS
 from accounts.resources.owners import OWNERS
-from accounts.resources.quotas import Quotas
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, only
 from vinery.cli.resource import Option, RowCommands
@@ -55,25 +53,6 @@ _VALUES: Final = {
 }
 
 
-class _QuotaTable(Quotas):
-    """Quotas with the columns of `vinery limit quotas`."""
-
-    columns: ClassVar[dict[str, Any]] = {
-        "id": lambda quota: quota.limit.pk,
-        "scope": lambda quota: quota.limit.scope,
-        "whose": "whose",
-        **{
-            name: lambda quota, name=name: getattr(quota.limit, name)
-            for name in ("metric", "window", "amount")
-        },
-        "used": lambda quota: quota.num_used,
-        "left": lambda quota: quota.num_left,
-        "resets": lambda quota: quota.resets_at,
-        "runs_out": lambda quota: quota.runs_out_at,
-        "shadow": lambda quota: quota.limit.is_shadow,
-    }
-
-
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `vinery limit`."""
     actions = subcommands(parser)
@@ -93,7 +72,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     resource.add_list(actions, LIMITS, "List all limits.", extra=_whose)
     resource.add_list(
         actions,
-        _QuotaTable(),
+        QUOTAS,
         "Show what is left of quotas, and when they run out. Quotas are limits of a day, a week, a "
         "month, and without end.",
         name="quotas",
@@ -155,11 +134,9 @@ def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
     ]
 
 
-def _quota_columns(quotas: Sequence[Quota]) -> list[dict[str, Any]]:
-    owners = _whose([quota.limit for quota in quotas])
-    return [
-        {**owner, "since": quota.window_start} for quota, owner in zip(quotas, owners, strict=True)
-    ]
+def _quota_columns(quotas: Sequence[Any]) -> list[dict[str, Any]]:
+    pairs = zip(quotas, _whose(quotas), strict=True)
+    return [{**owner, "since": quota.window_start} for quota, owner in pairs]
 
 
 def _text(limit: Limit) -> str:

@@ -213,8 +213,8 @@ def filtered(
         value = getattr(arguments, flag[2:])
         if value in (None, ""):
             continue
-        name = f"{each.name}__in" if each.is_list else each.name
-        rows = query.narrow(rows, name, each.find(value) if each.find else value)
+        lookup = f"{query.fields[each.name].source}{'__in' if each.is_list else ''}"
+        rows = query.narrow(rows, lookup, each.find(value) if each.find else value)
     return rows
 
 
