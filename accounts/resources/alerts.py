@@ -65,7 +65,6 @@ class AlertFilters(DatedFilters):
     state = fields.choice_filter(DeliveryState.choices, "Only with a message in this state.")
 
     def filter_state(self, rows: QuerySet[Alert], state: str) -> QuerySet[Alert]:
-        """Return the alerts of which any message is in this state."""
         found = Delivery.objects.filter(state=state).order_by()
         return rows.filter(pk__in=found.values("alert_id"))
 
@@ -217,7 +216,7 @@ class Webhooks(Resource[Webhook]):
 
     model = Webhook
     serializer = WebhookSerializer
-    created_serializer = NewWebhookSerializer
+    answers = {"create": NewWebhookSerializer}
     related = ("organization",)
     filters = Filters.of(
         organization=fields.id_filter("an organisation", "organization_id"),
@@ -256,7 +255,6 @@ class Webhooks(Resource[Webhook]):
     )
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        """Store a new webhook with a new secret."""
         secret = webhooks.new_secret()
         webhook = Webhook(**values, secret=webhooks.encrypt_secret(secret))
         self.check(access, webhook)

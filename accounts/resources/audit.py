@@ -34,7 +34,6 @@ class AuditFilters(DatedFilters):
     search = fields.text_filter(SEARCH_HELP)
 
     def filter_search(self, rows: QuerySet[AuditEntry], text: str) -> QuerySet[AuditEntry]:
-        """Return the entries with this text."""
         return audit.search(rows, text)
 
 

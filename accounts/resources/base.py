@@ -62,10 +62,10 @@ class Resource(Generic[RowT]):
 
     model: type[RowT]
     serializer: ClassVar[type[serializers.Serializer[Any]]]
-    create_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    detail_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    created_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    """What creation returns where it is more than the row, such as a secret."""
+    bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API reads, where it is not `serializer`, by the view: `create`."""
+    answers: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API returns, where it is not `serializer`, by the view: `create`, `retrieve`."""
     filters: ClassVar[type[Filters]] = Filters
     related: ClassVar[tuple[str, ...]] = ()
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
@@ -127,6 +127,16 @@ class Resource(Generic[RowT]):
     def action(self, name: str) -> RowAction:
         """Return the action of this name."""
         return next(each for each in self.actions if each.name == name)
+
+    def body_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API reads."""
+        of_actions = {each.name: each.serializer for each in self.actions}
+        return {**of_actions, **self.bodies}.get(view, self.serializer)
+
+    def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API returns."""
+        of_actions = {each.name: each.answer for each in self.actions if each.answer}
+        return {**of_actions, **self.answers}.get(view, self.serializer)
 
     def body(self, access: Access, row: RowT) -> dict[str, Any]:
         """Return a row as the API shows it."""

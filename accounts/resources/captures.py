@@ -62,7 +62,7 @@ class Captures(Resource[Capture]):
 
     model = Capture
     serializer = CaptureSerializer
-    detail_serializer = CaptureWithTextsSerializer
+    answers = {"retrieve": CaptureWithTextsSerializer}
     filters = DatedFilters.of(
         project_id=fields.id_filter("a project"),
         request_id=fields.text_filter("Only of this request."),

@@ -83,7 +83,6 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
         return super().to_internal_value(data)
 
     def get_queryset(self) -> QuerySet[Any]:
-        """Return the rows that the caller may see."""
         access = self.context.get("access")
         if access is None:
             return self.model._default_manager.none()
@@ -104,7 +103,6 @@ class IssuedSecretField(serializers.CharField):
     """The secret of a new row, which the context of the serializer holds."""
 
     def get_attribute(self, instance: Any) -> Any:
-        """Return the secret, which the row does not have."""
         return self.context["secret"]
 
 
@@ -140,7 +138,6 @@ class Filters(StrictSerializer):
         return type("Filters", (cls,), filters)
 
     def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that match all filters of the query string."""
         for lookup, value in self.validated_data.items():
             if lookup not in ("limit", "cursor"):
                 rows = self.narrow(rows, lookup, value)

@@ -27,7 +27,6 @@ from accounts.resources.fields import (
 from accounts.services.access import Access, Action
 
 MAX_GRACE: Final = timedelta(days=90)
-_END_FIELDS: Final = ("expires_at", "rotate_every_days", "rotation_grace_days")
 
 
 class KeySerializer(StrictModelSerializer):
@@ -103,11 +102,9 @@ class KeySerializer(StrictModelSerializer):
         }
 
     def get_state(self, key: ApiKey) -> KeyState:
-        """Return the state of the key now."""
         return key.state_at(timezone.now())
 
     def get_is_rotation_overdue(self, key: ApiKey) -> bool:
-        """Return whether the rotation of the key is overdue now."""
         return key.is_rotation_overdue(timezone.now())
 
 
@@ -137,11 +134,9 @@ class KeyFilters(Filters):
     search = fields.text_filter("Part of the name, the hint, or the owner's or project's name.")
 
     def filter_state(self, rows: QuerySet[ApiKey], state: str) -> QuerySet[ApiKey]:
-        """Return the keys in this state now."""
         return rows.filter(in_state(KeyState(state), timezone.now()))
 
     def filter_search(self, rows: QuerySet[ApiKey], text: str) -> QuerySet[ApiKey]:
-        """Return the keys with this text in one of their names."""
         return rows.filter(matching(text))
 
 
@@ -180,7 +175,7 @@ class Keys(Resource[ApiKey]):
 
     model = ApiKey
     serializer = KeySerializer
-    created_serializer = NewKeySerializer
+    answers = {"create": NewKeySerializer}
     filters = KeyFilters
     related = ("owner", "project__organization")
     ordering = ("-created_at",)
@@ -224,15 +219,14 @@ class Keys(Resource[ApiKey]):
 
     def check_end(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         """Raise ValidationError for an expiry in the past, and for two ends of one key."""
-        ends = {name: values[name] for name in _END_FIELDS if name in values}
         now = timezone.now()
         if stored is not None:
-            rotation.with_expiry(stored, ends, now)
+            rotation.with_expiry(stored, values, now)
             return
-        expires_at: datetime | None = ends.get("expires_at")
+        expires_at: datetime | None = values.get("expires_at")
         if expires_at is not None and expires_at <= now:
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
-        rotation.expiry_of_new(ends, now)
+        rotation.expiry_of_new(values, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         """Store a new key, the caller's own by default."""

@@ -144,7 +144,6 @@ class Quotas(Resource[Limit]):
     )
 
     def rows(self, access: Access) -> QuerySet[Limit]:
-        """Return the limits whose use the caller may see."""
         return access.quotas_seen()
 
     def load(self, rows: Sequence[Limit]) -> Sequence[Limit]:
@@ -169,9 +168,7 @@ class ModelWeightSerializer(StrictModelSerializer):
 
     class Meta:
         model = ModelWeight
-        fields = [
-            *("id", "model", "uncached", "cached", "output", "image", "updated_at"),
-        ]
+        fields = ("id", "model", "uncached", "cached", "output", "image", "updated_at")
         fixed = ("model",)
 
 

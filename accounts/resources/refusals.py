@@ -63,7 +63,6 @@ class Refusals(Resource[RefusedRequest]):
     )
 
     def rows(self, access: Access) -> QuerySet[RefusedRequest]:
-        """Return the refusals with the effect of the limit."""
         return with_effect(super().rows(access))
 
 

@@ -75,7 +75,6 @@ class SelectionQuery(StrictSerializer):
     )
 
     def get_fields(self) -> Any:
-        """Return the fields with `from`, which is no Python name, and `to`."""
         return {**super().get_fields(), **period_filters()}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +92,6 @@ class SelectionQuery(StrictSerializer):
 
     @property
     def usage_filters(self) -> Filters:
-        """The filters by dimension."""
         values = {each: self.validated_data.get(each, ()) for each in Dimension}
         statuses = [None if name == NO_STATUS else name for name in values[Dimension.STATUS]]
         values[Dimension.STATUS] = statuses
@@ -133,7 +131,6 @@ class ExportQuery(SelectionQuery):
 
     @property
     def format(self) -> Format:
-        """The format of the file."""
         return Format(self.validated_data["file"])
 
     def selection(self, access: Access) -> Selection:

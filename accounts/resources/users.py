@@ -33,9 +33,7 @@ class UserSerializer(StrictModelSerializer):
             *("id", "username", "email", "first_name", "last_name", "is_service", "is_active"),
             *("is_superuser", "last_login", "created_at", "updated_at"),
         ]
-        read_only_fields = [
-            *("username", "is_service", "is_active", "is_superuser", "last_login"),
-        ]
+        read_only_fields = ("username", "is_service", "is_active", "is_superuser", "last_login")
 
 
 class NewUserSerializer(StrictSerializer):
@@ -84,7 +82,6 @@ class UserFilters(Filters):
         return self._with_role(rows, organization_id=organization)
 
     def filter_project(self, rows: QuerySet[User], project: int) -> QuerySet[User]:
-        """Filter by the roles that the caller sees."""
         return self._with_role(rows, project_id=project)
 
     def _with_role(self, rows: QuerySet[User], **scope: int) -> QuerySet[User]:
@@ -109,7 +106,7 @@ class Users(Resource[User]):
 
     model = User
     serializer = UserSerializer
-    create_serializer = NewUserSerializer
+    bodies = {"create": NewUserSerializer}
     filters = UserFilters
     ordering = ("username",)
     one, many = "a user", "users"

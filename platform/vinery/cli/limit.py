@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from accounts.limits.rules import Metric, Window
 from accounts.models import Limit, Project
 from accounts.resources.limits import LIMITS, QUOTAS
 from accounts.resources.owners import OWNERS
@@ -29,7 +28,12 @@ def _percents(text: str) -> list[int] | None:
         ) from None
 
 
-_VALUES: Final = {
+_FIELDS: Final = {
+    "metric": Option(help="what is counted", is_required=True),
+    "window": Option(
+        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
+        "none)"
+    ),
     "amount": Option(is_required=True),
     "time_zone": Option(
         help="in which days, weeks and months begin (default: unchanged; UTC for a new limit)"
@@ -68,7 +72,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--amount 1000000 --time-zone Europe/Berlin",
     )
     _add_kind(put)
-    resource.add_fields(put, LIMITS, _VALUES)
+    resource.add_fields(put, LIMITS, _FIELDS)
     resource.add_list(actions, LIMITS, "List all limits.", extra=_whose)
     resource.add_list(
         actions,
@@ -89,20 +93,13 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
     for name in _OWNERS:
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    put.add_argument("--metric", required=True, choices=[*map(str, Metric)], help="what is counted")
-    put.add_argument(
-        "--window",
-        choices=[*map(str, Window)],
-        default="none",
-        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
-        "%(default)s)",
-    )
 
 
 def set_limit(arguments: argparse.Namespace) -> str:
     """Create or change a limit. Raises `Failure`."""
-    kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
-    limit = resource.put(LIMITS, kind, resource.values_of(arguments))
+    values = {"window": "none", **resource.values_of(arguments)}
+    kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
+    limit = resource.put(LIMITS, kind, values)
     return f"Limit {limit.pk}: {_text(limit)}."
 
 
