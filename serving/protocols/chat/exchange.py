@@ -43,8 +43,8 @@ class ToolCalls:
 
     def delta(self, event: ToolArgsDelta | ToolInputDelta) -> bytes:
         """Return the members of a delta for more arguments or input of a call."""
-        more = b'"custom":{"input"' if isinstance(event, ToolInputDelta) else _ARGUMENTS
-        return b'"tool_calls":[{"index":%d,%b:%b}}]' % (event.index, more, json_text(event.text))
+        more = _INPUT if isinstance(event, ToolInputDelta) else _ARGUMENTS
+        return b'"tool_calls":[{"index":%d,' % event.index + more + json_text(event.text) + b"}}]"
 
     def reason(self, reason: FinishReason) -> str:
         """Return the `finish_reason`."""
@@ -70,7 +70,8 @@ class FunctionCall(ToolCalls):
         return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
 
 
-_ARGUMENTS: Final = b'"function":{"arguments"'
+_ARGUMENTS: Final = b'"function":{"arguments":'
+_INPUT: Final = b'"custom":{"input":'
 TOOL_CALLS: Final = ToolCalls()
 FUNCTION_CALL: Final = FunctionCall()
 
@@ -90,11 +91,13 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
     wire = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
-    grammar = wire.constraint(wire.response_format)
+    request = wire.request(
+        Endpoint.CHAT, wire.conversation(), dialect, grammar=wire.constraint(wire.response_format)
+    )
     # Only one tier exists.
     tier = {} if wire.service_tier is None else {"service_tier": "default"}
     return ChatExchange(
-        wire.request(Endpoint.CHAT, wire.conversation(), dialect, grammar=grammar),
+        request,
         wire.includes_usage,
         wire.is_obfuscated,
         head={"system_fingerprint": fingerprint, **tier},
@@ -110,9 +113,9 @@ class ChatExchange(ChunkExchange):
     id_prefix = "chatcmpl-"
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
-    text_open = b'"delta":{"content":'
-    text_close = b"}"
-    no_text = b'"delta":{}'
+    open = b'"delta":{'
+    close = b"}"
+    text_open = b'"content":'
 
     calls: ToolCalls = TOOL_CALLS
 
@@ -158,22 +161,21 @@ class ChatExchange(ChunkExchange):
         delta: dict[str, object] = {"role": "assistant", "content": ""}
         if self.request.wants_token_ids:
             delta |= prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
-        return Chunk(json_members({"delta": delta}), about=self._prompt(event))
+        return Chunk(json_members(delta), about=self._prompt(event))
 
     def delta(self, event: OtherDelta) -> bytes:
         match event:
             case ReasoningDelta():
                 text = json_text(event.text)
-                return b'"delta":{"reasoning_content":%b,"reasoning":%b}' % (text, text)
+                return b'"reasoning_content":' + text + b',"reasoning":' + text
+            case ToolArgsDelta() | ToolInputDelta():
+                return self.calls.delta(event)
             case ToolCallStarted():
                 kind = CustomCall if event.is_custom else ToolCall
-                members = self.calls.start(event.index, kind(event.id, event.name, ""))
-            case _:
-                members = self.calls.delta(event)
-        return b'"delta":{%b}' % members if members else b""
+                return self.calls.start(event.index, kind(event.id, event.name, ""))
 
     def tokens(self, event: TokensGenerated) -> Chunk:
-        delta = {"delta": completion_tokens(event.token_ids, event.text)}
+        delta = completion_tokens(event.token_ids, event.text)
         return Chunk(json_members(delta), {"token_ids": event.token_ids})
 
     def _prompt(self, source: Started | Result) -> dict[str, object]:

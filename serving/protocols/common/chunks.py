@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple, assert_never
+from typing import ClassVar, NamedTuple, assert_never
 
 from serving.core.events import (
     Completed,
@@ -44,17 +44,15 @@ from serving.protocols.common.exchange import Encoder, obfuscated
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolArgsDelta | ToolInputDelta
 
-_UNFINISHED: Final = b',"logprobs":null,"finish_reason":null'
-
 
 Members = Mapping[str, object]
 
 
 class Chunk(NamedTuple):
-    """A chunk: the bytes of the first members of its choice, the last members of its choice, and
-    its own last members."""
+    """A chunk: the content of its choice, the last members of its choice, and its own last
+    members."""
 
-    choice: bytes
+    content: bytes
     beside: Members = {}
     about: Members = {}
 
@@ -88,10 +86,11 @@ class ChunkExchange(ABC):
     id_prefix: ClassVar[str]
     kind: ClassVar[str]  # the `object` of the answer
     chunk_kind: ClassVar[str]  # the `object` of a chunk
-    # The bytes of a chunk's choice around its text, and those of a choice without text.
+    # The bytes of a chunk's choice: around its content, before a text, and without text.
+    open: ClassVar[bytes] = b""
+    close: ClassVar[bytes] = b""
     text_open: ClassVar[bytes]
-    text_close: ClassVar[bytes]
-    no_text: ClassVar[bytes]
+    no_text: ClassVar[bytes] = b""
 
     request: GenerationRequest
     includes_usage: bool = False
@@ -158,7 +157,7 @@ class ChunkExchange(ABC):
 
     @abstractmethod
     def delta(self, event: OtherDelta) -> bytes:
-        """Return the members of a chunk's choice for `event`, or b"" for no chunk."""
+        """Return the content of a chunk's choice, or b"" for no chunk."""
 
     @abstractmethod
     def start(self, event: Started, choice: int) -> Chunk | None:
@@ -177,25 +176,27 @@ class ChunkEncoder:
         choices = range(form.request.num_choices)
         self._form = form
         self._open = b"data: " + json_bytes(head)[:-1] + b',"choices":['
-        self._opens = [self._open + b'{"index":%d,' % at for at in choices]
+        self._opens = [self._open + b'{"index":%d,' % at + form.open for at in choices]
         self._text_opens = [start + form.text_open for start in self._opens]
+        self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
         self._logprobs = [form.logprobs(is_streamed=True) for _ in choices]
+        self._unfinished = form.close + b',"logprobs":null,"finish_reason":null'
         # OpenAI's `usage` is null before the last chunk.
         self._set_usage(b"null")
 
     def feed(self, event: Event) -> bytes:
         match event:
             case TextDelta() if not self._has_logprobs:
-                return self._text_opens[event.choice] + json_text(event.text) + self._text_end
-            case TextDelta():
-                text = json_text(event.text) + self._form.text_close
-                logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
-                end = b',"logprobs":%b,"finish_reason":null' % logprobs
-                return self._text_opens[event.choice] + text + end + self._close
-            case ReasoningDelta() | ToolCallStarted() | ToolArgsDelta() | ToolInputDelta():
-                delta = self._form.delta(event)
+                return self._text_opens[event.choice] + json_text(event.text) + self._end
+            case ReasoningDelta() | ToolArgsDelta() | ToolInputDelta() | ToolCallStarted():
+                delta = self._delta(event)
                 return self._opens[event.choice] + delta + self._end if delta else b""
+            case TextDelta():
+                text = json_text(event.text)
+                logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
+                end = b'%b,"logprobs":%b,"finish_reason":null' % (self._form.close, logprobs)
+                return self._text_opens[event.choice] + text + end + self._close
             case Started():
                 chunks = [(at, self._form.start(event, at)) for at in range(len(self._opens))]
                 return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
@@ -204,12 +205,13 @@ class ChunkEncoder:
             case PromptScored():
                 return b""  # only whole answers have it
             case Finished():
-                reason = self._form.finish_reason(event.reason).encode()
-                end = b',"logprobs":null,"finish_reason":"%b","stop_reason":%b' % (
-                    reason,
+                end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
+                    self._form.no_text,
+                    self._form.close,
+                    json_bytes(self._form.finish_reason(event.reason)),
                     json_bytes(event.cause),
                 )
-                return self._opens[event.choice] + self._form.no_text + end + self._close
+                return self._opens[event.choice] + end + self._close
             case Progress():
                 self._set_usage(json_bytes(usage_object(event.usage)))
                 return b""
@@ -227,11 +229,10 @@ class ChunkEncoder:
         beside = b"," + json_members(chunk.beside) if chunk.beside else b""
         about = b"," + json_members(chunk.about) if chunk.about else b""
         close = b"}]" + about + self._close[2:]
-        return self._opens[choice] + chunk.choice + _UNFINISHED + beside + close
+        return self._opens[choice] + chunk.content + self._unfinished + beside + close
 
     def _set_usage(self, usage: bytes) -> None:
         """Set the usage so far, which is in every chunk."""
         total = b',"usage":' + usage if self._form.includes_usage else b""
         self._close = b"}]" + total + b"}\n\n"
-        self._end = _UNFINISHED + self._close
-        self._text_end = self._form.text_close + self._end
+        self._end = self._unfinished + self._close

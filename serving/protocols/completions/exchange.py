@@ -47,7 +47,6 @@ class CompletionsExchange(ChunkExchange):
     id_prefix = "cmpl-"
     kind = chunk_kind = "text_completion"
     text_open = b'"text":'
-    text_close = b""
     no_text = b'"text":""'
 
     def content(self, choice: ChoiceResult, result: Result) -> Members:
@@ -84,13 +83,13 @@ class CompletionsExchange(ChunkExchange):
         return Chunk(self.no_text, _tokens(event.token_ids, event.text))
 
     def _prompt(
-        self, source: Started | Result, prompt: int, generated: Members = {}
+        self, source: Started | Result, prompt: int, generated: Members | None = None
     ) -> dict[str, object]:
         """Return the ids of a prompt, the `generated` ones, and the text of the prompt."""
         members: dict[str, object] = {}
         if self.request.wants_token_ids:
             members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
-        members |= generated
+        members |= generated or {}
         if self.request.wants_prompt_text:
             members["prompt_text"] = source.prompt_texts[prompt]
         return members
