@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from vinery.cli.shape import Commands, start_django
+from vinery.cli.shape import start_django
 
 if TYPE_CHECKING:
     from celery.beat import Service
@@ -26,12 +26,10 @@ _CONCURRENCY = 2
 _GRACE_S = 4.0
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery jobs`."""
-    parser = commands.add_parser(
-        "jobs",
-        help="run background jobs (started by `up`)",
-        description="Run background jobs and periodic tasks from Redis, or from the home folder.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery jobs`."""
+    parser.description = (
+        "Run background jobs and periodic tasks from Redis, or from the home folder."
     )
     parser.set_defaults(run=run)
 

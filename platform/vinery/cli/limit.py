@@ -8,19 +8,15 @@ from typing import Any, ClassVar, Final
 
 from accounts.alerts.quotas import Quota
 from accounts.limits.rules import Metric, Window
-from accounts.models import Limit, LimitScope, Project
+from accounts.models import Limit, Project
 from accounts.resources.limits import LIMITS
 from accounts.resources.owners import OWNERS
 from accounts.resources.quotas import Quotas
-from accounts.services import audit
 from vinery.cli import resource
-from vinery.cli.find import FINDERS
-from vinery.cli.resource import Option
-from vinery.cli.shape import Commands, Failure, print_line
+from vinery.cli.find import FINDERS, only
+from vinery.cli.resource import Option, RowCommands
+from vinery.cli.shape import subcommands
 
-METRICS: Final = tuple(metric.value for metric in Metric)
-SCOPES: Final = tuple(LimitScope.values)
-WINDOWS: Final = tuple(window.value for window in Window)
 _OWNERS: Final = ("organization", "project", "user", "key", "model")
 
 
@@ -78,9 +74,9 @@ class _QuotaTable(Quotas):
     }
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery limit` and its commands."""
-    actions = resource.add_group(commands, "limit", "set, list and remove limits and quotas")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery limit`."""
+    actions = subcommands(parser)
     put = resource.add_command(
         actions,
         "set",
@@ -93,7 +89,7 @@ def add_to(commands: Commands) -> None:
         "--amount 1000000 --time-zone Europe/Berlin",
     )
     _add_kind(put)
-    resource.add_fields(put, LIMITS, _VALUES, _VALUES)
+    resource.add_fields(put, LIMITS, _VALUES)
     resource.add_list(actions, LIMITS, "List all limits.", extra=_whose)
     resource.add_list(
         actions,
@@ -103,14 +99,8 @@ def add_to(commands: Commands) -> None:
         name="quotas",
         extra=_quota_columns,
     )
-    resource.add_remove(
-        actions,
-        LIMITS,
-        _limit_of,
-        "Remove a limit.",
-        argument=("id", "ID", "from `limit list`"),
-        done=lambda limit: f"Removed: {_text(limit)}.",
-    )
+    one = RowCommands(actions, LIMITS, _limit_of, "id", "ID", "from `limit list`")
+    one.add_remove("Remove a limit.", done=lambda limit: f"Removed: {_text(limit)}.")
 
 
 def _add_kind(put: argparse.ArgumentParser) -> None:
@@ -120,28 +110,21 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
     for name in _OWNERS:
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    put.add_argument("--metric", required=True, choices=METRICS, help="what is counted")
+    put.add_argument("--metric", required=True, choices=[*map(str, Metric)], help="what is counted")
     put.add_argument(
         "--window",
-        choices=WINDOWS,
+        choices=[*map(str, Window)],
         default="none",
         help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
         "%(default)s)",
     )
 
 
-def set_limit(arguments: argparse.Namespace) -> int:
+def set_limit(arguments: argparse.Namespace) -> str:
     """Create or change a limit. Raises `Failure`."""
     kind = {**_scope(arguments), "metric": arguments.metric, "window": arguments.window}
-    values = resource.values_of(arguments)
-    with audit.writing():
-        known = Limit.objects.filter(**kind).first()
-        if known is None:
-            limit = resource.create(LIMITS, {**kind, **values})
-        else:
-            limit = resource.change(LIMITS, known, values)
-    print_line(f"Limit {limit.pk}: {_text(limit)}.")
-    return 0
+    limit = resource.put(LIMITS, kind, resource.values_of(arguments))
+    return f"Limit {limit.pk}: {_text(limit)}."
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -154,10 +137,8 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _limit_of(limit_id: str) -> Limit:
-    found = Limit.objects.filter(pk=int(limit_id)).first() if limit_id.isdecimal() else None
-    if found is None:
-        raise Failure(f"There is no limit {limit_id}. See: vinery limit list")
-    return found
+    known = Limit.objects.filter(pk=int(limit_id) if limit_id.isdecimal() else 0)
+    return only(known, f"There is no limit {limit_id}. See: vinery limit list")
 
 
 def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:

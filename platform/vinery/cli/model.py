@@ -16,13 +16,13 @@ from django.core.exceptions import ValidationError
 from serving.catalog import registry
 from serving.catalog.registry import UnknownModel
 from serving.engine.config import option_documents
-from vinery.cli.resource import add_command, add_group
-from vinery.cli.shape import Commands, Failure, table
+from vinery.cli.resource import add_command
+from vinery.cli.shape import Commands, Failure, subcommands, table
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery model` and its commands."""
-    actions = add_group(commands, "model", "add, load, unload and list models")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery model`."""
+    actions = subcommands(parser)
     _add_add(actions)
     for name, run, text in (
         ("load", load, "Start the engine of a model."),

@@ -6,21 +6,17 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from vinery.cli.shape import Commands, Failure, start_django
+from vinery.cli.shape import Failure, start_django
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.env import SettingError
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery prepare`."""
-    parser = commands.add_parser(
-        "prepare",
-        help="migrate, collect static files, create the first admin and key",
-        description=(
-            "Create or upgrade the home folder and the database. `vinery up` does this "
-            "itself; hosts that run single processes need it once after an upgrade."
-        ),
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Describe `vinery prepare`."""
+    parser.description = (
+        "Create or upgrade the home folder and the database. `vinery up` does this "
+        "itself; hosts that run single processes need it once after an upgrade."
     )
     parser.set_defaults(run=run)
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vinery.cli import banner
-from vinery.cli.shape import Commands
 from vinery.config import credentials, env
 from vinery.config.home import REPOSITORY, Home
 from vinery.health.client import Readiness, first_model, readiness
@@ -72,15 +71,11 @@ class Plan:
         return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery up`."""
-    parser = commands.add_parser(
-        "up",
-        help="start everything on this machine",
-        description=(
-            "Prepare the home folder, start web, node and jobs processes, and keep them "
-            "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
-        ),
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vinery up`."""
+    parser.description = (
+        "Prepare the home folder, start web, node and jobs processes, and keep them "
+        "running. Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them."
     )
     parser.add_argument(
         "--end-with-parent",

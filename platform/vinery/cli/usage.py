@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, timedelta
-from typing import IO, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Any, Final
 
 from accounts.usage import export as files
 from accounts.usage import reports
@@ -19,10 +15,9 @@ from accounts.usage.reports import Figures, Question
 from accounts.usage.verify import verify
 from vinery.cli import resource
 from vinery.cli.find import METAVARS, ids_of
-from vinery.cli.key import period
-from vinery.cli.shape import Commands, Failure, counted, table
+from vinery.cli.period import add_period, period_of
+from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SUMS: Final = ("requests", "tokens", "errors")
 _HEADS: Final = (
     "REQUESTS",
@@ -36,9 +31,9 @@ _HEADS: Final = (
 )
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery usage` and its commands."""
-    actions = resource.add_group(commands, "usage", "show, export and verify usage")
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `vinery usage`."""
+    actions = subcommands(parser)
     show = resource.add_command(
         actions,
         "show",
@@ -86,11 +81,8 @@ def add_to(commands: Commands) -> None:
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
-    """Print a table. Raises `Failure` for an invalid period."""
-    try:
-        heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    except ValueError as error:
-        raise Failure(str(error)) from None
+    """Print a table. Raises ValueError for an invalid period."""
+    heads, rows = _groups(arguments) if arguments.by else _points(arguments)
     print(table((*heads, *_HEADS), rows))
     return 0
 
@@ -99,10 +91,7 @@ def export_usage(arguments: argparse.Namespace) -> int:
     """Write usage records as they are read. Raises `Failure`."""
     since, until = period_of(arguments)
     selection = files.Selection(since=since, until=until, filters=_filters(arguments), visible=None)
-    with output(arguments.output) as file:
-        for text in files.export(selection, files.Format(arguments.format)):
-            file.write(text)
-    return 0
+    return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
@@ -116,34 +105,6 @@ def verify_usage(arguments: argparse.Namespace) -> int:
         print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
     return 0 if is_balanced else 1
-
-
-def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a file."""
-    parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
-    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
-
-
-def add_period(
-    parser: argparse.ArgumentParser, usual: timedelta | None = timedelta(days=1)
-) -> None:
-    """Add the options of a period. `usual` is its default length; None: all time."""
-    default = "the beginning" if usual is None else "1d"
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--from", dest="since", type=_time, metavar="TIME", help="such as 2026-03-01T12:00"
-    )
-    parser.add_argument("--to", dest="until", type=_time, metavar="TIME", help="default: now")
-    begin.add_argument(
-        "--last",
-        type=period,
-        default=usual,
-        metavar="PERIOD",
-        help=f"instead of --from, like 30m, 12h or 7d (default: {default})",
-    )
-    parser.add_argument(
-        "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days (default: UTC)"
-    )
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -164,52 +125,14 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time like 2026-03-01 or 2026-03-01T12:00"
-        ) from None
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise argparse.ArgumentTypeError(f"{name!r} is no time zone like Europe/Berlin") from None
-
-
-def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
-    """Return the start (inclusive) and the end (exclusive). Times without a zone are in
-    `--time-zone`."""
-    until = _in_zone(arguments.until, arguments) or datetime.now(UTC)
-    since = _in_zone(arguments.since, arguments)
-    if since is None:
-        since = _BEGINNING if arguments.last is None else until - arguments.last
-    return since, until
-
-
-def _in_zone(moment: datetime | None, arguments: argparse.Namespace) -> datetime | None:
-    if moment is None or moment.tzinfo is not None:
-        return moment
-    return moment.replace(tzinfo=arguments.time_zone)
-
-
 def _filters(arguments: argparse.Namespace) -> Filters:
     for name in arguments.outcome or ():
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
-    return Filters(
-        keys=frozenset(ids_of("key", arguments.key)),
-        users=frozenset(ids_of("user", arguments.user)),
-        projects=frozenset(ids_of("project", arguments.project)),
-        organizations=frozenset(ids_of("organization", arguments.organization)),
-        models=frozenset(arguments.model or ()),
-        endpoints=frozenset(arguments.endpoint or ()),
-        outcomes=frozenset(arguments.outcome or ()),
-        statuses=frozenset(None if name == NO_STATUS else name for name in arguments.status or ()),
-    )
+    values: dict[str, Any] = {each.value: getattr(arguments, each) or () for each in Dimension}
+    values |= {kind: ids_of(kind, values[kind]) for kind in METAVARS}
+    values["status"] = [None if name == NO_STATUS else name for name in values["status"]]
+    return Filters(**{each.plural: frozenset(values[each]) for each in Dimension})
 
 
 def _question(arguments: argparse.Namespace) -> Question:
@@ -271,14 +194,3 @@ def _percentiles(found: Percentiles | None) -> str:
     if found is None:
         return "-"
     return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
-
-
-def output(path: str | None) -> AbstractContextManager[IO[str]]:
-    """Return the file, or standard output. Raises `Failure`."""
-    if path is None:
-        return nullcontext(sys.stdout)
-    try:
-        # CSV writes its own line ends.
-        return open(path, "w", encoding="utf-8", newline="")  # noqa: PTH123
-    except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}.") from error

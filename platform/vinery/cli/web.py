@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
-from vinery.cli.shape import Commands, start_django
+from vinery.cli.shape import start_django
 from vinery.config.env import SettingError
 from vinery.process.listening import BACKLOG, DAPHNE, Address, listen, server_for
 
@@ -19,12 +19,10 @@ _GRACE_S = 5
 _KEEP_ALIVE_S = 75
 
 
-def add_to(commands: Commands) -> None:
-    """Add `vinery web`."""
-    parser = commands.add_parser(
-        "web",
-        help="run one web process (started by `up`)",
-        description="Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vinery web`."""
+    parser.description = (
+        "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT."
     )
     parser.add_argument(
         "--fd", type=int, metavar="N", help="serve on this inherited listening socket instead"
