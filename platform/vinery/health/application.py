@@ -68,7 +68,7 @@ class HealthApplication:
             _of_database(runtime),
             _of_keys(runtime),
             _of_limits(runtime.limits.state),
-            _of_disk(runtime),
+            _Check("disk", runtime.disk.is_healthy, runtime.disk.report),
         ]
         is_ready = runtime.is_started and any(each.is_ready for each in health)
         is_healthy = all(check.is_healthy for check in checks)
@@ -125,10 +125,6 @@ def _of_limits(state: StoreState | None) -> _Check:
     if state is None or not state.is_degraded:
         return _Check("limits", True, "counted")
     return _Check("limits", False, f"Redis is unavailable: {state.policy}")
-
-
-def _of_disk(runtime: Runtime) -> _Check:
-    return _Check("disk", runtime.disk.is_healthy, runtime.disk.report)
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

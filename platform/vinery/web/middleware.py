@@ -49,13 +49,8 @@ class HostCheckMiddleware(CommonMiddleware):
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         """None, or a redirect. Raises `DisallowedHost`."""
-        if _is_api(request.path):
-            return None
-        return super().process_request(request)
-
-
-def _is_api(path: str) -> bool:
-    return path.startswith(_API_TREES) and path[3:4] in ("", "/")
+        is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
+        return None if is_api else super().process_request(request)
 
 
 # -- An unavailable database
