@@ -57,7 +57,7 @@ class Page(LoginRequiredMixin, TemplateView):
     def _whose(self) -> str:
         if self.access.is_superuser:
             return "Everything on this platform"
-        names = [each.name for each in self.access.organizations_seen()[:4]]
+        names = [each.name for each in self.access.rows(Organization)[:4]]
         if not self.access.organizations and not self.access.projects:
             return "Your own"
         return f"What you may see in {', '.join(names)}"
