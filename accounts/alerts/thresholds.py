@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
-from django.db import IntegrityError, models, transaction
+from django.db import models
 from django.db.models import Q
 
 from accounts.alerts import deliveries
@@ -20,22 +19,12 @@ from accounts.models import (
     Alert,
     ApiKey,
     Limit,
-    LimitScope,
     Membership,
-    Organization,
     Project,
     Role,
     User,
 )
 from accounts.services.audit import organization_of
-
-_OWNERS: dict[str, type[models.Model]] = {
-    LimitScope.ORGANIZATION: Organization,
-    LimitScope.PROJECT: Project,
-    LimitScope.USER: User,
-    LimitScope.KEY: ApiKey,
-}
-_NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
@@ -85,7 +74,7 @@ def _existing(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
     """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
-    owner = _owner_of(limit)
+    owner = limit.owner()
     alert = Alert(
         limit_id=limit.pk,
         organization_id=None if owner is None else organization_of(owner),
@@ -102,15 +91,10 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
         runs_out_at=quota.runs_out_at,
         created_at=now,
     )
-    try:
-        with transaction.atomic():
-            alert.save(force_insert=True)
-            if is_sent:
-                people = people_for(owner, alert.organization_id) if mail else ()
-                deliveries.schedule(alert, alert.organization_id, people, now)
-    except IntegrityError:
-        return None
-    return alert
+    people: Iterable[User] | None = None
+    if is_sent:
+        people = people_for(owner, alert.organization_id) if mail else ()
+    return alert if deliveries.write(alert, people, now) else None
 
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
@@ -143,12 +127,3 @@ def _lead(scope: Q) -> Q:
     """Return the condition that a user is an owner or admin in the scope."""
     leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
     return Q(pk__in=leading.values("user_id"))
-
-
-def _owner_of(limit: Limit) -> models.Model | None:
-    model = _OWNERS.get(limit.scope)
-    if model is None:
-        return None
-    rows: models.QuerySet[Any] = model._default_manager.filter(pk=limit.scope_id)
-    related = _NAMED_WITH.get(limit.scope)
-    return (rows.select_related(related) if related else rows).first()

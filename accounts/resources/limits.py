@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from rest_framework import serializers
 
 from accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
-from accounts.models import Limit, LimitScope, ModelWeight
+from accounts.models import OWNERS, Limit, LimitScope, ModelWeight
 from accounts.models.limits import check_percents
 from accounts.resources.base import Resource
 from accounts.resources.fields import (
@@ -18,7 +18,6 @@ from accounts.resources.fields import (
     switch_filter,
     text_filter,
 )
-from accounts.resources.owners import OWNERS
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""

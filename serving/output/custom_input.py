@@ -9,78 +9,77 @@ string is passed on as JSON, and arguments without an input as they were written
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from serving.core.tools import INPUT
-from serving.output.json_text import JsonObject, UnquotedValue
+from serving.output.json_text import read_key, read_unquoted, read_value
+from serving.output.lexer import Lexer, Reading, UnexpectedText
+from serving.output.parser import Parser
 
 
-class CustomInput(JsonObject):
+class CustomInput:
     """Reads the arguments of one call."""
 
     def __init__(self) -> None:
-        super().__init__()
-        # All arguments so far, to pass on if there is no input among them.
-        self._written = ""
-        self._has_members = False
-        self._value = UnquotedValue()
         self._input: list[str] = []
+        self._parser = Parser(self._read)
 
     def feed(self, args: str) -> str:
         """Return what more arguments add to the input."""
-        if self._is_undecided:
-            self._written += args
-        at = 0
-        while at < len(args):
-            at = self._step(args, at)
+        self._parser.feed(args)
         return self._take()
 
     def end(self) -> str:
         """Return the rest of the input when the call is complete."""
-        if self._is_undecided:
-            self._input.append(self._written)
-        return self._take() + self._value.finish()
+        undecided = self._parser.text if self._parser.mark is not None else ""
+        return undecided + self.cut()
 
     def cut(self) -> str:
         """Return the rest when the call is cut: what is not yet an input is dropped."""
-        return self._value.finish()
+        self._parser.finish()
+        return self._take()
 
     def _take(self) -> str:
-        text, self._input = "".join(self._input), []
+        text = "".join(self._input)
+        self._input.clear()
         return text
 
-    @property
-    def _is_undecided(self) -> bool:
-        return self._step not in (self._in_input, self._as_written, self._after_input)
+    def _read(self, lexer: Lexer) -> Reading[None]:
+        """All arguments are marked until it is decided what the input is."""
+        lexer.mark = 0
+        write: Callable[[str], None] = _drop
+        try:
+            has_input = yield from _find_input(lexer)
+            lexer.mark = None
+            if has_input:
+                yield from read_unquoted(lexer, self._input.append)
+        except UnexpectedText:
+            lexer.at, lexer.mark = 0, None
+            write = self._input.append
+        while True:
+            write(lexer.take_all())
+            yield
 
-    def _begin_value(self, text: str, at: int) -> int:
-        self._has_members = True
-        self._step = self._in_input if self._key == INPUT else self._in_other
-        return at
 
-    def _close(self, text: str, at: int) -> int:
-        if self._has_members:
-            return self._break(text, at)
-        self._step = self._after_input
-        return at
+def _find_input(lexer: Lexer) -> Reading[bool]:
+    """Read up to the input: the value of its key, or a string alone. Returns False for an empty
+    object. Raises `UnexpectedText` for arguments without an input."""
+    first = yield from lexer.peek()
+    if first != "{":
+        if first != '"':
+            raise UnexpectedText
+        return True
+    lexer.at += 1
+    is_empty = True
+    while (key := (yield from read_key(lexer))) is not None:
+        if key == INPUT:
+            return True
+        is_empty = False
+        yield from read_value(lexer, _drop)
+    if not is_empty:
+        raise UnexpectedText
+    return False
 
-    def _break(self, text: str, at: int) -> int:
-        """The arguments are the input: there is none among them. Or a string is, alone."""
-        if self._step == self._at_start and text[at] == '"':
-            self._step = self._in_input
-            return at
-        self._input.append(self._written)
-        self._step = self._as_written
-        return len(text)
 
-    def _in_input(self, text: str, at: int) -> int:
-        at, grown = self._value.take(text, at)
-        self._input.append(grown)
-        if self._value.is_complete:
-            self._step = self._after_input
-        return at
-
-    def _as_written(self, text: str, at: int) -> int:
-        self._input.append(text[at:])
-        return len(text)
-
-    def _after_input(self, text: str, at: int) -> int:
-        return len(text)
+def _drop(_: str) -> None:
+    pass

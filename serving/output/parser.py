@@ -7,7 +7,11 @@ fewer calls of the sink. So streamed and unary answers cannot differ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
+
+from serving.output.lexer import EndOfText, Lexer, Reading
 
 
 class EventSink(Protocol):
@@ -36,15 +40,24 @@ class EventSink(Protocol):
         """Separate text and reasoning that follow from those before by a line break."""
 
 
-class Parser(Protocol):
-    """Reads the text of one choice into a sink."""
+class Parser(Lexer):
+    """Runs the generator that `read` returns over text while it arrives."""
 
-    @property
-    def is_reasoning(self) -> bool:
-        """Whether the text so far ends inside reasoning."""
+    def __init__(
+        self, read: Callable[[Lexer], Reading[None]], *, is_reasoning: bool = False
+    ) -> None:
+        super().__init__()
+        self.is_reasoning = is_reasoning
+        self._reading = read(self)
+        next(self._reading)
 
     def feed(self, text: str) -> None:
         """Read more text."""
+        self.add(text)
+        next(self._reading, None)
 
     def finish(self) -> None:
         """Release what was held back. A call that is cut in its arguments stays open."""
+        with suppress(EndOfText, StopIteration):
+            while True:
+                self._reading.throw(EndOfText)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Final
 
 from accounts.alerts.quotas import Quota
 from accounts.limits.rules import Metric, Window
-from accounts.models import Limit, Project
+from accounts.models import OWNERS, Limit, Project
 from accounts.resources.limits import LIMITS
-from accounts.resources.owners import OWNERS
 from accounts.resources.quotas import Quotas
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, only
@@ -146,7 +145,11 @@ def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
-        rows = table.objects.select_related("organization") if table is Project else table.objects
+        rows = (
+            table._default_manager.select_related("organization")
+            if table is Project
+            else table.objects
+        )
         found = rows.filter(pk__in=ids) if ids else ()
         names |= {(scope, row.pk): str(row) for row in found}
     return [

@@ -11,12 +11,11 @@ Tags after the first pair are text: an answer may mention them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from serving.core.request import Tool
-from serving.output.lexer import Lexer, Tag
+from serving.output.lexer import EndOfText, Lexer, Reading, Tag
 from serving.output.parser import EventSink, Parser
-from serving.output.parsers.base import ParserFamily, ReasoningTags
+from serving.output.parsers.base import ParserFamily, Read, ReasoningTags
 
 # Qwen3, Phi-4-reasoning and many others.
 THINK = ReasoningTags(Tag("<think>"), Tag("</think>"), gap="\n\n")
@@ -32,145 +31,79 @@ GRANITE_THINK = ReasoningTags(
 )
 
 
-class _Stage:
-    """Reads text up to a point, then passes all text to another parser. `_read` is None then."""
+def with_reasoning(family: ParserFamily, tags: ReasoningTags) -> ParserFamily:
+    """Return the same family with reasoning before its answers."""
+    read_answer = family.read
+    if tags.answer_tags is not None:
+        read_answer = _without_tags(read_answer, *tags.answer_tags)
 
-    def __init__(self, then: Parser) -> None:
-        self._then = then
-        self._lexer = Lexer()
-        self._space = ""  # held back: it is syntax at the end of a part
-        self._read: Callable[[], None] | None
+    def read(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+        yield from _read_reasoning(lexer, sink, tags)
+        yield from read_answer(lexer, sink, tools)
 
-    def feed(self, text: str) -> None:
-        if self._read is None:
-            self._then.feed(text)
-            return
-        self._lexer.feed(text)
-        while (read := self._read) is not None:
-            read()
-            if self._read == read:
-                return
-        self._then.feed(self._lexer.take_all())
-
-    def _without_space_at_end(self, text: str) -> str:
-        text = self._space + text
-        bare = text.rstrip()
-        self._space = text[len(bare) :]
-        return bare
+    special_texts = family.special_texts.union(tags.open.strings, tags.close.strings)
+    return ParserFamily(read, special_texts, tags)
 
 
-class ReasoningParser(_Stage):
-    """Reads the reasoning, then passes all text to the answer's parser."""
-
-    def __init__(
-        self, sink: EventSink, tags: ReasoningTags, answer: Parser, *, opens_reasoning: bool
-    ) -> None:
-        super().__init__(answer)
-        self._sink = sink
-        self._tags = tags
-        self._has_reasoning = False
-        self._read = self._before_reasoning
-        self.is_reasoning = opens_reasoning
-
-    def finish(self) -> None:
-        rest = self._lexer.take_all()
-        if self.is_reasoning:
-            self._reason(rest)
-            return
-        if self._read == self._before_reasoning:
-            self._then.feed(rest)
-        self._then.finish()
-
-    def _before_reasoning(self) -> None:
-        """Drop an opening tag, also after a prompt that has opened the reasoning already."""
-        is_opened = self._lexer.take_space_and(self._tags.open)
-        if is_opened is not None:
-            self.is_reasoning = self.is_reasoning or is_opened
-            self._read = self._in_reasoning if self.is_reasoning else None
-
-    def _in_reasoning(self) -> None:
-        text, is_closed = self._lexer.take_until(self._tags.close)
-        if is_closed:
-            self.is_reasoning = False
-            self._read = self._after_reasoning
-        self._reason(text)
-
-    def _after_reasoning(self) -> None:
-        if self._lexer.skip_space():
-            self._read = None
-
-    def _reason(self, text: str) -> None:
-        """Pass on all but the white space at both ends of the reasoning."""
-        text = self._without_space_at_end(text if self._has_reasoning else text.lstrip())
-        self._has_reasoning = self._has_reasoning or bool(text)
-        self._sink.reasoning(text)
+def _read_reasoning(lexer: Lexer, sink: EventSink, tags: ReasoningTags) -> Reading[None]:
+    """Read the reasoning and the white space after it. An opening tag is dropped, also after a
+    prompt that has opened the reasoning already."""
+    reasoning = _TrimmedText(sink.reasoning)
+    lexer.is_reasoning = lexer.is_reasoning or tags.starts_open
+    try:
+        is_opened = bool((yield from lexer.take(*tags.open.strings)))
+        lexer.is_reasoning = lexer.is_reasoning or is_opened
+        if lexer.is_reasoning:
+            yield from lexer.take_until(tags.close, reasoning.write)
+            lexer.is_reasoning = False
+            yield from lexer.peek()
+    except EndOfText:
+        if lexer.is_reasoning:
+            reasoning.write(lexer.take_all())
+            raise
 
 
-class _TaggedAnswerParser(_Stage):
-    """Takes one pair of tags off an answer: `<response>` ... `</response>`.
+def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
+    """Take one pair of tags off an answer: `<response>` ... `</response>`.
 
     An answer that does not begin with the first tag stays unchanged. White space at both ends
     between the tags is syntax. The last tag may be missing.
     """
 
-    is_reasoning = False
+    def read(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+        answer = Parser(lambda inner: read_answer(inner, sink, tools))
+        trimmed = _TrimmedText(answer.feed)
+        is_tagged = False
+        try:
+            is_tagged = bool((yield from lexer.take(*opening.strings)))
+            if is_tagged:
+                yield from lexer.take_until(closing, trimmed.write)
+                trimmed.space = ""
+                while not lexer.text[lexer.at :].strip():
+                    yield
+            while True:
+                answer.feed(lexer.take_all())
+                yield
+        except EndOfText:
+            rest = lexer.take_all()
+            if rest.strip() or not is_tagged:
+                answer.feed(trimmed.space + rest)
+            answer.finish()
 
-    def __init__(self, answer: Parser, opening: Tag, closing: Tag) -> None:
-        super().__init__(answer)
-        self._opening = opening
-        self._closing = closing
-        self._read = self._at_start
-
-    def finish(self) -> None:
-        rest = self._lexer.take_all()
-        is_syntax = self._read in (self._inside, self._after_answer) and not rest.strip()
-        if rest and not is_syntax:
-            self._then.feed(self._space + rest)
-        self._then.finish()
-
-    def _at_start(self) -> None:
-        is_open = self._lexer.take_space_and(self._opening)
-        if is_open is not None:
-            self._read = self._at_first_word if is_open else None
-
-    def _at_first_word(self) -> None:
-        if self._lexer.skip_space():
-            self._read = self._inside
-
-    def _inside(self) -> None:
-        text, is_closed = self._lexer.take_until(self._closing)
-        text = self._without_space_at_end(text)
-        if is_closed:
-            self._space = ""
-            self._read = self._after_answer
-        if text:
-            self._then.feed(text)
-
-    def _after_answer(self) -> None:
-        if self._lexer.text.strip():
-            self._read = None
+    return read
 
 
-@dataclass(frozen=True)
-class WithReasoning:
-    """Any family, with reasoning before its answers."""
+class _TrimmedText:
+    """Passes on text without the white space at both ends."""
 
-    answer: ParserFamily
-    tags: ReasoningTags
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.space = ""  # held back: it may be at the end
+        self._write = write
+        self._has_begun = False
 
-    @property
-    def special_texts(self) -> frozenset[str]:
-        return self.answer.special_texts.union(self.tags.open.texts, self.tags.close.texts)
-
-    @property
-    def reasoning(self) -> ReasoningTags:
-        return self.tags
-
-    def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
-    ) -> Parser:
-        answer = self.answer.new_parser(sink, tools, opens_reasoning=False)
-        if self.tags.answer_tags is not None:
-            answer = _TaggedAnswerParser(answer, *self.tags.answer_tags)
-        is_open = opens_reasoning or self.tags.starts_open
-        return ReasoningParser(sink, self.tags, answer, opens_reasoning=is_open)
+    def write(self, text: str) -> None:
+        text = self.space + (text if self._has_begun else text.lstrip())
+        bare = text.rstrip()
+        self.space = text[len(bare) :]
+        self._has_begun = self._has_begun or bool(bare)
+        self._write(bare)
