@@ -145,13 +145,10 @@ def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
-        rows = (
-            table._default_manager.select_related("organization")
-            if table is Project
-            else table.objects
-        )
-        found = rows.filter(pk__in=ids) if ids else ()
-        names |= {(scope, row.pk): str(row) for row in found}
+        rows = table._default_manager.filter(pk__in=ids)
+        if table is Project:
+            rows = rows.select_related("organization")
+        names |= {(scope, row.pk): str(row) for row in rows}
     return [
         {"whose": each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))}
         for each in limits
