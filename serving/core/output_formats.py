@@ -38,15 +38,13 @@ def check_output_format(name: str) -> str:
 
     Raises ValueError, with the known names.
     """
-    parts = [_ALIASES.get(part, part) for part in name.split("+")]
-    match parts:
-        case [one] if one in (PLAIN, *REASONING_FORMATS, *CALL_FORMATS):
+    known = (PLAIN, *REASONING_FORMATS, *CALL_FORMATS)
+    match [_ALIASES.get(part, part) for part in name.split("+")]:
+        case [one] if one in known:
             return one
         case [reasoning, calls] if reasoning in REASONING_FORMATS and calls in CALL_FORMATS:
             return f"{reasoning}+{calls}"
-        case _:
-            known = ", ".join(sorted((PLAIN, *REASONING_FORMATS, *CALL_FORMATS)))
-            raise ValueError(
-                f"There is no output format {name!r}. Known formats are {known}, and reasoning "
-                "with calls such as think+hermes."
-            )
+    raise ValueError(
+        f"There is no output format {name!r}. Known formats are {', '.join(sorted(known))}, and "
+        "reasoning with calls such as think+hermes."
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 
 class Endpoint(StrEnum):
@@ -192,15 +192,9 @@ class ToolChoice:
 
     def allows(self, name: str) -> bool:
         """Whether the model may call the tool `name`."""
-        match self.mode:
-            case ToolMode.NONE:
-                return False
-            case ToolMode.NAMED:
-                return name == self.name
-            case ToolMode.AUTO | ToolMode.REQUIRED:
-                return self.allowed is None or name in self.allowed
-            case _:
-                assert_never(self.mode)
+        if self.mode is ToolMode.NAMED:
+            return name == self.name
+        return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
 
 
 @dataclass(frozen=True, slots=True)

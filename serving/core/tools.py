@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
 from serving.core.request import TextGrammar, TextSyntax, Tool
 
@@ -89,10 +89,6 @@ def _input_description(grammar: TextGrammar | None) -> str:
     """Models write better inputs under a grammar when the description contains it."""
     if grammar is None:
         return "The input of the tool, as plain text."
-    match grammar.syntax:
-        case TextSyntax.REGEX:
-            return f"Plain text that this regular expression matches: {grammar.definition}"
-        case TextSyntax.LARK:
-            return f"Plain text that fits this Lark grammar:\n{grammar.definition}"
-        case _:
-            assert_never(grammar.syntax)
+    if grammar.syntax is TextSyntax.REGEX:
+        return f"Plain text that this regular expression matches: {grammar.definition}"
+    return f"Plain text that fits this Lark grammar:\n{grammar.definition}"

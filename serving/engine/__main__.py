@@ -16,10 +16,7 @@ from serving.engine.config import EngineConfig
 
 
 def main(config: EngineConfig) -> int:
-    """Return the exit status.
-
-    0: it was stopped. 1: the model cannot be loaded. 3: the pipeline broke and must be replaced.
-    """
+    """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries may print to standard output
     from serving.engine.batch import PipelineBroken

@@ -184,10 +184,7 @@ class Generation:
         )
 
     def reject(self, code: str | None, message: str) -> None:
-        """Send the gateway an error with the code of a `core.errors` class.
-
-        The generation must have ended.
-        """
+        """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:
             self.connection.send(Rejected(self.submit.id, code or "", message))
 

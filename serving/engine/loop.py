@@ -302,7 +302,8 @@ class EngineLoop:
         generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
         if len(generation.tokens) < grant.num_tokens:
             if generation.is_paused:
-                self._batch.resume(generation)
+                generation.is_paused = False
+                generation.rewind()
                 self._waiting.put_back(generation)
         elif grant.is_last:
             self._leave(generation)
@@ -333,10 +334,7 @@ class EngineLoop:
         return self._grammars.fullness > 2
 
     def _end_when_full(self) -> None:
-        """Raises PipelineBroken if compiled grammars take too much memory. The batch is empty.
-
-        GenAI frees compiled grammars only when the process ends.
-        """
+        """Raises PipelineBroken if compiled grammars take memory that only an exit can free."""
         if self._must_restart() or (self._grammars.fullness > 1 and not self._alive):
             raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
 

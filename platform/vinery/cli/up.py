@@ -122,7 +122,10 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         reloading = tasks.create_task(_reload(plan, supervisor, services))
         await supervisor.run(services)
         reloading.cancel()
-    _ignore_signals()
+    # Further signals are ignored: all processes have ended, and the exit status stays 0.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     _print("stopped")
     return 0
 
@@ -147,10 +150,7 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
 
 
 async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
-    """Restart web and jobs processes after each change of a source file.
-
-    The node keeps running, so that loaded models stay loaded.
-    """
+    """Restart web and jobs processes after each change. The node keeps its models loaded."""
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
@@ -167,14 +167,6 @@ def _obey_signals(supervisor: Supervisor) -> None:
     loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
-
-
-def _ignore_signals() -> None:
-    """Ignore further signals: all processes have ended, and the exit status stays 0."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(supervisor: Supervisor) -> None:

@@ -149,10 +149,10 @@ class Supervisor:
     async def _end_in_order(self, keepers: Mapping[Service, asyncio.Task[None]]) -> None:
         front = [service for service in keepers if service.is_front]
         back = [service for service in keepers if not service.is_front]
-        began_at = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        end_at = clock() + _TOTAL_GRACE_S
         await self._terminate(front, [keepers[service] for service in front], _FRONT_GRACE_S)
-        spent_s = asyncio.get_running_loop().time() - began_at
-        await self._end(back, list(keepers.values()), _TOTAL_GRACE_S - spent_s)
+        await self._end(back, list(keepers.values()), end_at - clock())
 
     async def _end(
         self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float

@@ -47,10 +47,7 @@ class RequestEnergy:
     _reported_j: float = 0.0
 
     def take_unreported_j(self) -> float:
-        """Return the joules since the last call.
-
-        The energy of pending work is estimated. The next call corrects the estimate.
-        """
+        """Return the joules since the last call; those of pending work are estimated at first."""
         used_j = self.sampled_j + self.pending_s * self.totals.watts
         new_j = max(0.0, used_j - self._reported_j)
         self._reported_j += new_j
@@ -200,7 +197,7 @@ class EnergyMeter:
 
 
 def new_meter(sysfs: Path, directory: Path, device: str) -> EnergyMeter | None:
-    """Return the meter of an engine on this device, such as GPU.0; None without counters.
+    """Return the meter of an engine on this device; None without counters.
 
     `directory` is shared by the engines of the host.
     """
