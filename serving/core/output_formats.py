@@ -10,24 +10,9 @@ from typing import Final
 PLAIN: Final = "plain"
 REASONING_FORMATS: Final = ("think", "deepseek_r1", "granite_think", "mistral_think")
 CALL_FORMATS: Final = (
-    "onyx",
-    "gptoss",
-    "gemma4",
-    "lfm2",
-    "minicpm5",
-    "qwen3coder",
-    "glm4",
-    "llama3_pythonic",
-    "llama4_pythonic",
-    "deepseek_v3",
-    "deepseek_v31",
-    "kimi_k2",
-    "phi4",
-    "granite",
-    "devstral",
-    "mistral",
-    "llama3",
-    "hermes",
+    *("onyx", "gptoss", "gemma4", "lfm2", "minicpm5", "qwen3coder", "glm4"),
+    *("llama3_pythonic", "llama4_pythonic", "deepseek_v3", "deepseek_v31", "kimi_k2"),
+    *("phi4", "granite", "devstral", "mistral", "llama3", "hermes"),
 )
 # The names that other model servers use.
 _ALIASES: Final = {"none": PLAIN, "hermes3": "hermes", "qwen3": "think"}

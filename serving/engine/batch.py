@@ -149,7 +149,9 @@ class Batch:
             if generation.first_step_at is None:
                 generation.first_step_at = now
         needs_hook = (
-            bool(self._exposed) or self._pipeline.speculates or any(map(_needs_hook, self._running))
+            bool(self._exposed)
+            or self._pipeline.speculates
+            or any(each.needs_hook for each in self._running)
         )
         try:
             self._pipeline.step(self._on_logits if needs_hook else None)
@@ -162,7 +164,10 @@ class Batch:
         if self.reports_work:
             result.works.extend(_work_of(self._running, is_hooked=self._pipeline.has_logits_hook))
         self._collect(result)
-        return result if self._pipeline.supports_cache_salt else _without_abandoned(result)
+        if not self._pipeline.supports_cache_salt:  # else none is ever abandoned
+            result.generated[:] = [e for e in result.generated if not e.generation.is_abandoned]
+            result.failed[:] = [e for e in result.failed if not e.generation.is_abandoned]
+        return result
 
     def _assume_prefilling(self) -> None:
         """Without the hook it is unknown how much of a prompt was computed: at least a token."""
@@ -369,18 +374,6 @@ def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork
             num_prefilled = num_computed or (0 if is_hooked else 1)
             works.append(StepWork(generation, num_prefilled, 0))
     return works
-
-
-def _without_abandoned(step: StepResult) -> StepResult:
-    return StepResult(
-        [each for each in step.generated if not each.generation.is_abandoned],
-        [each for each in step.failed if not each.generation.is_abandoned],
-    )
-
-
-def _needs_hook(generation: Generation) -> bool:
-    """Whether every step of it needs the hook: for its logits, or to follow its beams."""
-    return generation.logits is not None or generation.submit.beams is not None
 
 
 def _advance(

@@ -14,13 +14,7 @@ from typing import Final, assert_never
 import numpy as np
 from msgspec import structs
 
-from serving.core.errors import (
-    DeadlineExceeded,
-    InvalidGrammar,
-    InvalidRequest,
-    ModelNotReady,
-    Overloaded,
-)
+from serving.core import errors
 from serving.engine.batch import Batch, PipelineBroken, StepResult
 from serving.engine.config import EngineConfig
 from serving.engine.energy.meter import new_meter
@@ -100,7 +94,11 @@ class EngineLoop:
         Raises PipelineBroken or RuntimeError if the model cannot generate.
         """
         self._probe(_PROBE)
-        if self._pipeline.has_logits_hook and not all(self._can_force(id_) for id_ in (0, 1)):
+        forced = [
+            structs.replace(_PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
+            for token_id in (0, 1)
+        ]
+        if self._pipeline.has_logits_hook and list(map(self._probe, forced)) != [0, 1]:
             # The sampler does not see what the hook writes, as on a device with its own copy of
             # the logits. Then the engine offers nothing that needs the hook.
             self._pipeline.has_logits_hook = False
@@ -119,10 +117,6 @@ class EngineLoop:
         except RuntimeError:
             return False
         return True
-
-    def _can_force(self, token_id: int) -> bool:
-        spec = LogitsSpec(allowed_ids=(token_id,))
-        return self._probe(structs.replace(_PROBE, logits=spec)) == token_id
 
     def _probe(self, submit: Submit) -> int:
         """Generate and return one token. Raises RuntimeError if the probe fails."""
@@ -215,14 +209,14 @@ class EngineLoop:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
-            refused.reject(InvalidRequest.code, str(error))
+            refused.reject(errors.InvalidRequest.code, str(error))
             return
         # The wait queue has `max_waiting` slots, beside those that the next step will admit.
         options = self._config.options
         num_slots = options.max_waiting + max(0, options.max_running - len(self._batch))
         if len(self._waiting) + len(self._checking) >= num_slots:
             generation.reject(
-                Overloaded.code, "The engine's wait queue is full; try again shortly."
+                errors.Overloaded.code, "The engine's wait queue is full; try again shortly."
             )
             return
         self._alive[_key(generation)] = generation
@@ -281,7 +275,9 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            generation.reject(InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}")
+            generation.reject(
+                errors.InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}"
+            )
 
     def _accept(self, generation: Generation) -> None:
         self._waiting.add(generation)
@@ -347,7 +343,7 @@ class EngineLoop:
             self._drop(generation)
             deadline_s = generation.submit.deadline_s
             generation.reject(
-                DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
+                errors.DeadlineExceeded.code, f"The request ran longer than {deadline_s:g} s."
             )
 
     def _drop(self, generation: Generation) -> None:
@@ -376,7 +372,7 @@ class EngineLoop:
     def _reject_all(self) -> None:
         self._sender.send(num_streams=0, at_once=True)
         for generation in list(self._alive.values()):
-            generation.reject(ModelNotReady.code, "The model is being unloaded.")
+            generation.reject(errors.ModelNotReady.code, "The model is being unloaded.")
 
     # Output
 

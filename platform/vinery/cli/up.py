@@ -122,10 +122,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
         reloading = tasks.create_task(_reload(plan, supervisor, services))
         await supervisor.run(services)
         reloading.cancel()
-    # Further signals are ignored: all processes have ended, and the exit status stays 0.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
+    _ignore_signals()
     _print("stopped")
     return 0
 
@@ -167,6 +164,13 @@ def _obey_signals(supervisor: Supervisor) -> None:
     loop.add_signal_handler(signal.SIGTERM, _end, supervisor)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         loop.add_signal_handler(signal.SIGHUP, _end, supervisor)
+
+
+def _ignore_signals() -> None:
+    """Ignore further signals: all processes have ended, and the exit status stays 0."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(supervisor: Supervisor) -> None:

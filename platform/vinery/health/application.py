@@ -43,7 +43,6 @@ class HealthApplication:
         return path in self._routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["method"] not in ("GET", "HEAD"):
             await send_whole(send, 405, [(b"allow", b"GET, HEAD")], b"")
             return
