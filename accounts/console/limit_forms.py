@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
 
-from accounts.console.page import Page
+from accounts.console.page import FormPage, Page, id_of
 from accounts.limits.rules import Weekday, Window, in_words
 from accounts.models import Limit, LimitScope
 from accounts.resources.base import require
@@ -58,10 +58,10 @@ class NewLimitForm(ResourceForm):
     def clean_of(self) -> tuple[str, int]:
         """Return a scope and an id. Raises ValidationError for anything else."""
         scope, _, owner = self.cleaned_data["of"].partition(":")
-        is_id = owner.isascii() and owner.isdigit() and len(owner) <= 18
-        if scope not in LimitScope.values or (scope in OWNERS) != is_id:
+        owner_id = id_of(owner)
+        if scope not in LimitScope.values or (scope in OWNERS) != (owner_id is not None):
             raise ValidationError("Choose an entry of the list.")
-        return scope, int(owner) if is_id else 0
+        return scope, owner_id or 0
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
         rows = access.rows_to_limit(table)
         found = {row.pk: row for row in rows.order_by("-pk")[:_MAX_CHOICES]}
         scope, _, owner = chosen.partition(":")
-        if scope == kind and owner.isdecimal():
-            found |= {row.pk: row for row in rows.filter(pk=owner[:18])}
+        if scope == kind and (owner_id := id_of(owner)):
+            found |= {row.pk: row for row in rows.filter(pk=owner_id)}
         if found:
             named = sorted((str(row), pk) for pk, row in found.items())
             yield f"{kind.capitalize()}s", [(f"{kind}:{pk}", name) for name, pk in named]
@@ -106,80 +106,63 @@ def changeable(access: Access, limits: list[Limit]) -> set[int]:
     return found
 
 
+class SetLimit(FormPage):
+    """`/console/limits/new/`; `of=key:12` chooses the owner."""
+
+    name = "limits"
+    template_name = "console/limit_form.html"
+    field_of_column = {"scope": "of", "scope_id": "of"}
+
+    def form_of(self, data: QueryDict | None) -> NewLimitForm:
+        """Return the form. Raises `PermissionDenied` for a user who may set no limit."""
+        if not may_set_limits(self.access):
+            raise PermissionDenied
+        return NewLimitForm(self.access, data, of=self.request.GET.get("of", ""))
+
+    def save(self, form: NewLimitForm) -> HttpResponse:
+        """Set the limit."""
+        LIMITS.create(self.access, form.columns)
+        return _done(self.request, "The limit is set.")
+
+
 class LimitPage(Page):
     """A page about one limit."""
 
     name = "limits"
 
+    @cached_property
     def limit(self) -> Limit:
-        """Return the limit of the address. Raises `Http404` for one that the user may not see,
-        and `PermissionDenied` for one that they may not change."""
+        """The limit of the address. Raises `Http404` for one that the user may not see, and
+        `PermissionDenied` for one that they may not change."""
         limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["limit_id"])
         require(self.access, Action.MANAGE, limit)
         return limit
 
-    def about(self, limit: Limit) -> dict[str, Any]:
-        """Return the limit and its texts."""
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Add the limit and its texts."""
+        limit = self.limit
         suffix = f":{limit.scope_id or limit.model}" if limit.scope != LimitScope.PLATFORM else ""
         scope = f"{limit.scope}{suffix}"
-        owner = owners_of(self.access, [scope])[scope]
-        return {"limit": limit, "owner": owner, "what": in_words(limit.metric, limit.window)}
-
-    def done(self, message: str) -> HttpResponse:
-        """Redirect to the list."""
-        messages.success(self.request, message)
-        return HttpResponseRedirect(reverse("console:limits"))
+        return super().get_context_data(**kwargs) | {
+            "limit": limit,
+            "owner": owners_of(self.access, [scope])[scope],
+            "what": in_words(limit.metric, limit.window),
+        }
 
 
-class SetLimit(LimitPage):
-    """`/console/limits/new/`; `of=key:12` chooses the owner."""
-
-    template_name = "console/limit_form.html"
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the form. Raises `PermissionDenied` for a user who may set no limit."""
-        if not may_set_limits(self.access):
-            raise PermissionDenied
-        of = self.request.GET.get("of", "")
-        kwargs.setdefault("form", NewLimitForm(self.access, of=of))
-        return super().get_context_data(**kwargs)
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Set the limit."""
-        form = NewLimitForm(self.access, request.POST)
-        if form.is_valid():
-            try:
-                LIMITS.create(self.access, form.columns)
-            except ValidationError as error:
-                form.add_errors(error, scope="of", scope_id="of")
-            else:
-                return self.done("The limit is set.")
-        return self.render_to_response(self.get_context_data(form=form))
-
-
-class ChangeLimit(LimitPage):
+class ChangeLimit(LimitPage, FormPage):
     """`/console/limits/<id>/`."""
 
     template_name = "console/limit_form.html"
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the form with the current values."""
-        limit = kwargs.pop("limit", None) or self.limit()
-        kwargs.setdefault("form", ChangedLimitForm(limit))
-        return super().get_context_data(**kwargs) | self.about(limit)
+    def form_of(self, data: QueryDict | None) -> ChangedLimitForm:
+        """Return the form with the current values."""
+        return ChangedLimitForm(self.limit, data)
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def save(self, form: ChangedLimitForm) -> HttpResponse:
         """Change the limit."""
-        limit = self.limit()
-        form = ChangedLimitForm(limit, request.POST)
-        if form.is_valid():
-            try:
-                LIMITS.change(self.access, limit, form.columns)
-            except ValidationError as error:
-                form.add_errors(error)
-            else:
-                return self.done("The limit is changed.")
-        return self.render_to_response(self.get_context_data(form=form, limit=self.limit()))
+        LIMITS.change(self.access, self.limit, form.columns)
+        return _done(self.request, "The limit is changed.")
 
 
 class RemoveLimit(LimitPage):
@@ -187,11 +170,12 @@ class RemoveLimit(LimitPage):
 
     template_name = "console/limit_remove.html"
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the limit."""
-        return super().get_context_data(**kwargs) | self.about(self.limit())
-
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Remove the limit."""
-        LIMITS.remove(self.access, self.limit())
-        return self.done("The limit is removed.")
+        LIMITS.remove(self.access, self.limit)
+        return _done(request, "The limit is removed.")
+
+
+def _done(request: HttpRequest, message: str) -> HttpResponse:
+    messages.success(request, message)
+    return redirect("console:limits")

@@ -92,7 +92,7 @@ class FailoverLimiter:
         max_waiting: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`local` counts in this process, a share only (`share.ShareLimiter`)."""
+        """`local` counts in this process, a share only (see `share`)."""
         self._store = store
         self._local = local
         self._policy = policy

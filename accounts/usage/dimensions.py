@@ -110,6 +110,10 @@ class Slice(NamedTuple):
         )
 
 
+ABOUT_RECORDS = (*Slice._fields[1:-1], "http_status")
+"""The columns of usage records that `slice_of` reads."""
+
+
 def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
     """Return the choice with the fewest rows that has all of these columns.
 

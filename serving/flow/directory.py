@@ -15,11 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from serving.constraints.family import GrammarFamily
+from serving.constraints.family import Family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
 from serving.engine.config import EngineOptions
 from serving.output.detokenize import Decoder, Detokenizer
-from serving.output.parsers.base import ParserFamily
 from serving.prompting.assets import ModelAssets
 from serving.prompting.folder import UnusableFolder
 from serving.transport.client import EngineClient, engine_socket
@@ -35,21 +34,9 @@ _WAIT_CHECK_S: Final = 0.5
 _DEFAULT_MODEL_NAME: Final = "default"
 
 
-class OutputFamily(Protocol):
-    """How a model writes reasoning and tool calls: what reads them and what enforces them."""
-
-    @property
-    def parser(self) -> ParserFamily:
-        """Reads the model's output."""
-
-    @property
-    def grammar(self) -> GrammarFamily:
-        """Enforces the form of the model's output."""
-
-
 # Gets the name of an output format ("": unknown) and the text of the chat template. Raises
 # ValueError for a name that does not exist.
-FamilySelector = Callable[[str, str | None], OutputFamily]
+FamilySelector = Callable[[str, str | None], Family]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +56,7 @@ class Engine:
     """A served model: its tokenizer and templates, and the connection to its process."""
 
     def __init__(
-        self, entry: ModelEntry, assets: ModelAssets, family: OutputFamily, client: EngineClient
+        self, entry: ModelEntry, assets: ModelAssets, family: Family, client: EngineClient
     ) -> None:
         self.entry = entry
         self.assets = assets

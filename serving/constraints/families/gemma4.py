@@ -7,9 +7,10 @@ import re
 from typing import Any, Final
 
 from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
-from serving.constraints.families.base import AfterReasoning, Calls, tag
+from serving.constraints.family import Family, GrammarFamily, tag
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.request import Tool, ToolChoice
+from serving.output.parsers import gemma4
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
 
@@ -50,4 +51,9 @@ def _call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return tag(f"{OPEN.text}call:{tool.name}{begin}", content, f"{end}{CLOSE.text}")
 
 
-GEMMA4_CALLS = AfterReasoning(Calls(_call, OPEN.text, ""), REASONING)
+GEMMA4 = Family(
+    "gemma4",
+    (("<|tool_call>",),),
+    gemma4.GEMMA4,
+    GrammarFamily(_call, OPEN.text, "", reasoning=REASONING),
+)
