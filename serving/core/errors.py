@@ -19,8 +19,7 @@ class ServingError(Exception):
     code: str | None = None
     # The header `x-should-retry`. None: no header, so that the client's own rules apply.
     should_retry: bool | None = None
-    # The header `Retry-After`, in seconds.
-    retry_after_s: int | None = None
+    retry_after_s: int | None = None  # the header `Retry-After`, in seconds
 
     def __init_subclass__(cls, **attributes: Any) -> None:
         """Set the attributes above that differ from those of the base class."""

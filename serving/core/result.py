@@ -118,14 +118,14 @@ class _ChoiceBuilder:
         match event:
             case ReasoningDelta(text=text):
                 if isinstance(last, ReasoningItem):
-                    self.items.pop()
-                    text = last.text + text
-                self.items.append(ReasoningItem(text))
+                    self.items[-1] = ReasoningItem(last.text + text)
+                else:
+                    self.items.append(ReasoningItem(text))
             case TextDelta(text=text, tokens=tokens):
                 if isinstance(last, TextItem):
-                    self.items.pop()
-                    text, tokens = last.text + text, last.tokens + tokens
-                self.items.append(TextItem(text, tokens))
+                    self.items[-1] = TextItem(last.text + text, last.tokens + tokens)
+                else:
+                    self.items.append(TextItem(text, tokens))
             case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
                 self.items.append((CustomCall if is_custom else ToolCall)(id_, name, ""))
             case ToolArgsDelta(index=index, text=text) | ToolInputDelta(index=index, text=text):

@@ -13,6 +13,7 @@ import sys
 
 from serving.core.heap import freeze_heap
 from serving.engine.config import EngineConfig
+from serving.transport.server import SocketServer
 
 
 def main(config: EngineConfig) -> int:
@@ -31,8 +32,8 @@ def main(config: EngineConfig) -> int:
         print(json.dumps({"event": "failed", "error": str(error)[:2000]}), file=reports)
         return 1
 
-    def on_listening() -> None:
-        loop.watch_parent(0)
+    def on_listening(server: SocketServer) -> None:
+        loop.watch_parent(0, server)
         print(json.dumps({"event": "ready"}), file=reports)
 
     signal.signal(signal.SIGTERM, lambda *_: loop.stop())

@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from queue import SimpleQueue
@@ -62,22 +63,18 @@ class SharedCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._server = server
-        self._requests: SimpleQueue[tuple[GrammarSpec, OnChecked] | None] = SimpleQueue()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammars")
         self._results: SimpleQueue[tuple[OnChecked, str | None]] = SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
-        self._thread: threading.Thread | None = None  # started with the first grammar
         server.watch(self._wake_read, self._receive)
 
     def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
         """Call `on_compiled` from a later `poll` of the server."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="grammars", daemon=True)
-            self._thread.start()
-        self._requests.put((grammar, on_compiled))
+        self._thread.submit(self._compile, grammar, on_compiled)
 
     def close(self) -> None:
         """Call back no more. The thread ends after its present grammar."""
-        self._requests.put(None)
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._server.unwatch(self._wake_read)
 
     def _receive(self) -> None:
@@ -86,17 +83,19 @@ class SharedCompiler:
             on_compiled, refusal = self._results.get()
             on_compiled(refusal)
 
-    def _work(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="vinery-compiler-") as work_dir:
-            try:
-                canary = Canary(self._tokenizer, self._vocab_size, Path(work_dir))
-            except (RuntimeError, ValueError):
-                canary = None  # the tokenizer cannot be shared: the step compiles
-            while (request := self._requests.get()) is not None:
-                grammar, on_compiled = request
-                refusal = None if canary is None else canary.refusal(grammar)
-                self._results.put((on_compiled, refusal))
-                os.write(self._wake_write, b".")
+    def _compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
+        refusal = None if self._canary is None else self._canary.refusal(grammar)
+        self._results.put((on_compiled, refusal))
+        os.write(self._wake_write, b".")
+
+    @cached_property
+    def _canary(self) -> Canary | None:
+        """None if the tokenizer cannot be shared: then the step compiles."""
+        self._work_dir = tempfile.TemporaryDirectory(prefix="vinery-compiler-")
+        try:
+            return Canary(self._tokenizer, self._vocab_size, Path(self._work_dir.name))
+        except (RuntimeError, ValueError):
+            return None
 
 
 class GrammarChecks:

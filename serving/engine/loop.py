@@ -86,7 +86,6 @@ class EngineLoop:
         self._batch.reports_work = self._energy is not None
         self._is_stopping = False
         self._has_lost_parent = False
-        self._server: SocketServer | None = None
 
     def warm_up(self) -> None:
         """Generate tokens before the first request, and test the hook and the salts.
@@ -131,13 +130,13 @@ class EngineLoop:
             self._take_step(step)
         return probe.tokens[0]
 
-    def run(self, on_listening: Callable[[], None]) -> None:
+    def run(self, on_listening: Callable[[SocketServer], None]) -> None:
         """Serve until `stop`. Raises PipelineBroken if the process must be replaced."""
-        server = self._server = SocketServer(self._config.socket_path, self._hello)
+        server = SocketServer(self._config.socket_path, self._hello)
         vocab_size = self._pipeline.vocab_size
         compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
         self._grammars = GrammarChecks(self._config.folder, vocab_size, server, compiler)
-        on_listening()
+        on_listening(server)
         try:
             while not self._is_stopping:
                 self._iterate(server)
@@ -151,20 +150,19 @@ class EngineLoop:
         """Leave `run` soon. Safe to call from a signal handler."""
         self._is_stopping = True
 
-    def watch_parent(self, fd: int) -> None:
+    def watch_parent(self, fd: int, server: SocketServer) -> None:
         """Stop when this descriptor, which the parent holds open, reaches its end.
 
         A new node will start a new engine. So requests are not rejected: their connections
         break, and the gateways submit them to the new engine.
         """
-        assert self._server is not None
 
         def on_readable() -> None:
             if not os.read(fd, 1024):
                 self._has_lost_parent = True
                 self.stop()
 
-        self._server.watch(fd, on_readable)
+        server.watch(fd, on_readable)
 
     def _iterate(self, server: SocketServer) -> None:
         has_work = self._batch.has_work or (bool(self._waiting) and self._batch.has_free_slot)
