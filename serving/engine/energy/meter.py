@@ -61,8 +61,7 @@ class MeteredGeneration(Protocol):
     energy: RequestEnergy | None
 
     @property
-    def is_probe(self) -> bool:
-        """Whether the engine runs it to test itself. Its energy is idle energy."""
+    def is_probe(self) -> bool: ...  # its energy is idle energy
 
 
 class StepWork(NamedTuple):
@@ -90,11 +89,9 @@ class StepCosts:
         prefill_s = decode_s = 1.0
         if self._prefill_s is not None and self._decode_s is not None:
             prefill_s, decode_s = self._prefill_s, self._decode_s
-        whole = num_prefilled * prefill_s + num_decoded * decode_s
-        return [
-            step_s * (work.num_prefilled * prefill_s + work.num_decoded * decode_s) / whole
-            for work in works
-        ]
+        costs = [each.num_prefilled * prefill_s + each.num_decoded * decode_s for each in works]
+        whole = sum(costs)
+        return [step_s * cost / whole for cost in costs]
 
     def _learn(self, step_s: float, num_prefilled: int, num_decoded: int) -> None:
         if num_prefilled == 0:
