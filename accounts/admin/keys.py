@@ -24,8 +24,6 @@ _NOT_REVOKED: Final = Q(revoked_at=None)
 
 
 class KeyStateFilter(admin.SimpleListFilter):
-    """Keys by their state."""
-
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -54,8 +52,6 @@ class LinesField(forms.CharField):
 
 
 class ApiKeyForm(ResourceForm):
-    """A form with the rules of keys."""
-
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices, widget=forms.CheckboxSelectMultiple, initial=usual_scopes
     )
@@ -107,7 +103,6 @@ class ApiKeyAdmin(ResourceAdmin):
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
-        """Return the state of the key now."""
         state = key.state_at(timezone.now())
         return format_html(
             '<span class="state state-{}">{}</span>', slugify(state), state.capitalize()

@@ -90,7 +90,6 @@ class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[ty
                 audit.record("permit", form.instance, before=before, after=after)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Audit a new password."""
         with audit.writing():
             user = User.objects.filter(pk=id).first()
             response = super().user_change_password(request, id, form_url)

@@ -88,14 +88,10 @@ class RecentValuesFilter(admin.SimpleListFilter):
 
 
 class ModelFilter(RecentValuesFilter):
-    """By the model."""
-
     title = parameter_name = "model"
 
 
 class EndpointFilter(RecentValuesFilter):
-    """By the endpoint."""
-
     title = parameter_name = "endpoint"
 
 
@@ -113,7 +109,6 @@ class TotalsPaginator(Paginator):  # type: ignore[type-arg]
 
     @property
     def count(self) -> int:
-        """The number of rows on all pages."""
         return self.totals["num_requests"]
 
 
@@ -133,8 +128,6 @@ def _column(name: str, description: str, *, is_duration: bool = False) -> Any:
 
 @admin.register(UsageRecord)
 class UsageRecordAdmin(ReadOnlyAdmin):
-    """Usage records with totals."""
-
     empty_text = "No requests in the last 24 hours. A request is listed a moment after its end."
     change_list_template = "admin/accounts/usagerecord/change_list.html"
     list_display = [
@@ -168,8 +161,6 @@ class UsageRecordAdmin(ReadOnlyAdmin):
 
 @admin.register(RefusedRequest)
 class RefusedRequestAdmin(ReadOnlyAdmin):
-    """Refusals by limits."""
-
     resource = REFUSALS
     list_display = [
         *("created_at", "username", "key_name", "project_name", "model", "scope", "metric"),
@@ -186,8 +177,6 @@ class RefusedRequestAdmin(ReadOnlyAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    """The audit log."""
-
     resource = AUDIT
     list_display = ["number", "created_at", "actor", "action", "target", "changed", "ip"]
     list_filter = ["target_kind", "created_at"]
@@ -239,8 +228,6 @@ class DeliveryInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 @admin.register(Alert)
 class AlertAdmin(ReadOnlyAdmin):
-    """Alerts about quotas."""
-
     resource = ALERTS
     inlines = [DeliveryInline]
     list_display = [
@@ -253,8 +240,6 @@ class AlertAdmin(ReadOnlyAdmin):
 
 @admin.register(KeyReminder)
 class KeyReminderAdmin(ReadOnlyAdmin):
-    """Reminders about keys."""
-
     resource = KEY_REMINDERS
     inlines = [DeliveryInline]
     list_display = [

@@ -68,8 +68,6 @@ class ProjectAdmin(ResourceAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(ResourceAdmin):
-    """Roles of users."""
-
     resource = MEMBERSHIPS
     list_display = ["user", "role", "organization", "project", "created_at"]
     list_filter = ["role", ("organization", VisibleFilter)]
@@ -147,8 +145,6 @@ class LimitAdmin(ResourceAdmin):
 
 @admin.register(ModelWeight)
 class ModelWeightAdmin(ResourceAdmin):
-    """Weights of tokens in budgets."""
-
     resource = MODEL_WEIGHTS
     list_display = ["model", "uncached", "cached", "output", "image"]
     search_fields = ["model"]
@@ -157,8 +153,6 @@ class ModelWeightAdmin(ResourceAdmin):
 
 @admin.register(Webhook)
 class WebhookAdmin(ResourceAdmin):
-    """URLs that receive alerts."""
-
     resource = WEBHOOKS
     list_display = ["name", "organization", "url", "is_active", "created_at"]
     list_filter = ["is_active"]

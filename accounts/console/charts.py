@@ -54,7 +54,6 @@ class Chart:
 
     @cached_property
     def columns(self) -> list[tuple[float | None, ...]]:
-        """The values of all series for each point."""
         return list(zip(*(each.values for each in self.series), strict=True))
 
     @cached_property
@@ -65,7 +64,6 @@ class Chart:
 
     @property
     def largest_text(self) -> str:
-        """The largest value with its unit."""
         return self._text(self.largest)
 
     def y_marks(self) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,6 @@ def guarded(response: ResponseT) -> ResponseT:
 
 
 def is_console(request: HttpRequest) -> bool:
-    """Return whether the request is for the console."""
     return request.path.startswith(ROOT)
 
 

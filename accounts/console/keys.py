@@ -57,15 +57,12 @@ class KeyFilterForm(forms.Form):
         return {name: value for name, value in self.cleaned_data.items() if value}
 
     def apply(self, rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-        """Return the keys that match."""
         for name, value in self.wanted.items():
             rows = KEYS.filters().narrow(rows, name, value)
         return rows
 
 
 class NewKeyForm(ResourceForm):
-    """The fields of a new key."""
-
     field_order = ("name", "project", "expires_at", *_ROTATION, "scopes")
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
     # A reload of the page that shows the secret sends the form again.
@@ -81,8 +78,6 @@ class NewKeyForm(ResourceForm):
 
 
 class KeysPage(Page):
-    """A page about keys."""
-
     name = "keys"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -127,7 +122,6 @@ class Keys(KeysPage):
     template_name = "console/keys.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the visible keys, the newest first, and the allowed actions of each."""
         now = timezone.now()
         form = KeyFilterForm(self.request.GET)
         keys, has_newer, has_older = _part(form.apply(KEYS.rows(self.access)), self.request.GET)
@@ -189,15 +183,12 @@ class MakeKey(KeysPage, FormPage):
 
     @cached_property
     def projects(self) -> Any:
-        """The projects to choose from."""
         return projects_for(self.access, self.user)
 
     def form_of(self, data: QueryDict | None) -> NewKeyForm:
-        """Return the form of a new key."""
         return NewKeyForm(self.projects, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add whether the user may create keys in any project."""
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}
 
     def save(self, form: NewKeyForm) -> HttpResponse:
@@ -224,7 +215,6 @@ class ActOnKey(KeysPage):
         return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["key_id"])
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the key, and the grace periods of a rotation."""
         return super().get_context_data(**kwargs) | {"key": self.key, "graces": _GRACES}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

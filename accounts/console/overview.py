@@ -66,7 +66,6 @@ class Overview(UsagePage):
     template_name = "console/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the totals, and charts over time."""
         question = self.question
         figures = reports.totals(question).figures
         points = reports.series(question)

@@ -13,19 +13,13 @@ from django.views.generic import TemplateView
 
 from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
-from accounts.models import ApiKey, Organization, Project, User
-from accounts.resources.owners import names_of
+from accounts.models import User
+from accounts.resources.owners import OWNERS, names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Question
 
 _NO_ID: Final = "none"
-_TABLES: Final[Mapping[Dimension, Any]] = {
-    Dimension.KEY: ApiKey,
-    Dimension.USER: User,
-    Dimension.PROJECT: Project,
-    Dimension.ORGANIZATION: Organization,
-}
 
 
 class Page(LoginRequiredMixin, TemplateView):
@@ -34,23 +28,19 @@ class Page(LoginRequiredMixin, TemplateView):
     name: ClassVar[str]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Respond with the headers of the console."""
         return guarded(super().dispatch(request, *args, **kwargs))
 
     @property
     def user(self) -> User:
-        """The signed-in user."""
         user = self.request.user
         assert isinstance(user, User)
         return user
 
     @cached_property
     def access(self) -> Access:
-        """The access of the user."""
         return Access.of(self.request.user)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add what every page shows."""
         context = super().get_context_data(**kwargs)
         return context | {"page": self.name, "whose": self._whose()}
 
@@ -78,7 +68,6 @@ class FormPage(Page):
         raise NotImplementedError
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the form."""
         if "form" not in kwargs:
             kwargs["form"] = self.form_of(None)
         return super().get_context_data(**kwargs)
@@ -105,12 +94,10 @@ class UsagePage(Page):
 
     @cached_property
     def form(self) -> PeriodForm:
-        """The form of the period."""
         return PeriodForm.of(self.request.GET)
 
     @cached_property
     def period(self) -> Period:
-        """The period of the page."""
         return self.form.found
 
     @cached_property
@@ -124,7 +111,6 @@ class UsagePage(Page):
 
     @property
     def question(self) -> Question:
-        """The question for reports."""
         period = self.period
         return Question(
             since=period.since,
@@ -136,7 +122,6 @@ class UsagePage(Page):
         )
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the period and the filters."""
         # The form of the period reports its own errors, and keeps the other valid parameters.
         asked = [
             (name, value)
@@ -180,7 +165,7 @@ class UsagePage(Page):
         ]
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
-        table = _TABLES.get(dimension)
+        table = OWNERS.get(dimension)
         if table is None:
             return sorted(map(value_of, values))
         known = names_of(self.access, table, values - {None})
@@ -202,6 +187,6 @@ def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]
-    if dimension not in _TABLES:
+    if dimension not in OWNERS:
         return texts
     return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]

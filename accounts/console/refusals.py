@@ -21,11 +21,9 @@ class Refusals(UsagePage):
     dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
 
     def follows(self, name: str, value: str) -> bool:
-        """Accept the row that the page begins before."""
         return name == "before" and (not value or id_of(value) is not None)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add one page of refusals."""
         found = list(self._rows()[: _ROWS + 1])
         shown = found[:_ROWS]
         owners = owners_of(self.access, [row.scope for row in shown])

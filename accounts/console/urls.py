@@ -5,8 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from accounts.console.keys import ActOnKey, Keys, MakeKey, SwitchKey
-from accounts.console.limit_forms import ChangeLimit, RemoveLimit, SetLimit
-from accounts.console.limits import Limits
+from accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
 from accounts.console.overview import Overview
 from accounts.console.refusals import Refusals
 from accounts.console.usage import Usage

@@ -36,7 +36,6 @@ class Usage(UsagePage):
     template_name = "console/usage.html"
 
     def follows(self, name: str, value: str) -> bool:
-        """Accept the dimension of groups, and the measure."""
         known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
         return name in known and value in ("", *known[name])
 
@@ -48,12 +47,10 @@ class Usage(UsagePage):
 
     @property
     def measure(self) -> str:
-        """The measure that groups are sorted by."""
         asked = self.request.GET.get("most", "")
         return asked if asked in _MEASURES else "num_requests"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the largest groups, and the totals."""
         question = self.question
         found = reports.groups(
             question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True

@@ -60,5 +60,4 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return f"Vinery: {subject}"
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """The key under which wrong passwords are counted."""
         return attempts.name_key(credentials.get("username", ""))

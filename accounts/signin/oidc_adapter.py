@@ -53,7 +53,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         raise SocialApp.DoesNotExist
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        """Whether an unknown user gets a new account."""
         return _issuer().makes_accounts
 
     def populate_user(
@@ -93,7 +92,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         self._grant(sociallogin, is_new=False)
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        """Store a new account, with its rights."""
         user: User = super().save_user(request, sociallogin, form)
         self._grant(sociallogin, is_new=True)
         return user
@@ -144,7 +142,6 @@ def _hand_over(request: HttpRequest, user: User) -> None:
 
 
 def _issuer() -> Issuer:
-    """The configured issuer."""
     assert settings.VINERY_OIDC is not None
     return settings.VINERY_OIDC
 

@@ -24,7 +24,6 @@ class PeopleBackend(ModelBackend):
     """
 
     def user_can_authenticate(self, user: Any) -> bool:
-        """Whether the user may sign in."""
         return isinstance(user, User) and may_sign_in(user)
 
 

@@ -2,7 +2,7 @@
 
 Chat templates and models know only functions with one name. So the model sees a custom tool
 as a function of one string, and a tool in a namespace under a name that contains the
-namespace. `output/custom_input.py` turns the arguments of a call back into a custom tool's
+namespace. `output/writer.py` turns the arguments of a call back into a custom tool's
 input.
 """
 

@@ -45,7 +45,7 @@ class ChatRenderer:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._capabilities = TemplateCapabilities.of(template.text, template.render)
+        self._capabilities = TemplateCapabilities(template.text, template.render)
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for what the template refuses or cannot render."""

@@ -124,8 +124,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "accounts.services.middleware.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "accounts.signin.middleware.second_factor_required",
-    "accounts.signin.middleware.sign_in_pages",
+    "accounts.signin.middleware.sign_in",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "vinery.urls"
