@@ -9,7 +9,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
-from accounts.alerts import deliveries, reminders, retention, thresholds
+from accounts.alerts import deliveries, reminders, thresholds
 from accounts.limits.recovery import settle_dead_leases
 from accounts.models import Capture
 from accounts.usage.recovery import recover_orphans, store_then
@@ -38,7 +38,7 @@ def delete_old_captures() -> None:
 def delete_old_alerts() -> None:
     """Delete alerts and reminders that are past their retention."""
     if days := settings.VINERY_RETENTION_ALERTS_DAYS:
-        retention.delete_before(datetime.now(UTC) - timedelta(days=days))
+        deliveries.delete_before(datetime.now(UTC) - timedelta(days=days))
 
 
 @shared_task(name="accounts.tasks.delete_expired_sessions")

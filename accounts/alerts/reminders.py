@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from accounts.alerts import deliveries
@@ -72,14 +71,8 @@ def _write(
         project_name=str(key.project),
         created_at=now,
     )
-    try:
-        with transaction.atomic():
-            reminder.save(force_insert=True)
-            people = people_for(key) if mail else ()
-            deliveries.schedule(reminder, reminder.organization_id, people, now)
-    except IntegrityError:
-        return None
-    return reminder
+    people = people_for(key) if mail else ()
+    return reminder if deliveries.write(reminder, people, now) else None
 
 
 def people_for(key: ApiKey) -> QuerySet[User]:

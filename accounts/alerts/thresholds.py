@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, models, transaction
+from django.db import models
 from django.db.models import Q
 
 from accounts.alerts import deliveries
@@ -22,19 +22,13 @@ from accounts.models import (
     Limit,
     LimitScope,
     Membership,
-    Organization,
     Project,
     Role,
     User,
 )
 from accounts.services.audit import organization_of
+from accounts.services.changes import LIMITED
 
-_OWNERS: dict[str, type[models.Model]] = {
-    LimitScope.ORGANIZATION: Organization,
-    LimitScope.PROJECT: Project,
-    LimitScope.USER: User,
-    LimitScope.KEY: ApiKey,
-}
 _NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
 
 
@@ -102,15 +96,10 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
         runs_out_at=quota.runs_out_at,
         created_at=now,
     )
-    try:
-        with transaction.atomic():
-            alert.save(force_insert=True)
-            if is_sent:
-                people = people_for(owner, alert.organization_id) if mail else ()
-                deliveries.schedule(alert, alert.organization_id, people, now)
-    except IntegrityError:
-        return None
-    return alert
+    people: Iterable[User] | None = None
+    if is_sent:
+        people = people_for(owner, alert.organization_id) if mail else ()
+    return alert if deliveries.write(alert, people, now) else None
 
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
@@ -146,7 +135,7 @@ def _lead(scope: Q) -> Q:
 
 
 def _owner_of(limit: Limit) -> models.Model | None:
-    model = _OWNERS.get(limit.scope)
+    model = LIMITED.get(limit.scope)
     if model is None:
         return None
     rows: models.QuerySet[Any] = model._default_manager.filter(pk=limit.scope_id)

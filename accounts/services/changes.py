@@ -32,7 +32,7 @@ from accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
 
-_LIMITED: Final[dict[str, type[Model]]] = {
+LIMITED: Final[dict[str, type[Model]]] = {
     LimitScope.ORGANIZATION: Organization,
     LimitScope.PROJECT: Project,
     LimitScope.USER: User,
@@ -136,7 +136,7 @@ def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
     Limits of a model stay: they belong to its name, which may be served again.
     """
     for row in rows:
-        for scope, model in _LIMITED.items():
+        for scope, model in LIMITED.items():
             if isinstance(row, model):
                 yield from Limit.objects.filter(scope=scope, scope_id=row.pk)
 
@@ -289,7 +289,7 @@ def check(row: Model, stored: Model | None = None) -> None:
 
 
 def _check_owner_of_limit(limit: Limit) -> None:
-    model = _LIMITED.get(limit.scope)
+    model = LIMITED.get(limit.scope)
     if model is not None and not cast(Any, model).objects.filter(pk=limit.scope_id).exists():
         raise ValidationError({"scope_id": f"There is no {limit.scope} {limit.scope_id}."})
 

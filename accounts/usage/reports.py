@@ -45,9 +45,9 @@ from accounts.usage.filters import (
     columns_of,
     restriction,
 )
-from accounts.usage.histogram import Latency, Percentiles
+from accounts.usage.histogram import Percentiles
 from accounts.usage.periods import Granularity, Kept, Reading
-from accounts.usage.rollups import LEVELS, ROLLUP_DIMENSIONS, SUMS
+from accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,17 +108,8 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """The usage of the whole period."""
-
-    since: datetime
-    until: datetime
-    figures: Figures
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a series, from `since` to before `until`."""
+    """The usage from `since` to before `until`: of a whole period, or of one point of a series."""
 
     since: datetime
     until: datetime
@@ -148,11 +139,11 @@ class Groups:
     groups: tuple[Group, ...]
 
 
-def totals(question: Question) -> Totals:
+def totals(question: Question) -> Point:
     """Return the usage of the whole period."""
     reader = _Reader(question)
     cells = reader.read(reader.ends)
-    return Totals(*reader.times(reader.ends)[0], cells[(), 0].figures())
+    return Point(*reader.times(reader.ends)[0], cells[(), 0].figures())
 
 
 def series(question: Question) -> tuple[Point, ...]:
@@ -279,13 +270,9 @@ class _Cell:
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
         # Weighted tokens are multiples of a thousandth; smaller digits are rounding errors.
         numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
-        return Figures(
-            **numbers,
-            first_token_ms=histogram.percentiles(counts, Latency.FIRST_TOKEN),
-            inter_token_ms=histogram.percentiles(counts, Latency.INTER_TOKEN),
-            total_ms=histogram.percentiles(counts, Latency.TOTAL),
-            queue_ms=histogram.percentiles(counts, Latency.QUEUE),
-        )
+        for latency, column in LATENCIES.items():
+            numbers[column] = histogram.percentiles(counts, latency)
+        return Figures(**numbers)
 
 
 # By the values of a group, and the number of a point.

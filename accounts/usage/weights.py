@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from accounts.base.limit_table import MAX_WEIGHT
+from accounts.models.limits import ModelWeight
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +44,7 @@ class Weights:
 EQUAL_WEIGHTS: Final = Weights()
 
 
-class WeightRow(Protocol):
-    """A row of `accounts.models.ModelWeight`."""
-
-    model: str
-    uncached: float
-    cached: float
-    output: float
-    image: float
-
-
-def weights_by_model(rows: Iterable[WeightRow]) -> dict[str, Weights]:
+def weights_by_model(rows: Iterable[ModelWeight]) -> dict[str, Weights]:
     """Return the weights by the model's name. A model without a row has `EQUAL_WEIGHTS`."""
     weights = {}
     for row in rows:

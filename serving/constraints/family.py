@@ -9,8 +9,7 @@ from typing import Final
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.output_formats import PLAIN
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.base import ParserFamily, ReasoningTags
-from serving.output.parsers.reasoning import WithReasoning
+from serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
 
 # Returns the tag of a tool's call.
 CallTag = Callable[[Tool, ToolChoice], StructuralTag]
@@ -116,7 +115,7 @@ class Family:
         """Return the same family with reasoning before its answers."""
         name = name if self.name == PLAIN else f"{name}+{self.name}"
         grammar = replace(self.grammar, reasoning=tags, may_reason_first=False)
-        return Family(name, (), WithReasoning(self.parser, tags), grammar)
+        return Family(name, (), with_reasoning(self.parser, tags), grammar)
 
 
 def tag(begin: str, content: StructuralTag, end: str) -> StructuralTag:

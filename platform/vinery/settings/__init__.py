@@ -66,10 +66,7 @@ DEBUG = env.on_off("VINERY_DEBUG", default=False)
 
 
 def _allowed_hosts() -> list[str]:
-    """Hosts that a `Host` header may name.
-
-    Otherwise a web page of another host could reach a local server through DNS rebinding.
-    """
+    """Hosts that a `Host` header may name: no others, so that DNS rebinding does not work."""
     if named := env.words("VINERY_ALLOWED_HOSTS"):
         return named
     if VINERY_ADDRESS.is_wildcard and not _PUBLIC.hostname:

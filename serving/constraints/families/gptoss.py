@@ -40,7 +40,7 @@ GPTOSS = Family(
         trigger=TO,
         separator=NEXT,
         answer_begin=f"{CHANNEL}final{MESSAGE}",
-        reasoning=gptoss.GPTOSS.reasoning,
+        reasoning=gptoss.REASONING,
         may_reason_first=True,
     ),
 )

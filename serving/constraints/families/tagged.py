@@ -161,9 +161,9 @@ ONYX = Family(
     GrammarFamily(
         _onyx_call,
         trigger=onyx.SYNTAX.opening.text,
-        separator=onyx.ONYX.reasoning.closing,
+        separator=onyx.REASONING.closing,
         answer_begin=f" to=user{MESSAGE}",
-        reasoning=onyx.ONYX.reasoning,
+        reasoning=onyx.REASONING,
         may_reason_first=True,
     ),
 )

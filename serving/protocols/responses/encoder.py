@@ -29,7 +29,7 @@ from serving.core.events import (
     ToolInputDelta,
     Usage,
 )
-from serving.protocols.common.chunks import prediction_details
+from serving.protocols.common.chunks import output_details
 from serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
 from serving.protocols.common.exchange import Encoder
 from serving.protocols.responses.items import (
@@ -118,10 +118,7 @@ def _usage_object(usage: Usage) -> dict[str, object]:
             "cache_write_tokens": 0,
         },
         "output_tokens": usage.num_output_tokens,
-        "output_tokens_details": {
-            "reasoning_tokens": usage.num_reasoning_tokens,
-            **prediction_details(usage),
-        },
+        "output_tokens_details": output_details(usage),
         "total_tokens": usage.num_tokens,
     }
 
