@@ -23,7 +23,6 @@ from accounts.models import (
     User,
 )
 from accounts.services.audit import organization_of
-from accounts.services.changes import LIMITED
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
@@ -65,7 +64,7 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
     """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
-    owner = _owner_of(limit)
+    owner = limit.owner()
     alert = Alert(
         limit_id=limit.pk,
         organization_id=None if owner is None else organization_of(owner),
@@ -112,8 +111,3 @@ def _bound_by(owner: models.Model | None) -> Q:
         case Project():
             return deliveries.lead(Q(project_id=owner.pk))
     return Q(pk__in=())
-
-
-def _owner_of(limit: Limit) -> models.Model | None:
-    model = LIMITED.get(limit.scope)
-    return None if model is None else model._default_manager.filter(pk=limit.scope_id).first()

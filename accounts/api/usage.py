@@ -32,8 +32,7 @@ class Usage(ApiView):
     def get(self, request: Request) -> Response:
         """Sum up usage. With a granularity the response has points over time, and with `group_by`
         it has groups."""
-        query = UsageQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
+        query = self.read_query(UsageQuery)
         try:
             return Response(usage.report(query, self.access))
         except ValueError as error:  # too many points
@@ -63,12 +62,10 @@ class UsageExport(ApiView):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """Export usage as a file. The response streams, and may be long."""
-        query = ExportQuery(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        form = usage.export_format(query)
-        texts = export(usage.selection_of(query, self.access), form)
-        response = StreamingHttpResponse(_chunks(texts), content_type=form.content_type)
-        response["Content-Disposition"] = f'attachment; filename="usage.{form.value}"'
+        query = self.read_query(ExportQuery)
+        texts = export(query.selection(self.access), query.format)
+        response = StreamingHttpResponse(_chunks(texts), content_type=query.format.content_type)
+        response["Content-Disposition"] = f'attachment; filename="usage.{query.format}"'
         return response
 
 

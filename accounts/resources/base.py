@@ -62,10 +62,10 @@ class Resource(Generic[RowT]):
 
     model: type[RowT]
     serializer: ClassVar[type[serializers.Serializer[Any]]]
-    create_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    detail_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    created_serializer: ClassVar[type[serializers.Serializer[Any]] | None] = None
-    """What creation returns where it is more than the row, such as a secret."""
+    bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API reads, where it is not `serializer`, by the view: `create`."""
+    answers: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
+    """What the API returns, where it is not `serializer`, by the view: `create`, `retrieve`."""
     filters: ClassVar[type[Filters]] = Filters
     related: ClassVar[tuple[str, ...]] = ()
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
@@ -82,8 +82,7 @@ class Resource(Generic[RowT]):
     empty_text: ClassVar[str] = ""
     """What the admin shows when there is no row."""
     columns: ClassVar[Mapping[str, Any]] = {}
-    """The columns of the command's table. A value is a field of the serializer, a dotted attribute
-    of the row, or a function of the row."""
+    """The columns of the command's table, see `columns_of`."""
 
     def writable(self) -> list[str]:
         """Return the names of the fields that a new row takes."""
@@ -129,9 +128,27 @@ class Resource(Generic[RowT]):
         """Return the action of this name."""
         return next(each for each in self.actions if each.name == name)
 
+    def body_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API reads."""
+        of_actions = {each.name: each.serializer for each in self.actions}
+        return {**of_actions, **self.bodies}.get(view, self.serializer)
+
+    def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
+        """Return the serializer of what a view of the API returns."""
+        of_actions = {each.name: each.answer for each in self.actions if each.answer}
+        return {**of_actions, **self.answers}.get(view, self.serializer)
+
     def body(self, access: Access, row: RowT) -> dict[str, Any]:
         """Return a row as the API shows it."""
         return dict(self.serializer(row, context={"access": access}).data)
+
+
+def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return columns of a table. A word such as `user=owner_name` is the name of a column, and the
+    field of the serializer or the dotted attribute of the row, unless they are equal or there is a
+    function of the row."""
+    pairs = (word.partition("=") for word in words.split())
+    return {name: path or name for name, _, path in pairs} | functions
 
 
 def require(access: Access, action: Action, row: Model) -> None:

@@ -19,11 +19,10 @@ class CommaField(forms.CharField):
     """A list of names, separated by commas."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the list."""
         return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
-class PercentsField(forms.CharField):
+class PercentsField(CommaField):
     """Percentages, separated by commas; `off` for none; empty for those of the platform."""
 
     def __init__(self, **more: Any) -> None:
@@ -34,14 +33,13 @@ class PercentsField(forms.CharField):
         super().__init__(label="Alerts at", required=False, help_text=text, **more)
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text of the page."""
         if isinstance(value, list):
             return ", ".join(map(str, value)) or _OFF
         return value
 
     def to_python(self, value: Any) -> Any:
         """Return the list, or None. Raises ValidationError for invalid percentages."""
-        words = [word.strip() for word in (value or "").split(",") if word.strip()]
+        words = super().to_python(value)
         if not words:
             return None
         if words == [_OFF]:

@@ -18,7 +18,7 @@ from accounts.resources.base import EVERYTHING
 from vinery.cli import resource
 from vinery.cli.find import ids_of, organization_named, webhook_of
 from vinery.cli.period import period
-from vinery.cli.resource import Filter, Option, RowCommands
+from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Commands, Failure, print_line, subcommands
 
 _FIELDS: Final = {
@@ -36,7 +36,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         actions,
         KEY_REMINDERS,
         "List the newest reminders about keys that expire or have to be rotated.",
-        {"--key": Filter("key_id", partial(ids_of, "key"), "ID_OR_HINT", is_list=True)},
+        {"key_id": Option("--key", None, "ID_OR_HINT", is_list=True, find=partial(ids_of, "key"))},
         name="reminders",
         has_num=True,
     )

@@ -12,11 +12,11 @@ from accounts.resources.base import EVERYTHING
 from accounts.resources.captures import CAPTURES, read_texts
 from vinery.cli import resource
 from vinery.cli.find import only, project_named
-from vinery.cli.resource import Filter, RowCommands
+from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import add_json, json_of, subcommands
 
 _FILTERS: Final = {
-    "--project": Filter("project_id", lambda name: project_named(name).pk, "NAME"),
+    "project_id": Option("--project", metavar="NAME", find=lambda name: project_named(name).pk),
 }
 
 

@@ -14,7 +14,7 @@ from accounts.services.changes import first_project
 from vinery.cli import resource
 from vinery.cli.find import organization_named, project_named
 from vinery.cli.organization import activated
-from vinery.cli.resource import Filter, Option, RowCommands
+from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
 
 _CAPTURE: Final = {
@@ -30,7 +30,7 @@ _CAPTURE: Final = {
     ),
 }
 _FILTERS: Final = {
-    "--organization": Filter("organization", lambda name: organization_named(name).pk, "NAME")
+    "organization": Option(metavar="NAME", find=lambda name: organization_named(name).pk)
 }
 
 

@@ -19,16 +19,16 @@ from vinery.cli.period import add_period, period_of
 from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
 _SUMS: Final = ("requests", "tokens", "errors")
-_HEADS: Final = (
-    "REQUESTS",
-    "ERRORS",
-    "PROMPT",
-    "CACHED",
-    "OUTPUT",
-    "REASONING",
-    "FIRST TOKEN p50/p95/p99 ms",
-    "TOTAL p50/p95/p99 ms",
-)
+_COLUMNS: Final = {
+    "REQUESTS": "num_requests",
+    "ERRORS": "num_errors",
+    "PROMPT": "num_prompt_tokens",
+    "CACHED": "num_cached_tokens",
+    "OUTPUT": "num_output_tokens",
+    "REASONING": "num_reasoning_tokens",
+    "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
+    "TOTAL p50/p95/p99 ms": "total_ms",
+}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print a table. Raises ValueError for an invalid period."""
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    print(table((*heads, *_HEADS), rows))
+    print(table((*heads, *_COLUMNS), rows))
     return 0
 
 
@@ -178,19 +178,10 @@ def _value(value: int | str | None, name: str) -> str:
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
-    sums = (
-        figures.num_requests,
-        figures.num_errors,
-        figures.num_prompt_tokens,
-        figures.num_cached_tokens,
-        figures.num_output_tokens,
-        figures.num_reasoning_tokens,
-    )
-    latencies = (figures.first_token_ms, figures.total_ms)
-    return (*(f"{number:,}" for number in sums), *map(_percentiles, latencies))
+    return tuple(_cell(getattr(figures, name)) for name in _COLUMNS.values())
 
 
-def _percentiles(found: Percentiles | None) -> str:
-    if found is None:
-        return "-"
-    return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
+def _cell(value: int | Percentiles | None) -> str:
+    if isinstance(value, Percentiles):
+        return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
+    return "-" if value is None else f"{value:,}"
