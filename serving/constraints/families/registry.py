@@ -27,8 +27,13 @@ from serving.constraints.families.tagged import GLM4, MINICPM5, ONYX, QWEN3CODER
 from serving.constraints.family import Family, GrammarFamily, Marks
 from serving.core.output_formats import PLAIN, check_output_format
 from serving.output.parsers import base as parsers
-from serving.output.parsers.base import ReasoningTags
-from serving.output.parsers.reasoning import DEEPSEEK_R1, GRANITE_THINK, MISTRAL_THINK, THINK
+from serving.output.parsers.base import (
+    DEEPSEEK_R1,
+    GRANITE_THINK,
+    MISTRAL_THINK,
+    THINK,
+    ReasoningTags,
+)
 
 _PLAIN: Final = Family(PLAIN, (), parsers.PLAIN, GrammarFamily())
 # A template is searched in this order. Families that write more come before those whose marks
