@@ -43,7 +43,6 @@ from serving.protocols.responses.objects import (
     Item,
     ResponseObjects,
     reasoning_part,
-    summary_part,
     text_part,
 )
 
@@ -144,17 +143,23 @@ class OpenReasoning(OpenItem):
         return ReasoningItem(text)
 
     def _part_opening(self) -> Iterable[NamedEvent]:
-        part = summary_part("")
+        part = reasoning_part("summary_text", "")
         yield "response.reasoning_summary_part.added", {**self.position, "part": part}
 
     def _part_closing(self, text: str) -> Iterable[NamedEvent]:
         content = {**self._item_position, "content_index": 0}
-        part = summary_part(text)
+        part = reasoning_part("summary_text", text)
         yield f"{self.event}.done", {**self.position, "text": text}
         yield "response.reasoning_summary_part.done", {**self.position, "part": part}
-        yield "response.content_part.added", {**content, "part": reasoning_part("")}
+        yield (
+            "response.content_part.added",
+            {**content, "part": reasoning_part("reasoning_text", "")},
+        )
         yield "response.reasoning_text.done", {**content, "text": text}
-        yield "response.content_part.done", {**content, "part": reasoning_part(text)}
+        yield (
+            "response.content_part.done",
+            {**content, "part": reasoning_part("reasoning_text", text)},
+        )
 
 
 class OpenCall(OpenItem):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
 from serving.core.errors import ServingError
 from serving.core.events import QUOTA, FinishReason, Usage
@@ -126,8 +126,8 @@ class ResponseObjects:
                 is_packed = self.packs_reasoning and not is_empty
                 return {
                     **self._head("rs_", index, "reasoning", status),
-                    "summary": [summary_part(each) for each in texts],
-                    "content": [reasoning_part(each) for each in texts],
+                    "summary": [reasoning_part("summary_text", each) for each in texts],
+                    "content": [reasoning_part("reasoning_text", each) for each in texts],
                     "encrypted_content": pack_reasoning(text) if is_packed else None,
                 }
             case ToolCall(id=call_id, name=name, arguments=arguments):
@@ -153,14 +153,9 @@ def text_part(text: str, tokens: Sequence[Token] = ()) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
-def reasoning_part(text: str) -> Item:
-    """Return a part of the content of reasoning."""
-    return {"type": "reasoning_text", "text": text}
-
-
-def summary_part(text: str) -> Item:
-    """Return a part of the summary of reasoning."""
-    return {"type": "summary_text", "text": text}
+def reasoning_part(kind: Literal["summary_text", "reasoning_text"], text: str) -> Item:
+    """Return the part of a summary, or of the content of reasoning."""
+    return {"type": kind, "text": text}
 
 
 def _error_code(error: ServingError) -> str:
