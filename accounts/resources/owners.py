@@ -8,15 +8,11 @@ from typing import Any, Final
 
 from django.db.models import Model
 
-from accounts.models import ApiKey, LimitScope, Organization, Project, User
+from accounts.models import ApiKey
 from accounts.services.access import Access
+from accounts.services.changes import LIMITED
 
-OWNERS: Final[Mapping[str, Any]] = {
-    LimitScope.ORGANIZATION.value: Organization,
-    LimitScope.PROJECT.value: Project,
-    LimitScope.USER.value: User,
-    LimitScope.KEY.value: ApiKey,
-}
+OWNERS: Final[Mapping[str, Any]] = LIMITED
 """The table of the owners of limits, by the kind of a limit's scope."""
 _KINDS: Final = {"organization": "the organisation"}
 
