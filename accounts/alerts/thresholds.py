@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db import models
 from django.db.models import Q
@@ -20,16 +19,12 @@ from accounts.models import (
     Alert,
     ApiKey,
     Limit,
-    LimitScope,
     Membership,
     Project,
     Role,
     User,
 )
 from accounts.services.audit import organization_of
-from accounts.services.changes import LIMITED
-
-_NAMED_WITH: dict[str, str] = {LimitScope.PROJECT: "organization", LimitScope.KEY: "project"}
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
@@ -79,7 +74,7 @@ def _existing(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
     """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
-    owner = _owner_of(limit)
+    owner = limit.owner()
     alert = Alert(
         limit_id=limit.pk,
         organization_id=None if owner is None else organization_of(owner),
@@ -132,12 +127,3 @@ def _lead(scope: Q) -> Q:
     """Return the condition that a user is an owner or admin in the scope."""
     leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
     return Q(pk__in=leading.values("user_id"))
-
-
-def _owner_of(limit: Limit) -> models.Model | None:
-    model = LIMITED.get(limit.scope)
-    if model is None:
-        return None
-    rows: models.QuerySet[Any] = model._default_manager.filter(pk=limit.scope_id)
-    related = _NAMED_WITH.get(limit.scope)
-    return (rows.select_related(related) if related else rows).first()

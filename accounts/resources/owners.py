@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from django.db.models import Model
 
-from accounts.models import ApiKey
+from accounts.models import OWNERS, ApiKey
 from accounts.services.access import Access
-from accounts.services.changes import LIMITED
 
-OWNERS: Final[Mapping[str, Any]] = LIMITED
-"""The table of the owners of limits, by the kind of a limit's scope."""
 _KINDS: Final = {"organization": "the organisation"}
 
 

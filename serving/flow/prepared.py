@@ -11,7 +11,7 @@ from serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts,
 from serving.flow.directory import Engine
 from serving.flow.meter import Meter
 from serving.output.detokenize import Decoder
-from serving.output.parser import EventSink, Parser
+from serving.output.parser import Parser
 from serving.output.parsers.base import PlainParser
 from serving.output.reader import ChoiceReader
 from serving.output.writer import EventWriter
@@ -128,16 +128,16 @@ class PreparedRequest:
         """Converts single tokens by the options of the request."""
         return TokenWriter(self.engine.assets, self.request.logprobs)
 
-    def _parser(self, sink: EventSink, choice: int) -> Parser:
+    def _parser(self, writer: EventWriter, choice: int) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PlainParser(sink)
+            return PlainParser(writer)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]
         family = self.engine.family.parser
-        return family.new_parser(sink, tools, opens_reasoning=prompt.opens_reasoning)
+        return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
 
 
 def _continues_text(request: GenerationRequest) -> bool:

@@ -9,15 +9,18 @@ comes, so a message that is cut is not lost. Output without any head is the answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from serving.output.json_text import read_value
 from serving.output.lexer import EndOfText, Lexer, Reading, Tag
-from serving.output.parser import EventSink, Parser
+from serving.output.parser import Parser
+from serving.output.writer import EventWriter
 
 START = "<|start|>"
 MESSAGE = "<|message|>"
+_RECIPIENT = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Body:
 
 def read_messages(
     lexer: Lexer,
-    sink: EventSink,
+    writer: EventWriter,
     heads: tuple[str, ...],
     ends: tuple[str, ...],
     new_body: Callable[[str], Body],
@@ -51,7 +54,7 @@ def read_messages(
             # A head that is cut is syntax. What only looks like the beginning of one is text.
             text = "".join(head) + lexer.take_all()
             if text.strip() and "<|" not in text:
-                sink.text(text)
+                writer.text(text)
             raise
         body = new_body("".join(head).rpartition(START)[2])
         lexer.is_reasoning = body.is_reasoning
@@ -62,12 +65,18 @@ def read_messages(
             body.end(False)
             raise
         body.end(True)
-        sink.end_message()
+        writer.end_message()
 
 
-def text_body(sink: EventSink, *, is_reasoning: bool) -> Body:
+def recipient_of(head: str) -> str:
+    """Return the recipient that a head names; "" without one."""
+    recipient = _RECIPIENT.search(head)
+    return recipient[1] if recipient else ""
+
+
+def text_body(writer: EventWriter, *, is_reasoning: bool) -> Body:
     """A message that is passed on unchanged: the answer, or reasoning."""
-    return Body(sink.reasoning if is_reasoning else sink.text, lambda _: None, is_reasoning)
+    return Body(writer.reasoning if is_reasoning else writer.text, lambda _: None, is_reasoning)
 
 
 def parser_body(parser: Parser) -> Body:
@@ -75,15 +84,15 @@ def parser_body(parser: Parser) -> Body:
     return Body(parser.feed, lambda _: parser.finish())
 
 
-def call_body(sink: EventSink, name: str) -> Body:
+def call_body(writer: EventWriter, name: str) -> Body:
     """A message that is the arguments of a call, in JSON. Text after them is dropped."""
-    call = _CallBody(sink, name)
+    call = _CallBody(writer, name)
     return Body(call.feed, call.end)
 
 
 class _CallBody:
-    def __init__(self, sink: EventSink, name: str) -> None:
-        self._sink = sink
+    def __init__(self, writer: EventWriter, name: str) -> None:
+        self._writer = writer
         self._name = name
         self._is_started = False
         self._has_arguments = False
@@ -99,19 +108,19 @@ class _CallBody:
         """A message that is cut after its last bracket holds a complete call."""
         self._start()
         if is_closed and not self._has_arguments:
-            self._sink.arguments("{}")
+            self._writer.arguments("{}")
         if is_closed or self._is_complete:
-            self._sink.end_call()
+            self._writer.end_call()
 
     def _start(self) -> None:
         if not self._is_started:
             self._is_started = True
-            self._sink.start_call(self._name)
+            self._writer.start_call(self._name)
 
     def _read(self, lexer: Lexer) -> Reading[None]:
         yield from lexer.peek()
         self._has_arguments = True
-        self._is_complete = yield from read_value(lexer, self._sink.arguments)
+        self._is_complete = yield from read_value(lexer, self._writer.arguments)
         while True:
             lexer.take_all()
             yield
