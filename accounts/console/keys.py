@@ -110,7 +110,7 @@ class KeysPage(Page):
 
     def _model(self) -> str:
         """Return a model that the user's keys have used, so that the example works."""
-        used = self.access.keys_seen().exclude(last_used_model="").order_by("-last_used_at")
+        used = self.access.rows(ApiKey).exclude(last_used_model="").order_by("-last_used_at")
         return used.values_list("last_used_model", flat=True).first() or "YOUR-MODEL"
 
 
@@ -243,7 +243,7 @@ class SwitchKey(ActOnKey):
 
 def projects_for(access: Access, user: User) -> Any:
     """Return the projects in which the user may create keys of their own."""
-    rows = access.projects_seen().filter(is_active=True, organization__is_active=True)
+    rows = access.rows(Project).filter(is_active=True, organization__is_active=True)
     allowed = [
         project.pk
         for project in rows.select_related("organization")

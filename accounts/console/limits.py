@@ -21,11 +21,11 @@ from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Rule, Weekday, Window, in_words
 from accounts.limits.service import Level, current_levels, current_state, rule_of
-from accounts.models import Limit, LimitScope
+from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
 from accounts.resources.limits import LIMITS
-from accounts.resources.owners import OWNERS, owners_of
+from accounts.resources.owners import owners_of
 from accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100

@@ -56,7 +56,11 @@ _CLASSES: Final = {
     "S": inverted(_SPACE),
 }
 _CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
-_SHORT_QUANTIFIERS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+SHORT_QUANTIFIERS: Final = {
+    "*": (0, None),
+    "+": (1, None),
+    "?": (0, 1),
+}
 _QUANTIFIER: Final = re.compile(r"\*|\+|\?|\{(\d+)(?:(,)(\d*))?\}")
 _HEX: Final = {"x": re.compile(r"[0-9a-fA-F]{2}"), "u": re.compile(r"[0-9a-fA-F]{4}")}
 _BRACED_HEX: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}")
@@ -164,8 +168,8 @@ class _Parser:
         _ = self._take("?")  # a lazy quantifier matches the same texts
         if self._peek() in ("*", "+") or _QUANTIFIER.match(self._text, self._at):
             raise self._invalid("a quantifier follows a quantifier")
-        if (short := quantifier[0]) in _SHORT_QUANTIFIERS:
-            return times(part, *_SHORT_QUANTIFIERS[short])
+        if (short := quantifier[0]) in SHORT_QUANTIFIERS:
+            return times(part, *SHORT_QUANTIFIERS[short])
         least = int(quantifier[1])
         most = least if quantifier[2] is None else int(quantifier[3]) if quantifier[3] else None
         if most is not None and most < least:
