@@ -9,8 +9,7 @@ from typing import Final
 from serving.constraints.grammar.ebnf import StructuralTag
 from serving.core.output_formats import PLAIN
 from serving.core.request import Tool, ToolChoice, ToolMode
-from serving.output.parsers.base import ParserFamily, ReasoningTags
-from serving.output.parsers.reasoning import with_reasoning
+from serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
 
 # Returns the tag of a tool's call.
 CallTag = Callable[[Tool, ToolChoice], StructuralTag]

@@ -116,10 +116,7 @@ class LogitsHandler:
 
 
 class LogitsEditor:
-    """Changes the rows of one generation, one call for each token in order.
-
-    After a failed step, tokens may come again from the first.
-    """
+    """Changes the rows of one generation. After a failed step, tokens may come again."""
 
     def __init__(self, spec: LogitsSpec, processors: Sequence[Processor] = ()) -> None:
         self._bias_ids = np.array([id_ for id_, _ in spec.bias], dtype=np.intp)
@@ -168,19 +165,16 @@ def check_ids(spec: LogitsSpec, vocab_size: int) -> None:
 
 def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
     """Return the factories by path. Raises RuntimeError if one is not a function."""
-    return {path: _load(path) for path in paths}
-
-
-def _load(path: str) -> Factory:
-    module_name, _, name = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RuntimeError(f"logits_processors: {path} cannot be imported: {error}") from error
-    if not callable(factory):
-        raise RuntimeError(f"logits_processors: {path} is not a function.")
-    result: Factory = factory
-    return result
+    factories: dict[str, Factory] = {}
+    for path in paths:
+        module_name, _, name = path.partition(":")
+        try:
+            factories[path] = getattr(importlib.import_module(module_name), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise RuntimeError(f"logits_processors: {path} cannot be imported: {error}") from error
+        if not callable(factories[path]):
+            raise RuntimeError(f"logits_processors: {path} is not a function.")
+    return factories
 
 
 def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) -> list[Processor]:

@@ -1,7 +1,7 @@
 """Finds the engines of served models.
 
-`EngineDirectory` is the interface. `LocalDirectory` knows the engines of this host by their
-sockets; other implementations may find engines in a database or by a cluster manager.
+`LocalDirectory` knows the engines of this host by their sockets. Other classes with its methods
+may find engines in a database or by a cluster manager.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from serving.constraints.family import Family
 from serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady, Overloaded
@@ -120,22 +120,8 @@ class Engine:
         raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
 
-class EngineDirectory(Protocol):
-    """Finds the engine of a model."""
-
-    @property
-    def entries(self) -> Mapping[str, ModelEntry]:
-        """All served models by name."""
-
-    def find(self, name: str | None) -> Engine:
-        """Return the engine of a model; None means the only one.
-
-        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
-        """
-
-
 class LocalDirectory:
-    """The engines of this host. An `EngineDirectory`."""
+    """The engines of this host."""
 
     def __init__(self, run_dir: Path, select_family: FamilySelector) -> None:
         self._run_dir = run_dir
@@ -145,6 +131,7 @@ class LocalDirectory:
 
     @property
     def entries(self) -> Mapping[str, ModelEntry]:
+        """All served models by name."""
         return self._entries
 
     @property
@@ -153,6 +140,10 @@ class LocalDirectory:
         return self._engines.values()
 
     def find(self, name: str | None) -> Engine:
+        """Return the engine of a model; None means the only one.
+
+        Raises `ModelNotFound`, `ModelNotReady` or `MissingParameter`.
+        """
         entry = self._entry(name)
         engine = self._engines.get(entry.name)
         if engine is not None:
@@ -183,7 +174,6 @@ class LocalDirectory:
         self._entries = dict(entries)
 
     async def close(self) -> None:
-        """Drop all connections."""
         await self.update({})
 
     async def _load(self, entry: ModelEntry) -> None:

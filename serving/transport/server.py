@@ -10,9 +10,8 @@ import contextlib
 import selectors
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -53,19 +52,14 @@ class Connection:
     def receive(self) -> list[ToEngine]:
         """Return the messages that arrived. Closes the connection at its end or on a bad frame."""
         try:
-            received = self._socket.recv(_READ_BYTES)
+            if received := self._socket.recv(_READ_BYTES):
+                return [self._decode(frame) for frame in self._frames.feed(received)]
         except BlockingIOError:
             return []
-        except OSError:
-            received = b""
-        if not received:
-            self.close()
-            return []
-        try:
-            return [self._decode(frame) for frame in self._frames.feed(received)]
-        except (InvalidFrame, msgspec.MsgspecError):
-            self.close()
-            return []
+        except (OSError, InvalidFrame, msgspec.MsgspecError):
+            pass
+        self.close()
+        return []
 
     def flush(self) -> None:
         """Send more of the buffer. Called when the socket is writable."""
@@ -101,8 +95,7 @@ class Connection:
             self._selector.modify(self._socket, events, self)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A message and its connection. `message` is None once the gateway has disconnected."""
 
     connection: Connection

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from serving.engine import grammars
@@ -127,10 +126,10 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
-        if checks._process is not None and checks._base_bytes is not None:
-            pids.add(checks._process.pid)
-            rss = psutil.Process(checks._process.pid).memory_info().rss
-            grown.append(rss - checks._base_bytes)
+        checker = checks._checker
+        if checker is not None and checker._base_bytes is not None:
+            pids.add(checker._process.pid)
+            grown.append(checker._process.memory_info().rss - checker._base_bytes)
 
     results: list[str | None] = []
     refused: list[str | None] = []

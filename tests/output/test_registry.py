@@ -12,7 +12,7 @@ from serving.constraints.family import GrammarFamily
 from serving.constraints.json_schema.translator import json_grammar
 from serving.core.errors import InvalidRequest, UnsupportedParameter
 from serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from serving.output.parsers.reasoning import THINK
+from serving.output.parsers.base import THINK
 
 from .builders import MODEL, WEATHER, read
 from .templates import TEMPLATES

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from django.db.models import Q, QuerySet
 
 from accounts.models import AuditEntry, User
-from accounts.resources.audit import AUDIT, SEARCH_HELP
+from accounts.resources.audit import AUDIT
 from accounts.services import audit as audit_log
 from vinery.cli import resource
-from vinery.cli.find import ids_of
-from vinery.cli.period import add_period, period_of
-from vinery.cli.resource import as_help
+from vinery.cli.find import options_of
+from vinery.cli.period import add_period
+from vinery.cli.resource import Option
 from vinery.cli.shape import Failure, subcommands
+
+_FILTERS: Final = {
+    "action": Option(help="only this action, such as key.revoke"),
+    "organization_id": options_of("organization"),
+    "search": Option(metavar="TEXT"),
+}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `vinery audit`."""
     actions = subcommands(parser)
     show = resource.add_list(
-        actions, AUDIT, "List changes, the newest first.", has_num=True, rows=_selected
+        actions, AUDIT, "List changes, the newest first.", _FILTERS, has_num=True, rows=_selected
     )
     add_period(show, usual=None)
     show.add_argument(
@@ -28,19 +35,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="ID_OR_NAME",
         help="only what this user or one of their keys did; or an actor by its name in the log",
     )
-    show.add_argument("--action", help="only this action, such as key.revoke")
     show.add_argument(
         "--target",
         metavar="KIND[:ID]",
         help="only with targets of this kind, such as key; or with this one, such as key:12",
     )
-    show.add_argument(
-        "--organization",
-        action="append",
-        metavar="ID_OR_NAME",
-        help="only in this organisation",
-    )
-    show.add_argument("--search", metavar="TEXT", help=as_help(SEARCH_HELP))
     check = resource.add_command(
         actions,
         "verify",
@@ -54,25 +53,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def _selected(arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
-    """Return the entries, the newest first. Raises `Failure`."""
-    since, until = period_of(arguments)
-    entries = AuditEntry.objects.filter(created_at__gte=since, created_at__lt=until)
+    """Return the entries that match the options. Raises `Failure`."""
+    entries = resource.filtered(AUDIT, _FILTERS, arguments)
     if arguments.actor:
         entries = entries.filter(_by_actor(arguments.actor))
-    if arguments.action:
-        by_name = _known(f"called {arguments.action}", Q(action=arguments.action))
-        entries = entries.filter(by_name)
+    if action := getattr(arguments, "filter_action", ""):
+        _known(f"called {action}", Q(action=action))
     if arguments.target:
         kind, _, target_id = arguments.target.partition(":")
         with_id = {"target_id": target_id} if target_id else {}
         on_target = _known(f"done to {arguments.target}", Q(target_kind=kind, **with_id))
         entries = entries.filter(on_target)
-    if arguments.organization:
-        organizations = ids_of("organization", arguments.organization)
-        entries = entries.filter(organization_id__in=organizations)
-    if arguments.search:
-        entries = audit_log.search(entries, arguments.search)
-    return entries.order_by("-number")
+    return entries
 
 
 def _by_actor(word: str) -> Q:

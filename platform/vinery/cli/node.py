@@ -16,6 +16,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(_: argparse.Namespace) -> int:
     """Run engines until SIGTERM."""
     start_django()
-    from serving.node import main
+    from serving.node import reconciler
 
-    return main()
+    return reconciler.run()

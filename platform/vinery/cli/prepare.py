@@ -26,11 +26,13 @@ def run(_: argparse.Namespace) -> int:
     start_django()
     from django.db import Error as DatabaseError
 
+    from serving.catalog.registry import ensure_reference_model
+
     _refuse_bad_settings()
     try:
         _migrate()
         _create_first_credentials()
-        _register_reference_model()
+        ensure_reference_model()
     except DatabaseError as error:
         raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
     _collect_static_files()
@@ -80,21 +82,9 @@ def _create_first_credentials() -> None:
             credentials.update_url(file, base_url)
             return
         known = credentials.read(file) or Credentials(base_url, "", "", "")
-        credentials.write(
-            file,
-            Credentials(
-                base_url=base_url,
-                api_key=api_key or known.api_key,
-                admin_user=admin.get_username(),
-                admin_password=password or known.admin_password,
-            ),
-        )
-
-
-def _register_reference_model() -> None:
-    from serving.catalog.registry import ensure_reference_model
-
-    ensure_reference_model()
+        api_key, password = api_key or known.api_key, password or known.admin_password
+        new = Credentials(base_url, api_key, admin.get_username(), password)
+        credentials.write(file, new)
 
 
 def _collect_static_files() -> None:

@@ -12,9 +12,9 @@ from accounts.resources.base import EVERYTHING
 from accounts.resources.organizations import PROJECTS
 from accounts.services.changes import first_project
 from vinery.cli import resource
-from vinery.cli.find import organization_named, project_named
+from vinery.cli.find import option_of, organization_named, project_named
 from vinery.cli.organization import activated
-from vinery.cli.resource import Filter, Option, RowCommands
+from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
 
 _CAPTURE: Final = {
@@ -28,9 +28,6 @@ _CAPTURE: Final = {
         "several times, and replaces all earlier rules",
         clear="--no-redact",
     ),
-}
-_FILTERS: Final = {
-    "--organization": Filter("organization", lambda name: organization_named(name).pk, "NAME")
 }
 
 
@@ -46,7 +43,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         actions,
         PROJECTS,
         "List projects by name.",
-        _FILTERS,
+        {"organization": option_of("organization")},
         annotations={"num_keys": Count("api_keys")},
     )
     one = RowCommands(actions, PROJECTS, project_named)

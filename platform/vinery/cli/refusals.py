@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
-from django.db.models import QuerySet
-
-from accounts.models import LimitScope, RefusedRequest
+from accounts.models import LimitScope
 from accounts.resources.base import EVERYTHING
 from accounts.resources.owners import owners_of
 from accounts.resources.refusals import REFUSALS
 from accounts.usage import export
 from vinery.cli import resource
-from vinery.cli.find import METAVARS, ids_of
-from vinery.cli.period import add_period, period_of
-from vinery.cli.resource import Filter
+from vinery.cli.find import METAVARS, options_of
+from vinery.cli.period import add_period
+from vinery.cli.resource import Option
 from vinery.cli.shape import add_file, subcommands, write_file
 
 
@@ -32,17 +29,14 @@ def _scope(text: str) -> str:
 
 
 _FILTERS: Final = {
-    **{
-        f"--{kind}": Filter(f"{kind}_id", partial(ids_of, kind), metavar, is_list=True)
-        for kind, metavar in METAVARS.items()
-    },
-    "--limit": Filter("limit_id", metavar="ID", is_list=True),
-    "--request": Filter("request_id", metavar="ID"),
-    "--model": Filter("model", metavar="NAME"),
-    "--metric": Filter("metric"),
-    "--window": Filter("window"),
-    "--shadow": Filter("is_shadow"),
-    "--scope": Filter("scope", metavar="SCOPE", parse=_scope),
+    **{f"{kind}_id": options_of(kind) for kind in METAVARS},
+    "limit_id": Option("--limit", metavar="ID", help="only by this limit", is_list=True),
+    "request_id": Option("--request", metavar="ID"),
+    "model": Option(metavar="NAME"),
+    "metric": Option(),
+    "window": Option(),
+    "is_shadow": Option("--shadow"),
+    "scope": Option(parse=_scope),
 }
 
 
@@ -55,7 +49,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "List the newest refusals.",
         _FILTERS,
         has_num=True,
-        rows=lambda arguments: _selected(arguments).order_by("-created_at", "-id"),
         extra=_names,
         description="List refusals, the newest first: the limit's owner, its level, the amount "
         "that the request needed, and how long the client should have waited.",
@@ -76,14 +69,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def export_refusals(arguments: argparse.Namespace) -> int:
     """Write refusals as they are read. Raises `Failure`."""
-    texts = export.export_refusals(_selected(arguments), export.Format(arguments.format))
-    return write_file(arguments.output, texts)
-
-
-def _selected(arguments: argparse.Namespace) -> QuerySet[RefusedRequest]:
-    since, until = period_of(arguments)
     rows = resource.filtered(REFUSALS, _FILTERS, arguments)
-    return rows.filter(created_at__gte=since, created_at__lt=until)
+    texts = export.export_refusals(rows, export.Format(arguments.format))
+    return write_file(arguments.output, texts)
 
 
 def _names(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from rest_framework import serializers
 
 from accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction
 from accounts.services import audit
+from vinery.cli.period import period_of
 from vinery.cli.shape import Commands, Failure, add_json, add_num, print_line, print_rows
 
 Run = Callable[[argparse.Namespace], int | str]
@@ -78,7 +79,7 @@ def as_help(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written on the command line, where the default does not fit."""
+    """How a field or a filter is written on the command line, where the default does not fit."""
 
     flag: str = ""
     parse: Callable[[str], Any] | None = None
@@ -87,6 +88,10 @@ class Option:
     clear: str = ""
     """The option that empties a list, such as `--any-model`."""
     is_required: bool = False
+    is_list: bool = False
+    """Whether the option of a filter may be given several times."""
+    find: Callable[[Any], Any] | None = None
+    """Returns the value of a filter for the word, or for all words of a list."""
 
 
 def add_fields(
@@ -100,45 +105,56 @@ def add_fields(
     fields = resource.serializer(context={"access": EVERYTHING}).fields
     flags = {}
     for name in options if names is None else names:
-        field, option = fields[name], options.get(name, Option())
-        flags[str(field.source)] = flag = option.flag or f"--{name.replace('_', '-')}"
-        _add_field(parser, field, flag, option)
+        source = str(fields[name].source)
+        option = options.get(name, Option())
+        flags[source] = _add_option(parser, name, fields[name], option, f"field_{source}")
     parser.set_defaults(flags=flags)
 
 
-def _add_field(parser: argparse.ArgumentParser, field: Any, flag: str, option: Option) -> None:
+def add_filters(
+    parser: argparse.ArgumentParser, resource: Resource[Any], filters: Mapping[str, Option]
+) -> None:
+    """Add an option for each of these filters."""
+    fields = resource.filters().fields
+    for name, option in filters.items():
+        _add_option(parser, name, fields[name], option, f"filter_{name}")
+
+
+def _add_option(
+    parser: argparse.ArgumentParser, name: str, field: Any, option: Option, dest: str
+) -> str:
+    """Add the option of a field, and return its flag."""
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    text = f"only of this {flag[2:]}" if option.find else str(field.help_text or field.label)
     details: dict[str, Any] = {
-        "dest": f"field_{field.source}",
+        "dest": dest,
         "default": argparse.SUPPRESS,
         "required": option.is_required,
-        "help": option.help.replace("%", "%%") or as_help(str(field.help_text or field.label)),
+        "help": option.help.replace("%", "%%") or as_help(text),
     }
-    match field:
-        case serializers.BooleanField():
-            details["action"] = argparse.BooleanOptionalAction
-        case serializers.ListField() if option.parse is None:
-            details |= {"action": "append", **_choices(field.child)}
-        case _:
-            details |= {"type": option.parse or _type_of(field), **_choices(field)}
-    if "choices" not in details and not isinstance(field, serializers.BooleanField):
+    values = field.child if isinstance(field, serializers.ListField) else field
+    if option.is_list or (values is not field and option.parse is None):
+        details["action"] = "append"
+    if isinstance(values, serializers.BooleanField):
+        details["action"] = argparse.BooleanOptionalAction
+    elif isinstance(values, serializers.ChoiceField):
+        details["choices"] = [str(each).replace(" ", "-") for each in values.choices]
+    else:
         details["metavar"] = option.metavar or flag[2:].upper().replace("-", "_")
+        details["type"] = option.parse or (str if option.find else _type_of(values))
     target: Any = parser.add_mutually_exclusive_group() if option.clear else parser
     target.add_argument(flag, **details)
     if option.clear:
         text = f"instead of {flag}: none, which allows all" if "any" in option.clear else "none"
         target.add_argument(
             option.clear,
-            dest=details["dest"],
+            dest=dest,
             action="store_const",
             const=[],
             default=argparse.SUPPRESS,
             help=text,
         )
-
-
-def _choices(field: Any) -> dict[str, Any]:
-    is_choice = isinstance(field, serializers.ChoiceField)
-    return {"choices": list(field.choices)} if is_choice else {}
+    return flag
 
 
 def _type_of(field: Any) -> Callable[[str], Any]:
@@ -169,52 +185,21 @@ def put(resource: Resource[Any], kind: Mapping[str, Any], values: Mapping[str, A
 # -- Lists
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """How a filter of a resource is written on the command line."""
-
-    name: str
-    find: Callable[[Any], Any] | None = None
-    """Returns the value of the filter for the word, or for all words of a list."""
-    metavar: str = "TEXT"
-    is_list: bool = False
-    """Whether the option may be given several times."""
-    parse: Callable[[str], Any] | None = None
-
-
-def add_filters(
-    parser: argparse.ArgumentParser, resource: Resource[Any], filters: Mapping[str, Filter]
-) -> None:
-    """Add these options, each with the help and the choices of its filter."""
-    fields = resource.filters().fields
-    for flag, each in filters.items():
-        field: Any = fields[each.name]
-        is_number = isinstance(field, serializers.IntegerField)
-        text = f"only of this {flag[2:]}" if is_number else as_help(str(field.help_text))
-        if isinstance(field, serializers.BooleanField):
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-            continue
-        details: dict[str, Any] = {"action": "append"} if each.is_list else {}
-        if isinstance(field, serializers.ChoiceField):
-            details["choices"] = [str(name).replace(" ", "-") for name in field.choices]
-        else:
-            parse = int if is_number and each.find is None else str
-            details |= {"metavar": each.metavar, "type": each.parse or parse}
-        parser.add_argument(flag, help=text, **details)
-
-
 def filtered(
-    resource: Resource[Any], filters: Mapping[str, Filter], arguments: argparse.Namespace
+    resource: Resource[Any], filters: Mapping[str, Option], arguments: argparse.Namespace
 ) -> QuerySet[Any]:
-    """Return the rows that match the options. Raises `Failure` for an unknown name."""
+    """Return the rows that match the options, and the period if there is one. Raises `Failure` for
+    an unknown name."""
     rows = resource.rows(EVERYTHING)
+    if "since" in arguments:
+        since, until = period_of(arguments)
+        rows = rows.filter(created_at__gte=since, created_at__lt=until)
     query = resource.filters(context={"access": EVERYTHING})
-    for flag, each in filters.items():
-        value = getattr(arguments, flag[2:])
-        if value in (None, ""):
-            continue
-        name = f"{each.name}__in" if each.is_list else each.name
-        rows = query.narrow(rows, name, each.find(value) if each.find else value)
+    for name, option in filters.items():
+        value = getattr(arguments, f"filter_{name}", "")
+        if value != "":
+            lookup = f"{query.fields[name].source}{'__in' if option.is_list else ''}"
+            rows = query.narrow(rows, lookup, option.find(value) if option.find else value)
     return rows
 
 
@@ -226,7 +211,7 @@ def add_list(
     actions: Commands,
     resource: Resource[Any],
     text: str,
-    filters: Mapping[str, Filter] | None = None,
+    filters: Mapping[str, Option] | None = None,
     *,
     name: str = "list",
     has_num: bool = False,
@@ -261,29 +246,11 @@ def _show(resource: Resource[Any], rows: Sequence[Any], extra: Extra, *, as_json
         {
             **serializer.to_representation(row),
             **more,
-            **{
-                name: _value(row, path, serializer)
-                for name, path in resource.columns.items()
-                if name not in more
-            },
+            **{name: column(row) for name, column in resource.columns.items() if name not in more},
         }
         for row, more in zip(rows, extra(rows), strict=True)
     ]
     print_rows(dictionaries, tuple(resource.columns), as_json=as_json)
-
-
-def _value(row: Any, path: Any, serializer: Any) -> Any:
-    if callable(path):
-        return path(row)
-    field = serializer.fields.get(path)
-    if isinstance(field, serializers.SerializerMethodField):
-        return field.to_representation(row)
-    if field is not None:
-        return field.get_attribute(row)
-    value = row
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 # -- Commands over one row

@@ -147,10 +147,7 @@ async def _greet_when_ready(plan: Plan, supervisor: Supervisor, *, is_first_star
 
 
 async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
-    """Restart web and jobs processes after each change of a source file.
-
-    The node keeps running, so that loaded models stay loaded.
-    """
+    """Restart web and jobs processes after each change. The node keeps its models loaded."""
     if not plan.is_reloading:
         return
     front = [service for service in services if service.is_front]
@@ -171,9 +168,8 @@ def _obey_signals(supervisor: Supervisor) -> None:
 
 def _ignore_signals() -> None:
     """Ignore further signals: all processes have ended, and the exit status stays 0."""
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.remove_signal_handler(number)
+        asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from accounts.resources.usage import question_of, usage_filters
 from accounts.usage import export as files
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from accounts.usage.histogram import Percentiles
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Question
@@ -19,16 +20,16 @@ from vinery.cli.period import add_period, period_of
 from vinery.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
 _SUMS: Final = ("requests", "tokens", "errors")
-_HEADS: Final = (
-    "REQUESTS",
-    "ERRORS",
-    "PROMPT",
-    "CACHED",
-    "OUTPUT",
-    "REASONING",
-    "FIRST TOKEN p50/p95/p99 ms",
-    "TOTAL p50/p95/p99 ms",
-)
+_COLUMNS: Final = {
+    "REQUESTS": "num_requests",
+    "ERRORS": "num_errors",
+    "PROMPT": "num_prompt_tokens",
+    "CACHED": "num_cached_tokens",
+    "OUTPUT": "num_output_tokens",
+    "REASONING": "num_reasoning_tokens",
+    "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
+    "TOTAL p50/p95/p99 ms": "total_ms",
+}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -83,14 +84,15 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print a table. Raises ValueError for an invalid period."""
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    print(table((*heads, *_HEADS), rows))
+    print(table((*heads, *_COLUMNS), rows))
     return 0
 
 
 def export_usage(arguments: argparse.Namespace) -> int:
     """Write usage records as they are read. Raises `Failure`."""
     since, until = period_of(arguments)
-    selection = files.Selection(since=since, until=until, filters=_filters(arguments), visible=None)
+    filters = usage_filters(_values(arguments))
+    selection = files.Selection(since=since, until=until, filters=filters, visible=None)
     return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
 
 
@@ -125,27 +127,17 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _filters(arguments: argparse.Namespace) -> Filters:
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the filters. Raises `Failure` for an unknown name."""
     for name in arguments.outcome or ():
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
-    values: dict[str, Any] = {each.value: getattr(arguments, each) or () for each in Dimension}
-    values |= {kind: ids_of(kind, values[kind]) for kind in METAVARS}
-    values["status"] = [None if name == NO_STATUS else name for name in values["status"]]
-    return Filters(**{each.plural: frozenset(values[each]) for each in Dimension})
+    values = vars(arguments)
+    return {**values, **{kind: ids_of(kind, values[kind]) for kind in METAVARS}}
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    since, until = period_of(arguments)
-    granularity = arguments.granularity
-    return Question(
-        since=since,
-        until=until,
-        filters=_filters(arguments),
-        visible=None,
-        zone=arguments.time_zone,
-        granularity=Granularity(granularity) if granularity else None,
-    )
+    return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -178,19 +170,10 @@ def _value(value: int | str | None, name: str) -> str:
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
-    sums = (
-        figures.num_requests,
-        figures.num_errors,
-        figures.num_prompt_tokens,
-        figures.num_cached_tokens,
-        figures.num_output_tokens,
-        figures.num_reasoning_tokens,
-    )
-    latencies = (figures.first_token_ms, figures.total_ms)
-    return (*(f"{number:,}" for number in sums), *map(_percentiles, latencies))
+    return tuple(_cell(getattr(figures, name)) for name in _COLUMNS.values())
 
 
-def _percentiles(found: Percentiles | None) -> str:
-    if found is None:
-        return "-"
-    return " / ".join(f"{each:,.0f}" for each in (found.p50, found.p95, found.p99))
+def _cell(value: int | Percentiles | None) -> str:
+    if isinstance(value, Percentiles):
+        return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
+    return "-" if value is None else f"{value:,}"

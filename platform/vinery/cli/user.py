@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Sequence
 from typing import Any, Final
+
+from django.db.models import QuerySet
 
 from accounts.models import Membership, Organization, Project, Role, User
 from accounts.resources.base import EVERYTHING
-from accounts.resources.users import MEMBERSHIPS, USERS, Users
+from accounts.resources.users import MEMBERSHIPS, USERS
 from accounts.services import audit, changes
 from accounts.signin.recovery import reset_second_factor, set_password
 from vinery.cli import resource
@@ -28,26 +29,11 @@ _FIELDS: Final = {
 }
 
 
-class _UserTable(Users):
-    """Users with the columns of `vinery user list`."""
-
-    columns = {
-        "id": "id",
-        "name": "username",
-        "kind": lambda user: (
-            "administrator" if user.is_superuser else "service" if user.is_service else "person"
-        ),
-        "active": "is_active",
-        "roles": "",
-        "last_login": "last_login",
-    }
-
-
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `vinery user`."""
     actions = subcommands(parser)
     _add_create(actions)
-    resource.add_list(actions, _UserTable(), "List users by name.", extra=_roles)
+    resource.add_list(actions, USERS, "List users by name.", rows=_with_roles)
     one = RowCommands(actions, USERS, user_named, help="the user's name")
     one.add_actions(
         "deactivate",
@@ -190,9 +176,6 @@ def _scope(arguments: argparse.Namespace) -> Organization | Project | None:
     return project_named(arguments.project) if arguments.project else None
 
 
-def _roles(users: Sequence[User]) -> list[dict[str, list[str]]]:
-    roles: dict[int, list[str]] = {}
-    for membership in Membership.objects.select_related("organization", "project__organization"):
-        scope = membership.project or membership.organization
-        roles.setdefault(membership.user_id, []).append(f"{membership.role} of {scope}")
-    return [{"roles": roles.get(user.pk, [])} for user in users]
+def _with_roles(_: argparse.Namespace) -> QuerySet[User]:
+    roles = ("memberships__organization", "memberships__project__organization")
+    return USERS.rows(EVERYTHING).prefetch_related(*roles)

@@ -36,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     server = server_for(sock)
     start_django()
     if server == DAPHNE:
-        _serve_by_daphne(sock)
+        from vinery.process import daphne_server  # before anything else that imports Twisted
+
+        daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
     else:
         _serve_by_uvicorn(sock)
     return 0
@@ -66,12 +68,6 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
         timeout_graceful_shutdown=_GRACE_S,
     )
     uvicorn.Server(config).run(sockets=[sock])
-
-
-def _serve_by_daphne(sock: socket.socket) -> None:
-    from vinery.process import daphne_server  # before anything else that imports Twisted
-
-    daphne_server.serve(_application(), sock, grace_s=_GRACE_S)
 
 
 def _application() -> Any:

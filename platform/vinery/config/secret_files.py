@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from pathlib import Path
 
 from vinery.config import env
 from vinery.config.env import SettingError
@@ -60,15 +59,12 @@ def key_peppers(home: Home) -> dict[int, bytes]:
                 peppers.setdefault(int(match[1]), _stored(home, file.name))
     if not peppers:
         peppers[1] = _stored(home, "key_pepper_1")
-    return {number: _checked(number, pepper) for number, pepper in sorted(peppers.items())}
-
-
-def _checked(number: int, pepper: str) -> bytes:
-    if len(pepper.encode()) < _MIN_PEPPER_BYTES:
-        raise SettingError(
-            f"VINERY_KEY_PEPPER_{number} is too short. Use {_MIN_PEPPER_BYTES} bytes or more."
-        )
-    return pepper.encode()
+    for number, pepper in peppers.items():
+        if len(pepper.encode()) < _MIN_PEPPER_BYTES:
+            raise SettingError(
+                f"VINERY_KEY_PEPPER_{number} is too short. Use {_MIN_PEPPER_BYTES} bytes or more."
+            )
+    return {number: pepper.encode() for number, pepper in sorted(peppers.items())}
 
 
 def _stored(home: Home, name: str) -> str:
@@ -76,7 +72,9 @@ def _stored(home: Home, name: str) -> str:
     file = home.secrets / name
     try:
         if not file.exists():
-            _create(file)
+            file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(file, f"{secrets.token_urlsafe(_RANDOM_BYTES)}\n", replace=False)
         return file.read_text(encoding="ascii").strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -84,10 +82,3 @@ def _stored(home: Home, name: str) -> str:
             f"The secret {file} can be neither read nor created: {reason}. "
             "Set VINERY_HOME to a folder that this user may write to."
         ) from error
-
-
-def _create(file: Path) -> None:
-    file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = secrets.token_urlsafe(_RANDOM_BYTES)
-    write_private(file, f"{fresh}\n", replace=False)

@@ -66,10 +66,7 @@ DEBUG = env.on_off("VINERY_DEBUG", default=False)
 
 
 def _allowed_hosts() -> list[str]:
-    """Hosts that a `Host` header may name.
-
-    Otherwise a web page of another host could reach a local server through DNS rebinding.
-    """
+    """Hosts that a `Host` header may name: no others, so that DNS rebinding does not work."""
     if named := env.words("VINERY_ALLOWED_HOSTS"):
         return named
     if VINERY_ADDRESS.is_wildcard and not _PUBLIC.hostname:
@@ -173,7 +170,7 @@ VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staf
 VINERY_OIDC = issuer_from_env()
 
 # Settings of django-allauth. There is no sign-up: administrators create accounts.
-ACCOUNT_ADAPTER = "accounts.signin.account.AccountAdapter"
+ACCOUNT_ADAPTER = "accounts.signin.people.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False

@@ -91,18 +91,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return csrf.csrf_failure(request, reason)
 
 
-class DatabaseUnavailable(Unavailable):
+class DatabaseUnavailable(Unavailable, retry_after_s=5):
     """The database does not answer."""
 
-    retry_after_s = 5
 
-
-class _Forbidden(ServingError):
+class _Forbidden(ServingError, status=403, type="invalid_request_error", code="forbidden"):
     """The caller is authenticated, but lacks the permission."""
-
-    status = 403
-    type = "invalid_request_error"
-    code = "forbidden"
 
 
 def _is_page(request: HttpRequest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 from serving.constraints.arguments import ArgumentNotation, arguments_tag, notated_arguments_tag
 from serving.constraints.family import Family, GrammarFamily, tag
@@ -13,25 +13,12 @@ from serving.core.request import Tool, ToolChoice
 from serving.output.parsers import gemma4
 from serving.output.parsers.gemma4 import CLOSE, OPEN, QUOTE, REASONING
 
-
-def _value(value: Any) -> str:
-    """A JSON value in Gemma's notation."""
-    match value:
-        case list():
-            return f"[{','.join(map(_value, value))}]"
-        case dict():
-            return f"{{{','.join(f'{_value(key)}:{_value(each)}' for key, each in value.items())}}}"
-        case str():
-            return f"{QUOTE}{value}{QUOTE}"
-        case _:
-            return json.dumps(value)
-
-
 _NOTATION: Final = ArgumentNotation(
     assign=":",
     comma=",",
+    colon=":",
     key=re.compile(r"\w+"),
-    value=_value,
+    constant=json.dumps,
     quote=QUOTE,
     has_escapes=False,
     rules={

@@ -1,4 +1,13 @@
-"""What parsers of model families share: the family itself, and text with tool calls."""
+"""What parsers of model families share: the family itself, text with tool calls, and reasoning
+before the answer.
+
+Families mark their reasoning differently, but all reason first and answer then. The marks are
+`ReasoningTags`, and any tags go with any family of answers.
+
+Many templates open the reasoning in the prompt, so that the output begins inside it. White
+space around reasoning belongs to the syntax. Without a closing tag all text is reasoning.
+Tags after the first pair are text: an answer may mention them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,8 @@ from dataclasses import dataclass
 
 from serving.core.request import Tool
 from serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from serving.output.parser import EventSink, Parser
+from serving.output.parser import Parser
+from serving.output.writer import EventWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +37,26 @@ class ReasoningTags:
 
     @property
     def closing(self) -> str:
-        """What ends reasoning."""
         return self.close.text + self.after_close
+
+
+# Qwen3, Phi-4-reasoning and many others.
+THINK = ReasoningTags(Tag("<think>"), Tag("</think>"), gap="\n\n")
+# The first templates of R1 do not open the reasoning, and nor does the model.
+DEEPSEEK_R1 = ReasoningTags(THINK.open, THINK.close, gap="\n\n", starts_open=True)
+MISTRAL_THINK = ReasoningTags(Tag("[THINK]"), Tag("[/THINK]"))
+# Granite 3.2 writes sentences, Granite 3.3 tags, also around the answer.
+GRANITE_THINK = ReasoningTags(
+    Tag("Here is my thought process:", "Here's my thought process:", THINK.open.text),
+    Tag("Here is my response:", "Here's my response:", THINK.close.text),
+    gap="\n",
+    answer_tags=(Tag("<response>"), Tag("</response>")),
+)
 
 
 # Reads all text. Without tools it reads nothing as a tool call, and without reasoning it is all
 # text.
-Read = Callable[[Lexer, EventSink, Sequence[Tool]], Reading[None]]
+Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +72,33 @@ class ParserFamily:
     reasoning: ReasoningTags | None = None
 
     def new_parser(
-        self, sink: EventSink, tools: Sequence[Tool], *, opens_reasoning: bool
+        self, writer: EventWriter, tools: Sequence[Tool], *, opens_reasoning: bool
     ) -> Parser:
         """Return a parser for one choice. `opens_reasoning`: the prompt ends inside reasoning."""
         if self.reasoning is None and not tools:
-            return PlainParser(sink)
+            return PlainParser(writer.text)
         is_reasoning = opens_reasoning and self.reasoning is not None
-        return Parser(lambda lexer: self.read(lexer, sink, tools), is_reasoning=is_reasoning)
+        return Parser(lambda lexer: self.read(lexer, writer, tools), is_reasoning=is_reasoning)
 
 
 class PlainParser(Parser):
-    """All text is answer. It runs no generator, because most answers are plain."""
+    """Passes on all text to `write`. It runs no generator, because most answers are plain."""
 
-    def __init__(self, sink: EventSink) -> None:
-        super().__init__(lambda lexer: _read_text(lexer, sink, ()))
-        self._sink = sink
+    def __init__(self, write: Callable[[str], None], *, is_reasoning: bool = False) -> None:
+        super().__init__(_read_nothing, is_reasoning=is_reasoning)
+        self._write = write
 
     def feed(self, text: str) -> None:
-        self._sink.text(text)
+        self._write(text)
 
 
-def _read_text(lexer: Lexer, sink: EventSink, _: Sequence[Tool]) -> Reading[None]:
+def _read_nothing(_: Lexer) -> Reading[None]:
+    yield
+
+
+def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[None]:
     while True:
-        sink.text(lexer.take_all())
+        writer.text(lexer.take_all())
         yield
 
 
@@ -79,9 +106,8 @@ def _read_text(lexer: Lexer, sink: EventSink, _: Sequence[Tool]) -> Reading[None
 PLAIN = ParserFamily(_read_text)
 
 # Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
-# met. A call starts in the sink only when it is sure to be one; the lexer's mark is None then.
-# Raises `UnexpectedText` before: the text from the mark on is no call.
-ReadCalls = Callable[[Lexer, EventSink, str, Sequence[Tool]], Reading[None]]
+# met. Raises `UnexpectedText` for what is no call, unless a call has started.
+ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
 
 
 def calls_family(
@@ -94,23 +120,31 @@ def calls_family(
     `opening`: the tag, or a function that returns the tag for a request's tools.
     """
 
-    def read(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
         if not tools:
-            return _read_text(lexer, sink, tools)
+            return _read_text(lexer, writer, tools)
         tag = opening if isinstance(opening, Tag) else opening(tools)
-        return read_with_calls(lexer, sink, tools, tag, read_calls)
+        return read_with_calls(lexer, writer, tools, tag, read_calls)
 
     return ParserFamily(read, frozenset(special_texts))
 
 
+def start_call(lexer: Lexer, writer: EventWriter, name: str) -> None:
+    """Start a call when it is sure to be one, unless it has started. The lexer's mark is None
+    from then on."""
+    if lexer.mark is not None:
+        lexer.mark = None
+        writer.start_call(name)
+
+
 def read_with_calls(
-    lexer: Lexer, sink: EventSink, tools: Sequence[Tool], opening: Tag, read_calls: ReadCalls
+    lexer: Lexer, writer: EventWriter, tools: Sequence[Tool], opening: Tag, read_calls: ReadCalls
 ) -> Reading[None]:
     """Read an answer in which text and tool calls come in any order.
 
     What begins like a call but is none is given back as text.
     """
-    answer = _AnswerText(sink)
+    answer = _AnswerText(writer)
     is_text = True
     try:
         while True:
@@ -118,7 +152,7 @@ def read_with_calls(
             lexer.mark = lexer.at - len(spelling)
             is_text = False
             try:
-                yield from read_calls(lexer, sink, spelling, tools)
+                yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:
                 answer.write(lexer.text[lexer.mark : lexer.at])
             lexer.mark = None
@@ -134,15 +168,15 @@ class _AnswerText:
     """The text of an answer with calls. White space alone between calls is syntax; beside other
     text it is part of the answer."""
 
-    def __init__(self, sink: EventSink) -> None:
-        self._sink = sink
-        self._num_calls_before = self._num_calls = sink.num_calls
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._num_calls_before = self._num_calls = writer.num_calls
         self._space = ""  # syntax, unless text follows
         self._is_blank = True  # no text since the last call
 
     def write(self, text: str) -> None:
-        if self._sink.num_calls > self._num_calls:
-            self._num_calls = self._sink.num_calls
+        if self._writer.num_calls > self._num_calls:
+            self._num_calls = self._writer.num_calls
             self._is_blank = True
             self._space = ""
         if self._is_blank:
@@ -151,8 +185,85 @@ class _AnswerText:
                 self._space = text
                 return
             self._is_blank = False
-        self._sink.text(text)
+        self._writer.text(text)
 
     def finish(self) -> None:
-        if self._is_blank and self._sink.num_calls == self._num_calls_before:
-            self._sink.text(self._space)  # the whole answer is white space
+        if self._is_blank and self._writer.num_calls == self._num_calls_before:
+            self._writer.text(self._space)  # the whole answer is white space
+
+
+def with_reasoning(family: ParserFamily, tags: ReasoningTags) -> ParserFamily:
+    read_answer = family.read
+    if tags.answer_tags is not None:
+        read_answer = _without_tags(read_answer, *tags.answer_tags)
+
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+        yield from _read_reasoning(lexer, writer, tags)
+        yield from read_answer(lexer, writer, tools)
+
+    special_texts = family.special_texts.union(tags.open.strings, tags.close.strings)
+    return ParserFamily(read, special_texts, tags)
+
+
+def _read_reasoning(lexer: Lexer, writer: EventWriter, tags: ReasoningTags) -> Reading[None]:
+    """Read the reasoning and the white space after it. An opening tag is dropped, also after a
+    prompt that has opened the reasoning already."""
+    reasoning = _TrimmedText(writer.reasoning)
+    lexer.is_reasoning = lexer.is_reasoning or tags.starts_open
+    try:
+        is_opened = bool((yield from lexer.take(*tags.open.strings)))
+        lexer.is_reasoning = lexer.is_reasoning or is_opened
+        if lexer.is_reasoning:
+            yield from lexer.take_until(tags.close, reasoning.write)
+            lexer.is_reasoning = False
+            yield from lexer.peek()
+    except EndOfText:
+        if lexer.is_reasoning:
+            reasoning.write(lexer.take_all())
+            raise
+
+
+def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
+    """Take one pair of tags off an answer: `<response>` ... `</response>`.
+
+    An answer that does not begin with the first tag stays unchanged. White space at both ends
+    between the tags is syntax. The last tag may be missing.
+    """
+
+    def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
+        answer = Parser(lambda inner: read_answer(inner, writer, tools))
+        trimmed = _TrimmedText(answer.feed)
+        is_tagged = False
+        try:
+            is_tagged = bool((yield from lexer.take(*opening.strings)))
+            if is_tagged:
+                yield from lexer.take_until(closing, trimmed.write)
+                trimmed.space = ""
+                while not lexer.text[lexer.at :].strip():
+                    yield
+            while True:
+                answer.feed(lexer.take_all())
+                yield
+        except EndOfText:
+            rest = lexer.take_all()
+            if rest.strip() or not is_tagged:
+                answer.feed(trimmed.space + rest)
+            answer.finish()
+
+    return read
+
+
+class _TrimmedText:
+    """Passes on text without the white space at both ends."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.space = ""  # held back: it may be at the end
+        self._write = write
+        self._has_begun = False
+
+    def write(self, text: str) -> None:
+        text = self.space + (text if self._has_begun else text.lstrip())
+        bare = text.rstrip()
+        self.space = text[len(bare) :]
+        self._has_begun = self._has_begun or bool(bare)
+        self._write(bare)

@@ -12,10 +12,9 @@ import re
 from typing import Final
 
 from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
-from serving.output.parser import EventSink
-from serving.output.parsers.base import ReasoningTags, calls_family
+from serving.output.parsers.base import ReasoningTags, calls_family, start_call, with_reasoning
 from serving.output.parsers.literal_text import GEMMA, read_literal
-from serving.output.parsers.reasoning import with_reasoning
+from serving.output.writer import EventWriter
 
 OPEN = Tag("<|tool_call>")
 CLOSE = Tag("<tool_call|>")
@@ -25,21 +24,20 @@ REASONING = ReasoningTags(Tag("<|channel>thought"), Tag("<channel|>"))
 _NAME: Final = re.compile(r"[\w.\-]*")
 
 
-def _read_call(lexer: Lexer, sink: EventSink, *_: object) -> Reading[None]:
+def _read_call(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:
     """Read one call after its opening tag, up to and with the closing tag."""
     if not (yield from lexer.take("call:")):
         raise UnexpectedText
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":
         raise UnexpectedText
-    lexer.mark = None
-    sink.start_call(name)
+    start_call(lexer, writer, name)
     try:
-        yield from read_literal(lexer, GEMMA, sink.arguments)
+        yield from read_literal(lexer, GEMMA, writer.arguments)
     except UnexpectedText:
-        sink.end_call()
+        writer.end_call()
         return
-    sink.end_call()
+    writer.end_call()
     yield from lexer.take(CLOSE.text)
 
 

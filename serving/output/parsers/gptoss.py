@@ -18,16 +18,17 @@ from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import EventSink
+from serving.output.parser import Parser
 from serving.output.parsers.base import ParserFamily, ReasoningTags
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    call_body,
+    read_call_message,
     read_messages,
-    text_body,
+    recipient_of,
+    text_parser,
 )
+from serving.output.writer import EventWriter
 
 CHANNEL: Final = "<|channel|>"
 CONSTRAIN: Final = "<|constrain|>"
@@ -40,25 +41,23 @@ _RETURN: Final = "<|return|>"
 
 REASONING: Final = ReasoningTags(Tag(f"{CHANNEL}analysis{MESSAGE}"), Tag(_END), after_close=NEXT)
 
-_RECIPIENT: Final = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 _CHANNEL_NAME: Final = re.compile(r"<\|channel\|>\s*(\w+)")
 # Roles, which are no tools.
 _ROLES: Final = frozenset(("assistant", "user", "all"))
 
 
-def _read(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
     heads, ends = (CHANNEL, CONSTRAIN, "to="), (_END, CALL, _RETURN)
-    return read_messages(lexer, sink, heads, ends, partial(_new_body, sink, tools))
+    return read_messages(lexer, writer, heads, ends, partial(_new_body, writer, tools))
 
 
-def _new_body(sink: EventSink, tools: Sequence[Tool], head: str) -> Body:
-    recipient = _RECIPIENT.search(head)
-    name = recipient[1].removeprefix(_FUNCTIONS) if recipient else ""
+def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
+    name = recipient_of(head).removeprefix(_FUNCTIONS)
     if tools and name and name not in _ROLES:
-        return call_body(sink, name)
+        return Parser(lambda lexer: read_call_message(lexer, writer, name))
     channel = _CHANNEL_NAME.search(head)
     is_reasoning = channel is not None and channel[1] == "analysis"
-    return text_body(sink, is_reasoning=is_reasoning)
+    return text_parser(writer, is_reasoning=is_reasoning)
 
 
 # The models that were trained on this form.

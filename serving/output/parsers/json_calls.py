@@ -20,8 +20,8 @@ from typing import Final
 from serving.core.request import Tool
 from serving.output.json_text import read_key, read_unquoted, read_value, read_word, unquote
 from serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from serving.output.parser import EventSink
-from serving.output.parsers.base import ParserFamily, calls_family
+from serving.output.parsers.base import ParserFamily, calls_family, start_call
+from serving.output.writer import EventWriter
 
 _SEPARATORS: Final = re.compile(r"[ \t\r\n,;]*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
@@ -33,7 +33,7 @@ _MAX_HEAD_CHARS: Final = 512
 
 def read_json_calls(
     lexer: Lexer,
-    sink: EventSink,
+    writer: EventWriter,
     *,
     is_array: bool = False,
     close: Tag | None = None,
@@ -51,7 +51,7 @@ def read_json_calls(
     if first != "{":
         raise UnexpectedText
     while first == "{":
-        yield from _JsonCall(lexer, sink, only).read()
+        yield from _JsonCall(lexer, writer, only).read()
         with lexer.after_call():
             first = yield from lexer.peek(_SEPARATORS)
             if first != "{":
@@ -62,11 +62,11 @@ def read_json_calls(
                     yield from lexer.take(*close.strings)
 
 
-def read_bare_calls(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+def read_bare_calls(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
     """Read calls without a tag. Only calls of these tools are calls. The opening is read again,
     as the beginning of the first call."""
     lexer.at = lexer.mark or 0
-    return read_json_calls(lexer, sink, only=frozenset(tool.name for tool in tools))
+    return read_json_calls(lexer, writer, only=frozenset(tool.name for tool in tools))
 
 
 class _JsonCall:
@@ -80,15 +80,14 @@ class _JsonCall:
     keys of calls. None: any name does, and other keys are ignored.
     """
 
-    def __init__(self, lexer: Lexer, sink: EventSink, only: Container[str] | None) -> None:
+    def __init__(self, lexer: Lexer, writer: EventWriter, only: Container[str] | None) -> None:
         self._lexer = lexer
-        self._sink = sink
+        self._writer = writer
         self._only = only
         self._name: str | None = None
         self._has_arguments = False
         self._is_in_arguments = False
         self._early_args = ""  # before the name
-        self._is_started = False
         self._is_empty = True  # the arguments have no text
 
     def read(self) -> Reading[None]:
@@ -97,10 +96,10 @@ class _JsonCall:
         try:
             yield from self._read_members()
         except UnexpectedText:
-            if not self._is_started:
+            if self._lexer.mark is not None:
                 raise
         except EndOfText:
-            if self._is_started and not self._is_in_arguments:
+            if self._lexer.mark is None and not self._is_in_arguments:
                 self._end()
             raise
         self._end()
@@ -152,20 +151,17 @@ class _JsonCall:
         if self._name is None:
             self._early_args += args
             return
-        if not self._is_started:
-            self._is_started = True
-            self._lexer.mark = None
-            self._sink.start_call(self._name)
-            args = self._early_args + args
-        self._sink.arguments(args)
+        start_call(self._lexer, self._writer, self._name)
+        self._writer.arguments(self._early_args + args)
+        self._early_args = ""
 
     def _end(self) -> None:
         if self._is_empty:
             self._write(_NO_ARGUMENTS)
-        self._sink.end_call()
+        self._writer.end_call()
 
 
-def read_headed_call(lexer: Lexer, sink: EventSink, head: re.Pattern[str]) -> Reading[None]:
+def read_headed_call(lexer: Lexer, writer: EventWriter, head: re.Pattern[str]) -> Reading[None]:
     """Read one call whose name is in a head before a JSON object.
 
     `head` matches all text between the opening and the first brace; its group `name` is the name
@@ -181,10 +177,10 @@ def read_headed_call(lexer: Lexer, sink: EventSink, head: re.Pattern[str]) -> Re
     match = head.fullmatch(lexer.text, lexer.at, brace)
     if match is None:
         raise UnexpectedText
-    lexer.at, lexer.mark = brace, None
-    sink.start_call(match["name"])
-    yield from read_value(lexer, sink.arguments)
-    sink.end_call()
+    lexer.at = brace
+    start_call(lexer, writer, match["name"])
+    yield from read_value(lexer, writer.arguments)
+    writer.end_call()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +199,12 @@ class Section:
     fence: str = ""
 
     def family(self, *special_texts: str) -> ParserFamily:
-        """Return the family of this section."""
         tags = self.begin, self.end, self.call_begin, self.call_end
         opening = Tag(self.begin.text, self.call_begin.text)
         return calls_family(opening, self._read, (*(tag.text for tag in tags), *special_texts))
 
     def _read(
-        self, lexer: Lexer, sink: EventSink, opening: str, _: Sequence[Tool]
+        self, lexer: Lexer, writer: EventWriter, opening: str, _: Sequence[Tool]
     ) -> Reading[None]:
         """Read what follows the first opening tag, up to and with the last tag."""
         call_begin = self.call_begin.text
@@ -217,7 +212,7 @@ class Section:
             raise UnexpectedText
         is_call = True
         while is_call:
-            yield from read_headed_call(lexer, sink, self.head)
+            yield from read_headed_call(lexer, writer, self.head)
             with lexer.after_call():
                 if self.fence:
                     yield from lexer.take(self.fence)

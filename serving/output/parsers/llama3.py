@@ -12,18 +12,18 @@ from collections.abc import Sequence
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import EventSink
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_bare_calls, read_json_calls
+from serving.output.writer import EventWriter
 
 _BARE = "{"
 OPEN = Tag("<|python_tag|>", _BARE)
 
 
-def _read(lexer: Lexer, sink: EventSink, opening: str, tools: Sequence[Tool]) -> Reading[None]:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]) -> Reading[None]:
     if opening == _BARE:
-        return read_bare_calls(lexer, sink, tools)
-    return read_json_calls(lexer, sink)
+        return read_bare_calls(lexer, writer, tools)
+    return read_json_calls(lexer, writer)
 
 
 LLAMA3 = calls_family(OPEN, _read, [OPEN.text])

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import EventSink
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_bare_calls, read_headed_call, read_json_calls
+from serving.output.writer import EventWriter
 
 OPEN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
@@ -28,13 +28,13 @@ _BARE = "[{"
 _HEAD = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*)?", re.ASCII)
 
 
-def _read(lexer: Lexer, sink: EventSink, opening: str, tools: Sequence[Tool]) -> Reading[None]:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]) -> Reading[None]:
     if opening == _BARE:
-        yield from read_bare_calls(lexer, sink, tools)
+        yield from read_bare_calls(lexer, writer, tools)
     elif (yield from lexer.next_of("[", "{")):
-        yield from read_json_calls(lexer, sink)
+        yield from read_json_calls(lexer, writer)
     else:
-        yield from read_headed_call(lexer, sink, _HEAD)
+        yield from read_headed_call(lexer, writer, _HEAD)
 
 
 MISTRAL = calls_family(Tag(OPEN, _BARE), _read, [OPEN, ARGS, "[CALL_ID]"])

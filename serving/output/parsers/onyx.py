@@ -13,29 +13,27 @@ The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import EventSink, Parser
+from serving.output.parser import Parser
 from serving.output.parsers.argument_types import ParameterTypes
 from serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_calls
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    parser_body,
     read_messages,
-    text_body,
+    recipient_of,
+    text_parser,
 )
 from serving.output.parsers.tagged import TaggedCall, TagSyntax
+from serving.output.writer import EventWriter
 
 _END: Final = "<|eom|>"
 _LAST_END: Final = "<|eot|>"
-_RECIPIENT: Final = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 _NEXT: Final = f"{START}assistant"
 REASONING: Final = ReasoningTags(Tag(f" to=self{MESSAGE}"), Tag(_END), after_close=_NEXT)
 
@@ -54,24 +52,23 @@ SYNTAX: Final = TagSyntax(
 )
 
 
-def _read(lexer: Lexer, sink: EventSink, tools: Sequence[Tool]) -> Reading[None]:
+def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
     types = ParameterTypes(tools)
 
-    def new_body(head: str) -> Body:
-        recipient = _RECIPIENT.search(head)
-        is_reasoning = recipient is not None and recipient[1] == "self"
+    def new_body(head: str) -> Parser:
+        is_reasoning = recipient_of(head) == "self"
         if is_reasoning or not tools:
-            return text_body(sink, is_reasoning=is_reasoning)
-        return parser_body(Parser(read_body))
+            return text_parser(writer, is_reasoning=is_reasoning)
+        return Parser(read_body)
 
     def read_body(lexer: Lexer) -> Reading[None]:
-        return read_with_calls(lexer, sink, tools, SYNTAX.opening, read_call)
+        return read_with_calls(lexer, writer, tools, SYNTAX.opening, read_call)
 
-    def read_call(lexer: Lexer, _: EventSink, opening: str, __: object) -> Reading[None]:
-        call = TaggedCall(lexer, sink, SYNTAX, types, name_of=partial(_known_name, tools))
+    def read_call(lexer: Lexer, _: EventWriter, opening: str, __: object) -> Reading[None]:
+        call = TaggedCall(lexer, writer, SYNTAX, types, name_of=partial(_known_name, tools))
         return call.read(opening)
 
-    return read_messages(lexer, sink, ("to=",), (_END, _LAST_END), new_body)
+    return read_messages(lexer, writer, ("to=",), (_END, _LAST_END), new_body)
 
 
 def _known_name(tools: Sequence[Tool], written: str) -> str:

@@ -8,9 +8,9 @@ Some models write `<|tool_call|>` and `<|/tool_call|>` around the array instead.
 from __future__ import annotations
 
 from serving.output.lexer import Lexer, Reading, Tag
-from serving.output.parser import EventSink
 from serving.output.parsers.base import calls_family
 from serving.output.parsers.json_calls import read_json_calls
+from serving.output.writer import EventWriter
 
 _TOKEN = "<|tool_call|>"
 # The word without its bracket may be part of an answer about Python.
@@ -18,10 +18,10 @@ OPEN = Tag("functools[", _TOKEN)
 _CLOSE = Tag("<|/tool_call|>", "</|tool_call|>")
 
 
-def _read(lexer: Lexer, sink: EventSink, opening: str, _: object) -> Reading[None]:
+def _read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
     if opening == _TOKEN:
-        return read_json_calls(lexer, sink, close=_CLOSE)
-    return read_json_calls(lexer, sink, is_array=True)
+        return read_json_calls(lexer, writer, close=_CLOSE)
+    return read_json_calls(lexer, writer, is_array=True)
 
 
 PHI4 = calls_family(OPEN, _read, [_TOKEN, *_CLOSE.strings])

@@ -16,16 +16,16 @@ from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
-from serving.output.parser import EventSink
 from serving.output.parsers.argument_types import quoted
-from serving.output.parsers.base import ParserFamily, calls_family
+from serving.output.parsers.base import ParserFamily, calls_family, start_call
 from serving.output.parsers.literal_text import PYTHON, read_literal
+from serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
 _KEY: Final = re.compile(r"[^\s=,()\[\]{}\"']*\s*")
 
 
-def _read_calls(lexer: Lexer, sink: EventSink, opening: str, close: str) -> Reading[None]:
+def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, close: str) -> Reading[None]:
     """Read the calls after `opening`, up to and with `close`.
 
     `opening` is a tag, or the bracket and name of the first call with its parenthesis. A single
@@ -37,7 +37,7 @@ def _read_calls(lexer: Lexer, sink: EventSink, opening: str, close: str) -> Read
         is_list = (yield from lexer.peek()) == "["
         lexer.at += is_list
         name = yield from _read_name(lexer)
-    while (yield from _PythonicCall(lexer, sink, name).read()):
+    while (yield from _PythonicCall(lexer, writer, name).read()):
         with lexer.after_call():
             has_comma = is_list and (yield from lexer.take("]", ",")) == ","
             if not has_comma or (yield from lexer.take("]")):
@@ -60,11 +60,10 @@ def _read_name(lexer: Lexer) -> Reading[str]:
 class _PythonicCall:
     """Reads one call after its parenthesis."""
 
-    def __init__(self, lexer: Lexer, sink: EventSink, name: str) -> None:
+    def __init__(self, lexer: Lexer, writer: EventWriter, name: str) -> None:
         self._lexer = lexer
-        self._sink = sink
+        self._writer = writer
         self._name = name
-        self._is_started = False
         self._before = ""  # the JSON text before the next value
 
     def read(self) -> Reading[bool]:
@@ -74,10 +73,10 @@ class _PythonicCall:
         try:
             yield from self._read_arguments()
         except UnexpectedText:
-            if not self._is_started:
+            if self._lexer.mark is not None:
                 raise
             is_complete = False
-        self._sink.end_call()
+        self._writer.end_call()
         return is_complete
 
     def _read_arguments(self) -> Reading[None]:
@@ -98,9 +97,9 @@ class _PythonicCall:
             if mark not in ",)":
                 raise UnexpectedText
             lexer.at += 1
-        self._start()
+        start_call(lexer, self._writer, self._name)
         if not is_whole:
-            self._sink.arguments("{}" if is_empty else "}")
+            self._writer.arguments("{}" if is_empty else "}")
 
     def _read_key(self, *, is_allowed: bool) -> Reading[str]:
         """Read a key and the sign after it."""
@@ -115,15 +114,9 @@ class _PythonicCall:
 
     def _write(self, args: str) -> None:
         """Any text may hold names. With its first value it is sure to be a call."""
-        self._start()
-        self._sink.arguments(self._before + args)
+        start_call(self._lexer, self._writer, self._name)
+        self._writer.arguments(self._before + args)
         self._before = ""
-
-    def _start(self) -> None:
-        if not self._is_started:
-            self._is_started = True
-            self._lexer.mark = None
-            self._sink.start_call(self._name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +135,8 @@ def _family(tags: ListTags) -> ParserFamily:
     def opening(tools: Sequence[Tool]) -> Tag:
         return Tag(tags.begin, *(bare_opening(tool) for tool in tools if tags.is_bare))
 
-    def read(lexer: Lexer, sink: EventSink, opening: str, _: object) -> Reading[None]:
-        return _read_calls(lexer, sink, opening, tags.end)
+    def read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
+        return _read_calls(lexer, writer, opening, tags.end)
 
     return calls_family(opening, read, filter(None, (tags.begin, tags.end)))
 

@@ -20,9 +20,9 @@ from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag, UnexpectedText, end_of
-from serving.output.parser import EventSink
 from serving.output.parsers.argument_types import Kind, ParameterTypes, json_of, kind_of, quoted
-from serving.output.parsers.base import ParserFamily, calls_family
+from serving.output.parsers.base import ParserFamily, calls_family, start_call
+from serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[^\s<>\"']+")
 CDATA: Final = "<![CDATA["
@@ -75,19 +75,18 @@ class TaggedCall:
     def __init__(
         self,
         lexer: Lexer,
-        sink: EventSink,
+        writer: EventWriter,
         syntax: TagSyntax,
         types: ParameterTypes,
         *,
         name_of: Callable[[str], str] = str,
     ) -> None:
         self._lexer = lexer
-        self._sink = sink
+        self._writer = writer
         self._syntax = syntax
         self._types = types
         self._name_of = name_of
         self._name = ""
-        self._is_started = False
         self._has_arguments = False
 
     def read(self, opening: str) -> Reading[None]:
@@ -103,12 +102,12 @@ class TaggedCall:
                 yield from self._read_argument()
             if not mark:
                 raise UnexpectedText
-            self._start()
-            self._sink.arguments("}" if self._has_arguments else "{}")
+            start_call(lexer, self._writer, self._name)
+            self._writer.arguments("}" if self._has_arguments else "{}")
         except UnexpectedText:
-            if not self._is_started:
+            if lexer.mark is not None:
                 raise
-        self._sink.end_call()
+        self._writer.end_call()
         if mark == syntax.call_end and syntax.wrapper_end:
             yield from lexer.take(syntax.wrapper_end)
 
@@ -125,12 +124,6 @@ class TaggedCall:
         self._name = self._name_of(lexer.text[lexer.at : end])
         lexer.at = end + len(after_name)
 
-    def _start(self) -> None:
-        if not self._is_started:
-            self._is_started = True
-            self._lexer.mark = None
-            self._sink.start_call(self._name)
-
     def _read_argument(self) -> Reading[None]:
         """Any text may hold names. Only with a value it is sure to be a call."""
         lexer, syntax = self._lexer, self._syntax
@@ -138,12 +131,12 @@ class TaggedCall:
         yield from lexer.take_until(_tag(syntax.key_end), parts.append)
         if syntax.value_begin and not (yield from lexer.take(syntax.value_begin)):
             raise UnexpectedText
-        self._start()
+        start_call(lexer, self._writer, self._name)
         key = "".join(parts)
         comma = ", " if self._has_arguments else "{"
         self._has_arguments = True
         prefix, types = f"{comma}{quoted(key)}: ", self._types.of(self._name, key)
-        value = _Value(self._sink, prefix, types, has_lines=syntax.has_lines)
+        value = _Value(self._writer, prefix, types, has_lines=syntax.has_lines)
         yield from self._read_value(value)
         value.end()
 
@@ -165,8 +158,10 @@ class TaggedCall:
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
     """Return a family that differs from others only in its tags."""
 
-    def read(lexer: Lexer, sink: EventSink, opening: str, tools: Sequence[Tool]) -> Reading[None]:
-        return TaggedCall(lexer, sink, syntax, ParameterTypes(tools)).read(opening)
+    def read(
+        lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]
+    ) -> Reading[None]:
+        return TaggedCall(lexer, writer, syntax, ParameterTypes(tools)).read(opening)
 
     return calls_family(syntax.opening, read, special_texts)
 
@@ -176,9 +171,9 @@ class _Value:
     JSON is passed on when it is complete. `has_lines`: see `TagSyntax`."""
 
     def __init__(
-        self, sink: EventSink, prefix: str, types: frozenset[str], *, has_lines: bool
+        self, writer: EventWriter, prefix: str, types: frozenset[str], *, has_lines: bool
     ) -> None:
-        self._sink = sink
+        self._writer = writer
         self._is_text = kind_of(types) is Kind.TEXT
         self._prefix = f'{prefix}"' if self._is_text else prefix
         self._types = types
@@ -194,9 +189,9 @@ class _Value:
         if not self._is_text:
             self._held += text
         elif text:
-            self._sink.arguments(self._prefix + quoted(text)[1:-1])
+            self._writer.arguments(self._prefix + quoted(text)[1:-1])
             self._prefix = ""
 
     def end(self) -> None:
         rest = '"' if self._is_text else json_of(self._held, self._types)
-        self._sink.arguments(self._prefix + rest)
+        self._writer.arguments(self._prefix + rest)
