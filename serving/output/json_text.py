@@ -101,7 +101,7 @@ def read_unquoted(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
             end = end_of(_STRING, lexer.text, lexer.at)
             if lexer.text.startswith('"', end):
                 break
-            complete = _COMPLETE.match(lexer.text, lexer.at, end)
+            complete = _COMPLETE.match(lexer.text, lexer.at)
             write(unquote(_read_to(lexer, complete.end() if complete else lexer.at)))
             yield
     except EndOfText:

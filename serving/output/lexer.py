@@ -86,21 +86,11 @@ class Lexer:
         # The text so far ends inside reasoning.
         self.is_reasoning = False
 
-    def add(self, text: str) -> None:
-        """Add text, and drop what has been read and is not marked."""
-        if self.mark is None:
-            self.text = self.text[self.at :] + text
-            self.at = 0
-        else:
-            self.text = self.text[self.mark :] + text
-            self.at -= self.mark
-            self.mark = 0
-
     def take_all(self) -> str:
         """Read the rest of the text so far."""
-        text = self.text[self.at :]
-        self.at = len(self.text)
-        return text
+        text, at = self.text, self.at
+        self.at = len(text)
+        return text[at:] if at else text
 
     def peek(self, skipped: re.Pattern[str] = _SPACE) -> Reading[str]:
         """Skip white space, or what `skipped` matches. Return the next character."""

@@ -25,7 +25,15 @@ class Parser(Lexer):
         next(self._reading)
 
     def feed(self, text: str) -> None:
-        self.add(text)
+        # What has been read and is not marked is dropped.
+        if self.mark is None:
+            rest = self.text[self.at :]
+            self.text = rest + text if rest else text
+            self.at = 0
+        else:
+            self.text = self.text[self.mark :] + text
+            self.at -= self.mark
+            self.mark = 0
         next(self._reading, None)
 
     def finish(self, *, is_closed: bool = False) -> None:

@@ -97,8 +97,9 @@ def _read_nothing(_: Lexer) -> Reading[None]:
 
 
 def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[None]:
+    write, take_all = writer.text, lexer.take_all
     while True:
-        writer.text(lexer.take_all())
+        write(take_all())
         yield
 
 
