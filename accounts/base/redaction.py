@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Final
 
 from django.core.exceptions import ValidationError
+
+from accounts.base.networks import read_address
 
 MASK: Final = "█████"
 MAX_RULES: Final = 20
@@ -97,11 +98,7 @@ def _is_address(text: str) -> bool:
     num_colons = text.count(":")
     if len(text) < 3 or ":::" in text or not (num_colons == 7 or "::" in text):
         return False
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return read_address(text) is not None
 
 
 def _secrets(text: str) -> Iterator[Span]:
