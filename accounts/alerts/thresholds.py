@@ -19,9 +19,7 @@ from accounts.models import (
     Alert,
     ApiKey,
     Limit,
-    Membership,
     Project,
-    Role,
     User,
 )
 from accounts.services.audit import organization_of
@@ -34,13 +32,17 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     thresholds at once gets an alert for each, and one message for the highest.
     """
     limits = list(Limit.objects.all())
-    wanted = {limit.pk: _percents(limit, usual) for limit in limits}
+    wanted = {
+        limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
+    }
     quotas = [
         quota
         for quota in read_quotas([each for each in limits if wanted[each.pk]], now)
         if quota.num_used
     ]
-    existing = _existing(quotas)
+    # There are few windows: days, weeks and months in a few time zones.
+    known = Alert.objects.filter(window_start__in={quota.window_start for quota in quotas})
+    existing = set(known.order_by().values_list("limit_id", "window_start", "percent"))
     alerts = []
     for quota in quotas:
         limit = quota.limit
@@ -57,18 +59,6 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
             if alert is not None:
                 alerts.append(alert)
     return alerts
-
-
-def _percents(limit: Limit, usual: Sequence[int]) -> Sequence[int]:
-    return usual if limit.alert_at is None else list(limit.alert_at)
-
-
-def _existing(quotas: Iterable[Quota]) -> set[tuple[int, datetime, int]]:
-    """Return the alerts that exist. There are few windows: days, weeks and months in a few time
-    zones."""
-    starts = {quota.window_start for quota in quotas}
-    known = Alert.objects.filter(window_start__in=starts).order_by()
-    return set(known.values_list("limit_id", "window_start", "percent"))
 
 
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
@@ -105,9 +95,9 @@ def people_for(owner: models.Model | None, organization_id: int | None) -> model
     leaders = (
         Q(is_superuser=True)
         if organization_id is None
-        else _lead(Q(organization_id=organization_id, project=None))
+        else deliveries.lead(Q(organization_id=organization_id, project=None))
     )
-    return User.objects.filter(_bound_by(owner) | leaders, is_active=True).exclude(email="")
+    return deliveries.reachable().filter(_bound_by(owner) | leaders)
 
 
 def _bound_by(owner: models.Model | None) -> Q:
@@ -115,15 +105,9 @@ def _bound_by(owner: models.Model | None) -> Q:
     match owner:
         case ApiKey():
             holder = Q(pk=owner.owner_id, is_service=False)
-            return holder | _lead(Q(project_id=owner.project_id))
+            return holder | deliveries.lead(Q(project_id=owner.project_id))
         case User():
             return Q(pk=owner.pk, is_service=False)
         case Project():
-            return _lead(Q(project_id=owner.pk))
+            return deliveries.lead(Q(project_id=owner.pk))
     return Q(pk__in=())
-
-
-def _lead(scope: Q) -> Q:
-    """Return the condition that a user is an owner or admin in the scope."""
-    leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
-    return Q(pk__in=leading.values("user_id"))

@@ -199,7 +199,6 @@ class _AttemptReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every choice has finished."""
         return not self._open
 
     @property
@@ -309,7 +308,6 @@ class _AttemptReader:
             choice.num_logprobs += len(output.logprobs)
 
     def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:
-        """The last events of a choice."""
         *last, finished = choice.reader.finish(finish)
         assert isinstance(finished, Finished)
         if choice.num_logprobs:

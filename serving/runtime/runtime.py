@@ -96,7 +96,8 @@ class Runtime:
         self.database = DatabaseHealth()
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._start: asyncio.Task[None] | None = None
-        self._is_started = False
+        # Requests can be served: keys and models have been read once.
+        self.is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
         self._keys_read_at_s = 0.0
@@ -107,18 +108,12 @@ class Runtime:
         self._capturing = ThreadPoolExecutor(1, thread_name_prefix="captures")
 
     @property
-    def is_started(self) -> bool:
-        """Whether requests can be served: keys and models have been read once."""
-        return self._is_started
-
-    @property
     def required_keys(self) -> KeyTable | None:
         """The keys that requests need; None: authentication is off."""
         return self.keys if self.is_auth_on else None
 
     @property
     def model_names(self) -> Container[str]:
-        """The names of all served models."""
         return self.directory.entries
 
     async def start(self) -> None:
@@ -126,7 +121,7 @@ class Runtime:
 
         Raises `django.db.Error` while the database is unavailable; the next call tries again.
         """
-        if not self._is_started:
+        if not self.is_started:
             await asyncio.shield(self.begin())
 
     def begin(self) -> asyncio.Task[None]:
@@ -179,7 +174,7 @@ class Runtime:
             ),
             asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
         ]
-        self._is_started = True
+        self.is_started = True
 
     async def _refresh_keys(self) -> None:
         begun_at_s = time.time()
