@@ -113,10 +113,7 @@ class OutputStream:
             self._timer.cancel()
 
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` output tokens in all.
-
-        The generation pauses there, or finishes with "length" if this grant is its last.
-        """
+        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
         if id_ in self._open:
             self._link.send_if_open(Grant(id_, num_tokens, is_last))
 
