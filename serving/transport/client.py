@@ -317,18 +317,15 @@ class EngineClient:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
-                await self._use(link)
+                try:
+                    self.hello = await link.hello
+                    self._link = link
+                    self._connected.set()
+                    await link.closed
+                finally:
+                    self._lose()
+                    link.close()
             await asyncio.sleep(_RECONNECT_S)
-
-    async def _use(self, link: _Link) -> None:
-        try:
-            self.hello = await link.hello
-            self._link = link
-            self._connected.set()
-            await link.closed
-        finally:
-            self._lose()
-            link.close()
 
     def _lose(self) -> None:
         self._link = None
