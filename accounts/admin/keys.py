@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from accounts.admin.base import ResourceAdmin, ResourceForm, VisibleFilter, access_of, row_action
-from accounts.models import ApiKey, KeyState, Scope
+from accounts.models import ApiKey, KeyState, Project, Scope
 from accounts.models.keys import usual_scopes
 from accounts.resources.keys import KEYS
 
@@ -122,7 +122,7 @@ class ApiKeyAdmin(ResourceAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Propose the user as the owner, and the first project."""
-        project = access_of(request).projects_seen().order_by("id").first()
+        project = access_of(request).rows(Project).order_by("id").first()
         proposed = {"owner": request.user.pk, "project": project and project.pk}
         return {**proposed, **super().get_changeform_initial_data(request)}
 

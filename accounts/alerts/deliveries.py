@@ -14,12 +14,22 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from accounts.alerts import mail, moments, webhooks
 from accounts.alerts.webhooks import NotDelivered
 from accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
-from accounts.models import Alert, Delivery, DeliveryState, KeyReminder, Limit, User, Webhook
+from accounts.models import (
+    Alert,
+    Delivery,
+    DeliveryState,
+    KeyReminder,
+    Limit,
+    Membership,
+    Role,
+    User,
+    Webhook,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +65,17 @@ def _schedule(subject: Alert | KeyReminder, people: Iterable[User], now: datetim
             *(Delivery(user=user, due_at=now, **of) for user in people),
         ]
     )
+
+
+def reachable() -> QuerySet[User]:
+    """Return the users who can receive e-mails."""
+    return User.objects.filter(is_active=True).exclude(email="")
+
+
+def lead(scope: Q) -> Q:
+    """Return the condition that a user is an owner or admin in the scope of a membership."""
+    leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
+    return Q(pk__in=leading.values("user_id"))
 
 
 def due_ids(now: datetime) -> list[int]:

@@ -33,7 +33,6 @@ class CapturedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_kept_bytes(self) -> int:
-        """The size in memory."""
         return len(self.body) + len(self.answer)
 
 
@@ -67,7 +66,6 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
 
 
 def _policies(ids: Iterable[int], *, is_locked: bool = False) -> Mapping[int, Policy]:
-    """Return the settings of projects that capture."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)

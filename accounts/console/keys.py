@@ -6,6 +6,7 @@ import secrets
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -82,21 +83,18 @@ class KeysPage(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Add the address of the list, and the query string that forms carry for it."""
-        view = self.view()
-        query = f"?{view}" if view else ""
-        return super().get_context_data(**kwargs) | {"list": self.list_address(), "view": query}
+        context = {"list": self.list_address(), "view": self.view()}
+        return super().get_context_data(**kwargs) | context
 
     def view(self, **changes: str) -> str:
-        """Return the filters and the page of the list as a query string."""
-        query = QueryDict(mutable=True)
+        """Return the filters and the page of the list as a query string, which may be empty."""
         kept = {name: self.request.GET.get(name, "") for name in _VIEW} | changes
-        query.update({name: value for name, value in kept.items() if value})
-        return query.urlencode()
+        query = urlencode({name: value for name, value in kept.items() if value})
+        return f"?{query}" if query else ""
 
     def list_address(self) -> str:
         """Return the address of the list with its filters and page."""
-        view = self.view()
-        return reverse("console:keys") + (f"?{view}" if view else "")
+        return reverse("console:keys") + self.view()
 
     def show_once(self, new: Issued) -> HttpResponse:
         """Return the page with the secret, which is not stored."""
@@ -112,7 +110,7 @@ class KeysPage(Page):
 
     def _model(self) -> str:
         """Return a model that the user's keys have used, so that the example works."""
-        used = self.access.keys_seen().exclude(last_used_model="").order_by("-last_used_at")
+        used = self.access.rows(ApiKey).exclude(last_used_model="").order_by("-last_used_at")
         return used.values_list("last_used_model", flat=True).first() or "YOUR-MODEL"
 
 
@@ -245,7 +243,7 @@ class SwitchKey(ActOnKey):
 
 def projects_for(access: Access, user: User) -> Any:
     """Return the projects in which the user may create keys of their own."""
-    rows = access.projects_seen().filter(is_active=True, organization__is_active=True)
+    rows = access.rows(Project).filter(is_active=True, organization__is_active=True)
     allowed = [
         project.pk
         for project in rows.select_related("organization")

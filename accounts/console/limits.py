@@ -21,11 +21,11 @@ from accounts.console.page import FormPage, Page, id_of
 from accounts.console.words import reset, runs_out, store_outage
 from accounts.limits.rules import Rule, Weekday, Window, in_words
 from accounts.limits.service import Level, current_levels, current_state, rule_of
-from accounts.models import Limit, LimitScope
+from accounts.models import OWNERS, Limit, LimitScope
 from accounts.resources.base import require
 from accounts.resources.forms import PercentsField, ResourceForm
 from accounts.resources.limits import LIMITS
-from accounts.resources.owners import OWNERS, owners_of
+from accounts.resources.owners import owners_of
 from accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100
@@ -217,13 +217,12 @@ def changeable(access: Access, limits: list[Limit]) -> set[int]:
     """Return the ids of the limits that the user may change, with one query for each table."""
     if access.is_superuser:
         return {limit.pk for limit in limits}
-    found: set[int] = set()
+    owners: set[tuple[str, int]] = set()
     for kind, table in OWNERS.items():
-        owners = {limit.scope_id for limit in limits if limit.scope == kind}
-        rows = access.rows_to_limit(table).filter(pk__in=owners).order_by()
-        may = set(rows.values_list("pk", flat=True)) if owners else set()
-        found |= {each.pk for each in limits if each.scope == kind and each.scope_id in may}
-    return found
+        ids = {limit.scope_id for limit in limits if limit.scope == kind}
+        rows = access.rows_to_limit(table).filter(pk__in=ids).order_by()
+        owners |= {(kind, pk) for pk in rows.values_list("pk", flat=True)}
+    return {limit.pk for limit in limits if (limit.scope, limit.scope_id) in owners}
 
 
 class SetLimit(FormPage):

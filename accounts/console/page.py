@@ -13,8 +13,8 @@ from django.views.generic import TemplateView
 
 from accounts.console.errors import guarded
 from accounts.console.period import Period, PeriodForm
-from accounts.models import User
-from accounts.resources.owners import OWNERS, names_of
+from accounts.models import OWNERS, Organization, User
+from accounts.resources.owners import names_of
 from accounts.services.access import Access
 from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
 from accounts.usage.reports import Question
@@ -47,7 +47,7 @@ class Page(LoginRequiredMixin, TemplateView):
     def _whose(self) -> str:
         if self.access.is_superuser:
             return "Everything on this platform"
-        names = [each.name for each in self.access.organizations_seen()[:4]]
+        names = [each.name for each in self.access.rows(Organization)[:4]]
         if not self.access.organizations and not self.access.projects:
             return "Your own"
         return f"What you may see in {', '.join(names)}"

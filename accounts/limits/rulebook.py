@@ -46,20 +46,16 @@ class Caller(Protocol):
     """The owners of a request, as `accounts.keys.table.Caller` has them. None: there is none."""
 
     @property
-    def organization_id(self) -> int | None:
-        """The organisation's id."""
+    def organization_id(self) -> int | None: ...
 
     @property
-    def project_id(self) -> int | None:
-        """The project's id."""
+    def project_id(self) -> int | None: ...
 
     @property
-    def user_id(self) -> int | None:
-        """The user's id."""
+    def user_id(self) -> int | None: ...
 
     @property
-    def key_id(self) -> int | None:
-        """The key's id."""
+    def key_id(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)

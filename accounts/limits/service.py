@@ -17,63 +17,33 @@ from typing import Final
 from asgiref.sync import async_to_sync
 from msgspec import structs
 
-from accounts.limits.failover import FailoverLimiter, StoreState, UnavailablePolicy
+# `X as X`: others import it from here.
+from accounts.limits.failover import FailoverLimiter
+from accounts.limits.failover import StoreState as StoreState
+from accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
 from accounts.limits.memory import MemoryLimiter
 from accounts.limits.queue import WaitQueue
-from accounts.limits.recovery import (
-    ReconciliationSchedule,
-    read_baselines,
-    read_bucket_baselines,
-    settle_dead_leases,
-)
+from accounts.limits.recovery import ReconciliationSchedule, read_baselines, read_bucket_baselines
+from accounts.limits.recovery import settle_dead_leases as settle_dead_leases
 from accounts.limits.redis import RedisLimiter, connect
-from accounts.limits.reservations import (
-    LOST,
-    NO_USAGE,
-    RENEW_INTERVAL_S,
-    ActualUsage,
-    Denial,
-    Grant,
-    Lease,
-    Level,
-    Limiter,
-    LimitsUnavailable,
-    ReservationRequest,
-    UsageBaseline,
-)
-from accounts.limits.responses import headers_of, refusal_of
-from accounts.limits.rulebook import Caller, RuleBook, Snapshot, rule_of, scopes_of
-from accounts.limits.rules import Kind, Rule
-from accounts.limits.windows import window_at
-from accounts.usage.weights import EQUAL_WEIGHTS
-
-# Others import these from here.
-__all__ = [
-    "EQUAL_WEIGHTS",
-    "NO_USAGE",
-    "ActualUsage",
-    "Caller",
-    "Denial",
-    "Kind",
-    "Lease",
-    "Level",
-    "LimitService",
-    "LimitSettings",
-    "LimitsUnavailable",
-    "ReservationRequest",
-    "Rule",
-    "StoreState",
-    "UnavailablePolicy",
-    "current_levels",
-    "current_state",
-    "headers_of",
-    "refusal_of",
-    "rule_of",
-    "scopes_of",
-    "settle_dead_leases",
-    "show_in_pages",
-    "window_at",
-]
+from accounts.limits.reservations import LOST, RENEW_INTERVAL_S, Grant, Limiter, UsageBaseline
+from accounts.limits.reservations import NO_USAGE as NO_USAGE
+from accounts.limits.reservations import ActualUsage as ActualUsage
+from accounts.limits.reservations import Denial as Denial
+from accounts.limits.reservations import Lease as Lease
+from accounts.limits.reservations import Level as Level
+from accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
+from accounts.limits.reservations import ReservationRequest as ReservationRequest
+from accounts.limits.responses import headers_of as headers_of
+from accounts.limits.responses import refusal_of as refusal_of
+from accounts.limits.rulebook import Caller as Caller
+from accounts.limits.rulebook import RuleBook, Snapshot
+from accounts.limits.rulebook import rule_of as rule_of
+from accounts.limits.rulebook import scopes_of as scopes_of
+from accounts.limits.rules import Kind as Kind
+from accounts.limits.rules import Rule as Rule
+from accounts.limits.windows import window_at as window_at
+from accounts.usage.weights import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from accounts.alerts import quotas
-from accounts.models import Limit, LimitScope, ModelWeight, Scope
+from accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
 from accounts.models.limits import check_percents
 from accounts.resources import fields
 from accounts.resources.base import Resource, columns_of
 from accounts.resources.fields import MAX_ID, Filters, StrictModelSerializer
-from accounts.resources.owners import OWNERS
 from accounts.services.access import Access
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")

@@ -24,6 +24,7 @@ from django.db.models import Model, Q, QuerySet
 
 from accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
 from accounts.models import (
+    OWNERS,
     Alert,
     ApiKey,
     AuditEntry,
@@ -163,18 +164,6 @@ class Access:
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
         return rows if self.is_superuser else rows.filter(self._condition(model))
 
-    def organizations_seen(self) -> QuerySet[Organization]:
-        """Organisations with a role in them or in one of their projects."""
-        return self.rows(Organization)
-
-    def projects_seen(self) -> QuerySet[Project]:
-        """All projects of an organisation with a role in it, or single projects."""
-        return self.rows(Project)
-
-    def keys_seen(self) -> QuerySet[ApiKey]:
-        """The caller's own keys, and those of visible projects."""
-        return cast("QuerySet[ApiKey]", self.rows(ApiKey))
-
     def quotas_seen(self) -> QuerySet[Limit]:
         """Limits that can be used up, and whose use is visible.
 
@@ -187,7 +176,7 @@ class Access:
         return limits if self.is_superuser else limits.exclude(_BIND_ALL)
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The users, projects or keys whose limits the caller may manage: `may` as a query."""
+        """The users, projects or keys whose limits the caller may manage."""
         rows = self.rows(model)
         if self.is_superuser:
             return rows
@@ -252,17 +241,11 @@ class Access:
         """Limits of visible rows, of models and of the platform."""
         if self.user_id is None:
             return Q(pk__in=())
-
-        def of(scope: LimitScope, model: type[Model]) -> Q:
-            return Q(scope=scope, scope_id__in=self.rows(model).order_by().values("pk"))
-
-        return (
-            _BIND_ALL
-            | of(LimitScope.ORGANIZATION, Organization)
-            | of(LimitScope.PROJECT, Project)
-            | of(LimitScope.USER, User)
-            | of(LimitScope.KEY, ApiKey)
-        )
+        condition = _BIND_ALL
+        for scope, model in OWNERS.items():
+            seen = self.rows(model).order_by().values("pk")
+            condition |= Q(scope=scope, scope_id__in=seen)
+        return condition
 
     @property
     def _led(self) -> set[int]:
@@ -313,7 +296,10 @@ class Access:
             case ApiKey():
                 return self._may_with_key(action, row)
             case Limit():
-                return self._may_limit(row)
+                owners = OWNERS.get(row.scope)
+                return owners is not None and (
+                    self.rows_to_limit(owners).filter(pk=row.scope_id).exists()
+                )
             case Webhook():
                 return row.organization_id in self._led
         return False
@@ -372,19 +358,3 @@ class Access:
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id
-
-    def _may_limit(self, limit: Limit) -> bool:
-        match limit.scope:
-            case LimitScope.PROJECT:
-                project = Project.objects.filter(pk=limit.scope_id).first()
-                return project is not None and self._leads(Role.ADMIN, project.organization_id)
-            case LimitScope.KEY:
-                keys = ApiKey.objects.select_related("project")
-                key = keys.filter(pk=limit.scope_id).first()
-                return key is not None and self._leads(
-                    Role.ADMIN, key.project.organization_id, key.project_id
-                )
-            case LimitScope.USER:
-                person = User.objects.filter(pk=limit.scope_id).first()
-                return person is not None and self._outranks(Role.ADMIN, person)
-        return False

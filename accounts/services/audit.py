@@ -32,8 +32,8 @@ from accounts.models import (
     AuditEntry,
     Capture,
     Limit,
-    LimitScope,
     Membership,
+    Organization,
     Project,
     User,
     Webhook,
@@ -252,26 +252,14 @@ def organization_of(row: models.Model) -> int | None:
             ids = set(memberships.values_list("organization_id", flat=True)[:1000])
             return ids.pop() if len(ids) == 1 else None
         case Limit():
-            return _organization_of_limit(row)
+            owner = row.owner()
+            return None if owner is None else organization_of(owner)
         case Capture():
             project = Project.objects.filter(pk=row.project_id).first()
             return None if project is None else project.organization_id
-    return row.pk if row._meta.model_name == "organization" else None
-
-
-def _organization_of_limit(limit: Limit) -> int | None:
-    match limit.scope:
-        case LimitScope.ORGANIZATION:
-            return limit.scope_id
-        case LimitScope.PROJECT:
-            row: models.Model | None = Project.objects.filter(pk=limit.scope_id).first()
-        case LimitScope.KEY:
-            row = ApiKey.objects.select_related("project").filter(pk=limit.scope_id).first()
-        case LimitScope.USER:
-            row = User.objects.filter(pk=limit.scope_id).first()
-        case _:
-            row = None
-    return None if row is None else organization_of(row)
+        case Organization():
+            return row.pk
+    return None
 
 
 def _plain(value: Any) -> Any:

@@ -3,8 +3,7 @@
 django-allauth does the work under `/accounts/`. These files configure and extend it:
 
     middleware.py     who must have a second factor; allauth's request context, security headers
-    people.py         who may sign in, and the first page afterwards
-    account.py        allauth's adapter for passwords and e-mail
+    people.py         who may sign in, with which password, and the first page afterwards
     attempts.py       how often wrong passwords and codes may be tried
     factors.py        second factors: encrypted secrets, codes that work once
     sessions.py       signed session cookies, encrypted session rows

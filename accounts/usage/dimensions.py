@@ -74,7 +74,6 @@ class Slice(NamedTuple):
         return blake2b(msgspec.json.encode(tuple(self)), digest_size=16).hexdigest()
 
     def record(self) -> UsageSlice:
-        """Return an unsaved row."""
         return UsageSlice(digest=self.digest, **self._asdict())
 
     def at(self, dimensions: RollupDimensions) -> Slice:

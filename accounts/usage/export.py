@@ -92,14 +92,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Format(StrEnum):
-    """The format of an export."""
-
     CSV = "csv"
     JSONL = "jsonl"
 
     @property
     def content_type(self) -> str:
-        """The value of the HTTP header."""
         return "text/csv; charset=utf-8" if self is Format.CSV else "application/jsonl"
 
 

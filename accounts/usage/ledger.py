@@ -67,7 +67,8 @@ class UsageLedger:
         self._requests = OpenRequests()
         self._spilled: list[Settlement] = []
         self._lacks_entries = False
-        self._num_lost = 0
+        # Settlements dropped because disk and memory were full. Normally 0.
+        self.num_lost = 0
         self._complained_at_s = -_COMPLAINT_INTERVAL_S
         # Guards the attributes below, for one flush at a time.
         self._flushing = threading.Lock()
@@ -78,19 +79,9 @@ class UsageLedger:
         self._thread: threading.Thread | None = None
 
     @property
-    def num_open(self) -> int:
-        """The number of requests that are admitted and not settled."""
-        return len(self._requests)
-
-    @property
     def backlog_bytes(self) -> int:
         """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
-
-    @property
-    def num_lost(self) -> int:
-        """The number of settlements dropped because disk and memory were full. Normally 0."""
-        return self._num_lost
 
     def admit(self, admission: Admission) -> None:
         """Record that a request begins. From now on it gets a usage record, also after a kill.
@@ -190,14 +181,11 @@ class UsageLedger:
             except OSError as error:
                 self._lacks_entries = True
                 if isinstance(entry, Settlement):
-                    self._spill(entry)
+                    if len(self._spilled) < self._max_spilled:
+                        self._spilled.append(entry)
+                    else:
+                        self.num_lost += 1
                 self._complain(error)
-
-    def _spill(self, settlement: Settlement) -> None:
-        if len(self._spilled) < self._max_spilled:
-            self._spilled.append(settlement)
-        else:
-            self._num_lost += 1
 
     def _complain(self, error: OSError) -> None:
         now_s = time.monotonic()
@@ -209,7 +197,7 @@ class UsageLedger:
             self._journal.path,
             error,
             len(self._spilled),
-            self._num_lost,
+            self.num_lost,
         )
 
     def _store_journal(self) -> None:

@@ -63,7 +63,6 @@ class Tally:
 
     @classmethod
     def of_record(cls, row: UsageRecord) -> Tally:
-        """Return the tally of one request."""
         summed = (getattr(row, column) or 0 for column in OF_ROWS)
         measured = {
             histogram.bucket_index_of(latency, duration_ms): 1
@@ -133,7 +132,6 @@ def ids_of(slices: Collection[Slice]) -> dict[Slice, int]:
 
 
 def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice, int]) -> None:
-    """Add tallies to one table of roll-ups."""
     rows: list[tuple[Any, ...]] = [
         (start_s, slice_ids[each], *tally.sums, histogram.compact(tally.histograms))
         for (start_s, each), tally in tallies.items()

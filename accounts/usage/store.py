@@ -11,7 +11,7 @@ import msgspec
 from django.db import connection, models, transaction
 
 from accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
-from accounts.usage import cutoffs, rollups
+from accounts.usage import retention, rollups
 from accounts.usage.entries import Settlement
 from accounts.usage.weights import EQUAL_WEIGHTS, weights_by_model
 
@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 RowT = TypeVar("RowT", UsageRecord, RefusedRequest)
 
-_IDS_IN_A_QUERY = 1000
 _MAX_COUNT = 2**31 - 1  # of an integer column
 
 
@@ -74,12 +73,9 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
         by_id.setdefault(row.request_id, row)
-    ids = list(by_id)
-    for at in range(0, len(ids), _IDS_IN_A_QUERY):
-        known = UsageRecord.objects.filter(request_id__in=ids[at : at + _IDS_IN_A_QUERY])
-        for request_id in known.values_list("request_id", flat=True):
-            del by_id[request_id]
-    kept_since = cutoffs.kept_since(UsageRecord)
+    for request_id in UsageRecord.objects.in_bulk(list(by_id), field_name="request_id"):
+        del by_id[request_id]
+    kept_since = retention.kept_since(UsageRecord)
     too_old = [row.request_id for row in by_id.values() if row.created_at < kept_since]
     if too_old:
         logger.error(

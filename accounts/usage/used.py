@@ -18,7 +18,7 @@ from django.db.models import Count, F, Model, QuerySet, Sum
 
 from accounts.models.rollups import UsageSlice
 from accounts.models.usage import UsageRecord
-from accounts.usage import cutoffs
+from accounts.usage import retention
 from accounts.usage.dimensions import coarsest
 from accounts.usage.periods import round_down, round_up
 from accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
@@ -38,11 +38,9 @@ class Use:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens and output tokens."""
         return self.num_input_tokens + self.num_output_tokens
 
     def __add__(self, other: Use) -> Use:
-        """Return the sum."""
         return Use(
             self.num_requests + other.num_requests,
             self.num_input_tokens + other.num_input_tokens,
@@ -67,10 +65,10 @@ def used_since(
     Owners without usage are missing.
     """
     sums: defaultdict[str, Use] = defaultdict(Use)
-    kept_since = cutoffs.all_kept_since()
+    kept_since = retention.all_kept_since()
 
     def is_whole(table: type[Model], at_ms: int) -> bool:
-        return kept_since.get(table._meta.model_name, cutoffs.EVER) <= _moment(at_ms)
+        return kept_since.get(table._meta.model_name, retention.EVER) <= _moment(at_ms)
 
     segments = list(_segments(since_ms, is_whole))
     several = sorted(owners, key=str)
@@ -107,7 +105,6 @@ class _Segment:
 
 
 def _segments(since_ms: int, is_whole: _IsWhole) -> Iterator[_Segment]:
-    """Yield adjacent segments from the beginning on."""
     start_ms = _beginning(since_ms, is_whole)
     for unit_s, coarser_s in pairwise(_TABLES):
         end_ms = round_up(start_ms, coarser_s * _MS)

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from accounts.models import Rollup, UsageRecord
-from accounts.usage import cutoffs, periods, rollups
+from accounts.usage import periods, retention, rollups
 from accounts.usage.dimensions import Slice
 from accounts.usage.histogram import compact, decode
 from accounts.usage.rollups import (
@@ -65,7 +65,7 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
     While a day is checked, new usage waits in the journals.
     """
-    whole_since = cutoffs.kept_since(UsageRecord)
+    whole_since = retention.kept_since(UsageRecord)
     first = periods.round_up(_seconds(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:
         first = periods.round_down(_seconds(since), DAY_S)
@@ -104,7 +104,7 @@ def _check(
     unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
 ) -> list[Difference]:
     model = LEVELS[unit_s]
-    if start_s < _seconds(cutoffs.kept_since(model)):
+    if start_s < _seconds(retention.kept_since(model)):
         return []
     stored = _stored(model, start_s, end_s)
     found = _differences(_UNIT_NAMES[unit_s], tallies, _tallies_in(stored))
@@ -158,7 +158,6 @@ def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Va
 
 
 def _describe(about: Slice) -> str:
-    """Return the names and values of a slice."""
     names = (about.organization_name, about.project_name, about.username, about.key_name)
     words = filter(None, (*names, about.model, about.endpoint, about.outcome))
     return f"{about.dimensions}: {' / '.join(words) or 'no key'}"

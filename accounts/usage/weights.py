@@ -15,18 +15,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weighted tokens of one token of each sort, in thousandths. Raises ValueError for a
-    negative weight."""
+    """The weighted tokens of one token of each sort, in thousandths."""
 
     uncached_milli: int = 1000
     cached_milli: int = 1000
     output_milli: int = 1000
     image_milli: int = 1000
-
-    def __post_init__(self) -> None:
-        milli = (self.uncached_milli, self.cached_milli, self.output_milli, self.image_milli)
-        if min(milli) < 0:
-            raise ValueError("a weight cannot be negative")
 
     def weigh_milli(
         self, num_input: int, num_output: int, num_cached: int = 0, num_image: int = 0

@@ -82,7 +82,7 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(
         if number % 20 == 0:
             with pytest.raises(OperationalError):
                 ledger.flush()
-    assert ledger.num_open == 0
+    assert list(ledger._requests.entries()) == []
     assert ledger.backlog_bytes > 0
     assert ledger._spilled == []
 

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from accounts.models import Limit, Project
+from accounts.models import OWNERS, Limit, Project
 from accounts.resources.limits import LIMITS, QUOTAS
-from accounts.resources.owners import OWNERS
 from vinery.cli import resource
 from vinery.cli.find import FINDERS, only
 from vinery.cli.resource import Option, RowCommands
@@ -122,9 +121,10 @@ def _whose(limits: Sequence[Limit]) -> list[dict[str, str]]:
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
-        rows = table.objects.select_related("organization") if table is Project else table.objects
-        found = rows.filter(pk__in=ids) if ids else ()
-        names |= {(scope, row.pk): str(row) for row in found}
+        rows = table._default_manager.filter(pk__in=ids)
+        if table is Project:
+            rows = rows.select_related("organization")
+        names |= {(scope, row.pk): str(row) for row in rows}
     return [
         {"whose": each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))}
         for each in limits

@@ -170,7 +170,7 @@ VINERY_REQUIRE_2FA = env.choice("VINERY_REQUIRE_2FA", "off", among=("off", "staf
 VINERY_OIDC = issuer_from_env()
 
 # Settings of django-allauth. There is no sign-up: administrators create accounts.
-ACCOUNT_ADAPTER = "accounts.signin.account.AccountAdapter"
+ACCOUNT_ADAPTER = "accounts.signin.people.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False

@@ -6,8 +6,8 @@ A name is that of a family of calls (`hermes`), of reasoning tags (`think`), or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 from serving.constraints.families.gemma4 import GEMMA4
 from serving.constraints.families.gptoss import GPTOSS
@@ -27,9 +27,13 @@ from serving.constraints.families.tagged import GLM4, MINICPM5, ONYX, QWEN3CODER
 from serving.constraints.family import Family, GrammarFamily, Marks
 from serving.core.output_formats import PLAIN, check_output_format
 from serving.output.parsers import base as parsers
-from serving.output.parsers.base import DEEPSEEK_R1, GRANITE_THINK, MISTRAL_THINK, THINK
-
-T = TypeVar("T")
+from serving.output.parsers.base import (
+    DEEPSEEK_R1,
+    GRANITE_THINK,
+    MISTRAL_THINK,
+    THINK,
+    ReasoningTags,
+)
 
 _PLAIN: Final = Family(PLAIN, (), parsers.PLAIN, GrammarFamily())
 # A template is searched in this order. Families that write more come before those whose marks
@@ -54,39 +58,39 @@ _FAMILIES: Final = (
     LLAMA3,
     HERMES,
 )
-_REASONING: Final = {
-    "think": THINK,
-    "deepseek_r1": DEEPSEEK_R1,
-    "granite_think": GRANITE_THINK,
-    "mistral_think": MISTRAL_THINK,
+# In the order of the search, too. Some templates only open reasoning, at the end of the prompt;
+# some only cut old reasoning out.
+_REASONING: Final[Mapping[str, tuple[ReasoningTags, Marks]]] = {
+    "mistral_think": (MISTRAL_THINK, (("[THINK]",),)),
+    "granite_think": (
+        GRANITE_THINK,
+        (("Here is my thought process",), ("<think>", "<response>")),
+    ),
+    "think": (THINK, (("<think>",), ("</think>",))),
+    "deepseek_r1": (DEEPSEEK_R1, ()),
 }
-# Some templates only open reasoning, at the end of the prompt; some only cut old reasoning out.
-_REASONING_MARKS: Final[tuple[tuple[str, Marks], ...]] = (
-    ("mistral_think", (("[THINK]",),)),
-    ("granite_think", (("Here is my thought process",), ("<think>", "<response>"))),
-    ("think", (("<think>",), ("</think>",))),
-)
-
 _BY_NAME: Final[Mapping[str, Family]] = {
     each.name: each
     for family in (_PLAIN, *_FAMILIES)
-    for each in (family, *(family.with_reasoning(*item) for item in _REASONING.items()))
+    for each in (
+        family,
+        *(family.with_reasoning(name, tags) for name, (tags, _) in _REASONING.items()),
+    )
 }
 
 
 def detect(template_text: str | None) -> Family:
     """Return the family that a chat template was written for; `plain` without any mark."""
     text = template_text or ""
-    family = _first(((each, each.marks) for each in _FAMILIES), text) or _PLAIN
-    name = _first(_REASONING_MARKS, text)
-    return family.with_reasoning(name, _REASONING[name]) if name else family
+    family = next((each for each in _FAMILIES if _has_marks(text, each.marks)), _PLAIN)
+    for name, (tags, marks) in _REASONING.items():
+        if _has_marks(text, marks):
+            return family.with_reasoning(name, tags)
+    return family
 
 
-def _first(candidates: Iterable[tuple[T, Marks]], text: str) -> T | None:
-    for found, alternatives in candidates:
-        if any(all(mark in text for mark in marks) for marks in alternatives):
-            return found
-    return None
+def _has_marks(text: str, alternatives: Marks) -> bool:
+    return any(all(mark in text for mark in marks) for marks in alternatives)
 
 
 def by_name(name: str) -> Family:

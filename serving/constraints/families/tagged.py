@@ -106,7 +106,8 @@ def _option(schema: Any, document: Mapping[str, Any]) -> StructuralTag:
         return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
-        return _texts([each if isinstance(each, str) else json.dumps(each) for each in values])
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
     return _text(schema) if kind is Kind.TEXT else _ANY_TEXT
 
 
@@ -118,10 +119,6 @@ def _text(schema: Mapping[str, Any]) -> StructuralTag:
         return _ANY_TEXT
     upper = "" if most is None else most
     return grammar_tag(f"root ::= [^<]{{{least},{upper}}}")
-
-
-def _texts(texts: Sequence[str]) -> StructuralTag:
-    return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
 
 
 def _one(options: Sequence[StructuralTag]) -> StructuralTag:

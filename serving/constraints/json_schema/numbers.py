@@ -59,11 +59,6 @@ class NumberRange:
     high: Bound | None = None
     factors: tuple[Decimal, ...] = ()
 
-    @property
-    def is_not_negative(self) -> bool:
-        """Whether the only demand is a minimum of 0."""
-        return self == NumberRange(low=Bound(Decimal(0)))
-
     def integers(self) -> Language:
         """Return the numerals of the integers in the range."""
         low, high = self.low, self.high
@@ -106,6 +101,10 @@ class NumberRange:
             cat(_natural(num_digits), times(decimals, 0, 1)),
             *(_multiple(factor) for factor in self.factors),
         )
+
+
+ALL_NUMBERS: Final = NumberRange()
+NOT_NEGATIVE: Final = NumberRange(low=Bound(Decimal(0)))
 
 
 def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
