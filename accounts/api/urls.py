@@ -15,16 +15,7 @@ from rest_framework.routers import SimpleRouter
 from accounts.api.usage import Usage, UsageExport
 from accounts.api.views import ResourceViewSet, viewset_of
 from accounts.models import User
-from accounts.resources import (
-    alerts,
-    audit,
-    captures,
-    keys,
-    limits,
-    organizations,
-    refusals,
-    users,
-)
+from accounts.resources import alerts, audit, captures, keys, limits, organizations, refusals, users
 from accounts.services import audit as audit_log
 
 

@@ -10,7 +10,6 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -39,20 +38,15 @@ class Usage(ApiView):
             raise serializers.ValidationError({"granularity": str(error)}) from None
 
 
-class _AnyFormat(DefaultContentNegotiation):
-    """The query string chooses the format, whatever the client accepts."""
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
-        """Return the first renderer, which only errors use."""
-        return renderers[0], renderers[0].media_type
-
-
 class UsageExport(ApiView):
     """The usage records that you may see, one for each request, in order of time."""
 
     read_scope = Scope.USAGE
-    content_negotiation_class = _AnyFormat
     query: ClassVar[dict[str, Any]] = {"get": [ExportQuery]}
+
+    def perform_content_negotiation(self, request: Request, *_: Any, **__: Any) -> Any:
+        """Let the query string choose the format, whatever the client accepts."""
+        return super().perform_content_negotiation(request, force=True)
 
     @extend_schema(
         responses={

@@ -222,8 +222,7 @@ class Webhooks(Resource[Webhook]):
     related = ("organization",)
     filters = Filters.of(
         organization=fields.id_filter("an organisation", "organization_id"),
-        name=fields.text_filter("Exactly this name."),
-        is_active=fields.switch_filter("Only active or inactive ones."),
+        **fields.named_filters(),
     )
     ordering = ("name",)
     one, many = "a webhook", "webhooks"

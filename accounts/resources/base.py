@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.core.exceptions import PermissionDenied
@@ -81,7 +82,7 @@ class Resource(Generic[RowT]):
     """The scope of keys that may read the resource, besides `manage`."""
     empty_text: ClassVar[str] = ""
     """What the admin shows when there is no row."""
-    columns: ClassVar[Mapping[str, Any]] = {}
+    columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """The columns of the command's table, see `columns_of`."""
 
     def writable(self) -> list[str]:
@@ -138,17 +139,12 @@ class Resource(Generic[RowT]):
         of_actions = {each.name: each.answer for each in self.actions if each.answer}
         return {**of_actions, **self.answers}.get(view, self.serializer)
 
-    def body(self, access: Access, row: RowT) -> dict[str, Any]:
-        """Return a row as the API shows it."""
-        return dict(self.serializer(row, context={"access": access}).data)
 
-
-def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return columns of a table. A word such as `user=owner_name` is the name of a column, and the
-    field of the serializer or the dotted attribute of the row, unless they are equal or there is a
-    function of the row."""
+def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return columns of a table, by name: functions of a row. A word such as `project=project.name`
+    is a name and an attribute, unless they are equal or `functions` has the name."""
     pairs = (word.partition("=") for word in words.split())
-    return {name: path or name for name, _, path in pairs} | functions
+    return {name: attrgetter(path or name) for name, _, path in pairs} | functions
 
 
 def require(access: Access, action: Action, row: Model) -> None:

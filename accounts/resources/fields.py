@@ -192,6 +192,14 @@ def switch_filter(help_text: str) -> OptionalBooleanField:
     return OptionalBooleanField(required=False, help_text=help_text)
 
 
+def named_filters() -> dict[str, Any]:
+    """Return the filters of rows that have a name and can be inactive."""
+    return {
+        "name": text_filter("Exactly this name."),
+        "is_active": switch_filter("Only active or inactive ones."),
+    }
+
+
 def limit_filters() -> dict[str, Any]:
     """Return the filters by the kind of a limit."""
     return {

@@ -51,12 +51,6 @@ class PercentsField(CommaField):
         return percents
 
 
-def _date_time_field(**details: Any) -> forms.DateTimeField:
-    details["help_text"] = f"{details['help_text']} In UTC.".strip()
-    widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-    return forms.DateTimeField(widget=widget, **details)
-
-
 def form_field(field: Any) -> forms.Field:
     """Return the form field of a serializer's field, with its label, help and limits."""
     details: dict[str, Any] = {
@@ -68,7 +62,9 @@ def form_field(field: Any) -> forms.Field:
         case serializers.BooleanField():
             return forms.BooleanField(**details)
         case serializers.DateTimeField():
-            return _date_time_field(**details)
+            details["help_text"] = f"{details['help_text']} In UTC.".strip()
+            widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+            return forms.DateTimeField(widget=widget, **details)
         case serializers.IntegerField():
             limits: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
             return forms.IntegerField(**details, **limits)

@@ -203,9 +203,10 @@ class Keys(Resource[ApiKey]):
         RowAction("revoke", Action.STOP, _revoke, "Stop a key for good.", "revoked"),
     )
     columns = columns_of(
-        "id hint name user=owner_name organization=project.organization.name "
-        "project=project_name state expires=expires_at rotation_due=rotation_due_at "
-        "last_used=last_used_at"
+        "id hint name user=owner.username organization=project.organization.name "
+        "project=project.name state expires=expires_at rotation_due=rotation_due_at "
+        "last_used=last_used_at",
+        state=lambda key: key.state_at(timezone.now()),
     )
 
     def check(self, access: Access, row: ApiKey, stored: ApiKey | None = None) -> None:

@@ -33,10 +33,7 @@ class Organizations(Resource[Organization]):
 
     model = Organization
     serializer = OrganizationSerializer
-    filters = Filters.of(
-        name=fields.text_filter("Exactly this name."),
-        is_active=fields.switch_filter("Only active or inactive ones."),
-    )
+    filters = Filters.of(**fields.named_filters())
     ordering = ("name",)
     one, many = "an organisation", "organisations"
     verbs = frozenset({"create", "change", "remove"})
@@ -93,8 +90,7 @@ class Projects(Resource[Project]):
     related = ("organization",)
     filters = Filters.of(
         organization=fields.id_filter("an organisation", "organization_id"),
-        name=fields.text_filter("Exactly this name."),
-        is_active=fields.switch_filter("Only active or inactive ones."),
+        **fields.named_filters(),
     )
     ordering = ("name",)
     one, many = "a project", "projects"

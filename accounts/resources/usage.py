@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -19,7 +19,7 @@ from accounts.services.access import Access
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
 from accounts.usage.export import Format, Selection
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters, Visible
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Group, Point, Question
 
@@ -90,13 +90,6 @@ class SelectionQuery(StrictSerializer):
         """The start (inclusive) and the end (exclusive); default: the last day."""
         return self.validated_data["from"], self.validated_data["to"]
 
-    @property
-    def usage_filters(self) -> Filters:
-        values = {each: self.validated_data.get(each, ()) for each in Dimension}
-        statuses = [None if name == NO_STATUS else name for name in values[Dimension.STATUS]]
-        values[Dimension.STATUS] = statuses
-        return Filters(**{each.plural: frozenset(values[each]) for each in Dimension})
-
 
 class UsageQuery(SelectionQuery):
     """Which usage, and how it is grouped."""
@@ -136,9 +129,8 @@ class ExportQuery(SelectionQuery):
     def selection(self, access: Access) -> Selection:
         """Return the usage records that the file has."""
         since, until = self.period
-        return Selection(
-            since=since, until=until, filters=self.usage_filters, visible=access.visible()
-        )
+        filters = usage_filters(self.validated_data)
+        return Selection(since=since, until=until, filters=filters, visible=access.visible())
 
 
 class PercentilesSerializer(StrictSerializer):
@@ -205,19 +197,38 @@ class UsageSerializer(StrictSerializer):
     num_groups = serializers.IntegerField(help_text="Including the groups beyond `limit`.")
 
 
+def usage_filters(values: Mapping[str, Any]) -> Filters:
+    """Return the filters by these values of dimensions, which may be absent or None."""
+    known = {each: values.get(each) or () for each in Dimension}
+    statuses = known[Dimension.STATUS]
+    known[Dimension.STATUS] = [None if name == NO_STATUS else name for name in statuses]
+    return Filters(**{each.plural: frozenset(known[each]) for each in Dimension})
+
+
+def question_of(
+    period: tuple[datetime, datetime],
+    values: Mapping[str, Any],
+    visible: Visible | None,
+    zone: ZoneInfo,
+) -> Question:
+    """Return a question with the filters and the granularity of these values."""
+    granularity = values.get("granularity")
+    return Question(
+        since=period[0],
+        until=period[1],
+        filters=usage_filters(values),
+        visible=visible,
+        zone=zone,
+        granularity=Granularity(granularity) if granularity else None,
+    )
+
+
 def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     """Return the body of a usage report. Raises ValueError for too many points."""
     values = query.validated_data
-    since, until = query.period
-    granularity = values.get("granularity")
-    question = Question(
-        since=since,
-        until=until,
-        filters=query.usage_filters,
-        visible=access.visible(),
-        zone=ZoneInfo(values["time_zone"]),
-        granularity=Granularity(granularity) if granularity else None,
-    )
+    zone = ZoneInfo(values["time_zone"])
+    question = question_of(query.period, values, access.visible(), zone)
+    granularity = question.granularity
     totals = reports.totals(question)
     points = reports.series(question) if granularity else ()
     by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))

@@ -174,7 +174,6 @@ class LocalDirectory:
         self._entries = dict(entries)
 
     async def close(self) -> None:
-        """Drop all connections."""
         await self.update({})
 
     async def _load(self, entry: ModelEntry) -> None:

@@ -29,7 +29,6 @@ class TokenWriter:
     def answer(
         self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
     ) -> tuple[Token, ...]:
-        """The tokens of an answer."""
         pairs = zip(token_ids, logprobs, strict=True)
         return tuple(self._token(id_, each) for id_, each in pairs)
 
@@ -132,7 +131,7 @@ class PreparedRequest:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
         if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
-            return PlainParser(writer)
+            return PlainParser(writer.text)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
         prompt = self.prompts[choice // self.request.n]

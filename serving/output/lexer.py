@@ -22,7 +22,11 @@ _SPACE: Final = re.compile(r"\s*")
 
 
 class EndOfText(Exception):
-    """The text is over. Raised at each `yield` of a parser."""
+    """The text is over. Raised at each `yield` of a parser. `is_closed`: by its own closing tag;
+    otherwise the text may be cut."""
+
+    def __init__(self, *, is_closed: bool = False) -> None:
+        self.is_closed = is_closed
 
 
 class UnexpectedText(Exception):

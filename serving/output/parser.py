@@ -25,12 +25,11 @@ class Parser(Lexer):
         next(self._reading)
 
     def feed(self, text: str) -> None:
-        """Read more text."""
         self.add(text)
         next(self._reading, None)
 
-    def finish(self) -> None:
+    def finish(self, *, is_closed: bool = False) -> None:
         """Release what was held back. A call that is cut in its arguments stays open."""
         with suppress(EndOfText, StopIteration):
             while True:
-                self._reading.throw(EndOfText)
+                self._reading.throw(EndOfText(is_closed=is_closed))

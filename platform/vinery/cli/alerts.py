@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import smtplib
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -16,7 +15,7 @@ from accounts.models import Webhook
 from accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
 from accounts.resources.base import EVERYTHING
 from vinery.cli import resource
-from vinery.cli.find import ids_of, organization_named, webhook_of
+from vinery.cli.find import options_of, organization_named, webhook_of
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Commands, Failure, print_line, subcommands
@@ -36,7 +35,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         actions,
         KEY_REMINDERS,
         "List the newest reminders about keys that expire or have to be rotated.",
-        {"key_id": Option("--key", None, "ID_OR_HINT", is_list=True, find=partial(ids_of, "key"))},
+        {"key_id": options_of("key")},
         name="reminders",
         has_num=True,
     )

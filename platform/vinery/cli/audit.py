@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import Final
 
 from django.db.models import Q, QuerySet
@@ -12,20 +11,14 @@ from accounts.models import AuditEntry, User
 from accounts.resources.audit import AUDIT
 from accounts.services import audit as audit_log
 from vinery.cli import resource
-from vinery.cli.find import ids_of
+from vinery.cli.find import options_of
 from vinery.cli.period import add_period
 from vinery.cli.resource import Option
 from vinery.cli.shape import Failure, subcommands
 
 _FILTERS: Final = {
     "action": Option(help="only this action, such as key.revoke"),
-    "organization_id": Option(
-        "--organization",
-        metavar="ID_OR_NAME",
-        help="only in this organisation",
-        is_list=True,
-        find=partial(ids_of, "organization"),
-    ),
+    "organization_id": options_of("organization"),
     "search": Option(metavar="TEXT"),
 }
 

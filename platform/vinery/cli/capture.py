@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Final
 
 from accounts.models import Capture, Project
-from accounts.resources.base import EVERYTHING
 from accounts.resources.captures import CAPTURES, read_texts
 from vinery.cli import resource
-from vinery.cli.find import only, project_named
-from vinery.cli.resource import Option, RowCommands
+from vinery.cli.find import only, option_of
+from vinery.cli.resource import RowCommands
 from vinery.cli.shape import add_json, json_of, subcommands
-
-_FILTERS: Final = {
-    "project_id": Option("--project", metavar="NAME", find=lambda name: project_named(name).pk),
-}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +22,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         CAPTURES,
         "List captured requests, the newest first, without their texts. What a project captures "
         "is set with: vinery project change NAME --capture-hours N",
-        _FILTERS,
+        {"project_id": option_of("project")},
         has_num=True,
         extra=_projects,
     )
@@ -60,7 +54,7 @@ def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
             "redacted": row.is_redacted,
             **_cuts(row),
         }
-        known = CAPTURES.body(EVERYTHING, row)
+        known = CAPTURES.serializer(row).data
         path = f"{row.dialect}/{row.endpoint}"
         print(json_of({**known, **columns, "endpoint": path, "body": body, "answer": answer}))
         return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.db.models import Model, QuerySet
 
 from accounts.models import ApiKey, Organization, Project, User, Webhook
+from vinery.cli.resource import Option
 from vinery.cli.shape import Failure
 
 RowT = TypeVar("RowT", bound=Model)
@@ -84,3 +86,14 @@ def ids_of(kind: str, words: Iterable[str] | None) -> list[int]:
     removed row, because usage records outlive it. Raises `Failure` for an unknown name."""
     find = FINDERS[kind]
     return [int(word) if word.isdecimal() else find(word).pk for word in words or ()]
+
+
+def option_of(kind: str) -> Option:
+    """Return a filter by the name of one row."""
+    return Option(f"--{kind}", metavar="NAME", find=lambda name: FINDERS[kind](name).pk)
+
+
+def options_of(kind: str) -> Option:
+    """Return a filter by the ids or names of several rows."""
+    ids = partial(ids_of, kind)
+    return Option(f"--{kind}", metavar=METAVARS[kind], is_list=True, find=ids)

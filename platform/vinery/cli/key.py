@@ -13,7 +13,7 @@ from accounts.services.access import Access, Action
 from accounts.services.audit import writing
 from accounts.services.changes import home_project
 from vinery.cli import resource
-from vinery.cli.find import key_named, project_named, user_named
+from vinery.cli.find import key_named, option_of, project_named
 from vinery.cli.period import period
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
@@ -57,8 +57,8 @@ _OPTIONS: Final = {
 
 _FIELDS: Final = [name for name in KEYS.writable() if name not in ("owner", "project")]
 _FILTERS: Final = {
-    "owner": Option("--user", metavar="NAME", find=lambda name: user_named(name).pk),
-    "project": Option(metavar="NAME", find=lambda name: project_named(name).pk),
+    "owner": option_of("user"),
+    "project": option_of("project"),
     "state": Option(help="only in this state", find=lambda name: name.replace("-", " ")),
     "search": Option(metavar="TEXT"),
 }

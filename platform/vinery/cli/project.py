@@ -12,7 +12,7 @@ from accounts.resources.base import EVERYTHING
 from accounts.resources.organizations import PROJECTS
 from accounts.services.changes import first_project
 from vinery.cli import resource
-from vinery.cli.find import organization_named, project_named
+from vinery.cli.find import option_of, organization_named, project_named
 from vinery.cli.organization import activated
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import Failure, subcommands
@@ -29,9 +29,6 @@ _CAPTURE: Final = {
         clear="--no-redact",
     ),
 }
-_FILTERS: Final = {
-    "organization": Option(metavar="NAME", find=lambda name: organization_named(name).pk)
-}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +43,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         actions,
         PROJECTS,
         "List projects by name.",
-        _FILTERS,
+        {"organization": option_of("organization")},
         annotations={"num_keys": Count("api_keys")},
     )
     one = RowCommands(actions, PROJECTS, project_named)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from accounts.models import LimitScope
@@ -13,7 +12,7 @@ from accounts.resources.owners import owners_of
 from accounts.resources.refusals import REFUSALS
 from accounts.usage import export
 from vinery.cli import resource
-from vinery.cli.find import METAVARS, ids_of
+from vinery.cli.find import METAVARS, options_of
 from vinery.cli.period import add_period
 from vinery.cli.resource import Option
 from vinery.cli.shape import add_file, subcommands, write_file
@@ -30,10 +29,7 @@ def _scope(text: str) -> str:
 
 
 _FILTERS: Final = {
-    **{
-        f"{kind}_id": Option(f"--{kind}", None, metavar, is_list=True, find=partial(ids_of, kind))
-        for kind, metavar in METAVARS.items()
-    },
+    **{f"{kind}_id": options_of(kind) for kind in METAVARS},
     "limit_id": Option("--limit", metavar="ID", help="only by this limit", is_list=True),
     "request_id": Option("--request", metavar="ID"),
     "model": Option(metavar="NAME"),

@@ -246,29 +246,11 @@ def _show(resource: Resource[Any], rows: Sequence[Any], extra: Extra, *, as_json
         {
             **serializer.to_representation(row),
             **more,
-            **{
-                name: _value(row, path, serializer)
-                for name, path in resource.columns.items()
-                if name not in more
-            },
+            **{name: column(row) for name, column in resource.columns.items() if name not in more},
         }
         for row, more in zip(rows, extra(rows), strict=True)
     ]
     print_rows(dictionaries, tuple(resource.columns), as_json=as_json)
-
-
-def _value(row: Any, path: Any, serializer: Any) -> Any:
-    if callable(path):
-        return path(row)
-    field = serializer.fields.get(path)
-    if isinstance(field, serializers.SerializerMethodField):
-        return field.to_representation(row)
-    if field is not None:
-        return field.get_attribute(row)
-    value = row
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 # -- Commands over one row

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from accounts.resources.usage import question_of, usage_filters
 from accounts.usage import export as files
 from accounts.usage import reports
 from accounts.usage.entries import Outcome
-from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension, Filters
+from accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from accounts.usage.histogram import Percentiles
 from accounts.usage.periods import Granularity
 from accounts.usage.reports import Figures, Question
@@ -90,7 +91,8 @@ def show_usage(arguments: argparse.Namespace) -> int:
 def export_usage(arguments: argparse.Namespace) -> int:
     """Write usage records as they are read. Raises `Failure`."""
     since, until = period_of(arguments)
-    selection = files.Selection(since=since, until=until, filters=_filters(arguments), visible=None)
+    filters = usage_filters(_values(arguments))
+    selection = files.Selection(since=since, until=until, filters=filters, visible=None)
     return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
 
 
@@ -125,27 +127,17 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _filters(arguments: argparse.Namespace) -> Filters:
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the filters. Raises `Failure` for an unknown name."""
     for name in arguments.outcome or ():
         if name not in list(Outcome):
             raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
-    values: dict[str, Any] = {each.value: getattr(arguments, each) or () for each in Dimension}
-    values |= {kind: ids_of(kind, values[kind]) for kind in METAVARS}
-    values["status"] = [None if name == NO_STATUS else name for name in values["status"]]
-    return Filters(**{each.plural: frozenset(values[each]) for each in Dimension})
+    values = vars(arguments)
+    return {**values, **{kind: ids_of(kind, values[kind]) for kind in METAVARS}}
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    since, until = period_of(arguments)
-    granularity = arguments.granularity
-    return Question(
-        since=since,
-        until=until,
-        filters=_filters(arguments),
-        visible=None,
-        zone=arguments.time_zone,
-        granularity=Granularity(granularity) if granularity else None,
-    )
+    return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

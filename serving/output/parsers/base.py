@@ -37,7 +37,6 @@ class ReasoningTags:
 
     @property
     def closing(self) -> str:
-        """What ends reasoning."""
         return self.close.text + self.after_close
 
 
@@ -77,20 +76,24 @@ class ParserFamily:
     ) -> Parser:
         """Return a parser for one choice. `opens_reasoning`: the prompt ends inside reasoning."""
         if self.reasoning is None and not tools:
-            return PlainParser(writer)
+            return PlainParser(writer.text)
         is_reasoning = opens_reasoning and self.reasoning is not None
         return Parser(lambda lexer: self.read(lexer, writer, tools), is_reasoning=is_reasoning)
 
 
 class PlainParser(Parser):
-    """All text is answer. It runs no generator, because most answers are plain."""
+    """Passes on all text to `write`. It runs no generator, because most answers are plain."""
 
-    def __init__(self, writer: EventWriter) -> None:
-        super().__init__(lambda lexer: _read_text(lexer, writer, ()))
-        self._writer = writer
+    def __init__(self, write: Callable[[str], None], *, is_reasoning: bool = False) -> None:
+        super().__init__(_read_nothing, is_reasoning=is_reasoning)
+        self._write = write
 
     def feed(self, text: str) -> None:
-        self._writer.text(text)
+        self._write(text)
+
+
+def _read_nothing(_: Lexer) -> Reading[None]:
+    yield
 
 
 def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[None]:
@@ -190,7 +193,6 @@ class _AnswerText:
 
 
 def with_reasoning(family: ParserFamily, tags: ReasoningTags) -> ParserFamily:
-    """Return the same family with reasoning before its answers."""
     read_answer = family.read
     if tags.answer_tags is not None:
         read_answer = _without_tags(read_answer, *tags.answer_tags)

@@ -18,15 +18,15 @@ from typing import Final
 
 from serving.core.request import Tool
 from serving.output.lexer import Lexer, Reading, Tag
+from serving.output.parser import Parser
 from serving.output.parsers.base import ParserFamily, ReasoningTags
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    call_body,
+    read_call_message,
     read_messages,
     recipient_of,
-    text_body,
+    text_parser,
 )
 from serving.output.writer import EventWriter
 
@@ -51,13 +51,13 @@ def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[N
     return read_messages(lexer, writer, heads, ends, partial(_new_body, writer, tools))
 
 
-def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Body:
+def _new_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
     name = recipient_of(head).removeprefix(_FUNCTIONS)
     if tools and name and name not in _ROLES:
-        return call_body(writer, name)
+        return Parser(lambda lexer: read_call_message(lexer, writer, name))
     channel = _CHANNEL_NAME.search(head)
     is_reasoning = channel is not None and channel[1] == "analysis"
-    return text_body(writer, is_reasoning=is_reasoning)
+    return text_parser(writer, is_reasoning=is_reasoning)
 
 
 # The models that were trained on this form.

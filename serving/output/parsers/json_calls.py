@@ -199,7 +199,6 @@ class Section:
     fence: str = ""
 
     def family(self, *special_texts: str) -> ParserFamily:
-        """Return the family of this section."""
         tags = self.begin, self.end, self.call_begin, self.call_end
         opening = Tag(self.begin.text, self.call_begin.text)
         return calls_family(opening, self._read, (*(tag.text for tag in tags), *special_texts))

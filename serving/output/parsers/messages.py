@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from serving.output.json_text import read_value
 from serving.output.lexer import EndOfText, Lexer, Reading, Tag
 from serving.output.parser import Parser
+from serving.output.parsers.base import PlainParser, start_call
 from serving.output.writer import EventWriter
 
 START = "<|start|>"
@@ -23,25 +23,15 @@ MESSAGE = "<|message|>"
 _RECIPIENT = re.compile(r"\bto=((?:(?!<\|)\S)+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """Reads one message. `end` is called when the message is over: with True if it was closed by
-    its tag, with False if it was cut."""
-
-    feed: Callable[[str], None]
-    end: Callable[[bool], None]
-    is_reasoning: bool = False
-
-
 def read_messages(
     lexer: Lexer,
     writer: EventWriter,
     heads: tuple[str, ...],
     ends: tuple[str, ...],
-    new_body: Callable[[str], Body],
+    new_body: Callable[[str], Parser],
 ) -> Reading[None]:
     """Read messages. `heads`: the texts that begin a head; `ends`: the tags that close a
-    message; `new_body` returns the reader of a message for its head."""
+    message; `new_body` returns the parser of a message for its head."""
     end_tag, message_tag = Tag(START, *ends), Tag(MESSAGE)
     end = ""
     while True:
@@ -62,9 +52,9 @@ def read_messages(
             end = yield from lexer.take_until(end_tag, body.feed)
         except EndOfText:
             body.feed(lexer.take_all())
-            body.end(False)
+            body.finish()
             raise
-        body.end(True)
+        body.finish(is_closed=True)
         writer.end_message()
 
 
@@ -74,53 +64,30 @@ def recipient_of(head: str) -> str:
     return recipient[1] if recipient else ""
 
 
-def text_body(writer: EventWriter, *, is_reasoning: bool) -> Body:
-    """A message that is passed on unchanged: the answer, or reasoning."""
-    return Body(writer.reasoning if is_reasoning else writer.text, lambda _: None, is_reasoning)
+def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
+    """Return the parser of a message that is passed on unchanged: the answer, or reasoning."""
+    write = writer.reasoning if is_reasoning else writer.text
+    return PlainParser(write, is_reasoning=is_reasoning)
 
 
-def parser_body(parser: Parser) -> Body:
-    """A message that another parser reads."""
-    return Body(parser.feed, lambda _: parser.finish())
-
-
-def call_body(writer: EventWriter, name: str) -> Body:
-    """A message that is the arguments of a call, in JSON. Text after them is dropped."""
-    call = _CallBody(writer, name)
-    return Body(call.feed, call.end)
-
-
-class _CallBody:
-    def __init__(self, writer: EventWriter, name: str) -> None:
-        self._writer = writer
-        self._name = name
-        self._is_started = False
-        self._has_arguments = False
-        self._is_complete = False
-        self._parser = Parser(self._read)
-
-    def feed(self, text: str) -> None:
-        if text:
-            self._start()
-            self._parser.feed(text)
-
-    def end(self, is_closed: bool) -> None:  # noqa: FBT001
-        """A message that is cut after its last bracket holds a complete call."""
-        self._start()
-        if is_closed and not self._has_arguments:
-            self._writer.arguments("{}")
-        if is_closed or self._is_complete:
-            self._writer.end_call()
-
-    def _start(self) -> None:
-        if not self._is_started:
-            self._is_started = True
-            self._writer.start_call(self._name)
-
-    def _read(self, lexer: Lexer) -> Reading[None]:
+def read_call_message(lexer: Lexer, writer: EventWriter, name: str) -> Reading[None]:
+    """Read a message that is the arguments of a call, in JSON. Text after them is dropped. A
+    message that is cut after its last bracket holds a complete call."""
+    has_arguments = is_complete = False
+    lexer.mark = 0
+    try:
+        while not lexer.text:
+            yield
+        start_call(lexer, writer, name)
         yield from lexer.peek()
-        self._has_arguments = True
-        self._is_complete = yield from read_value(lexer, self._writer.arguments)
+        has_arguments = True
+        is_complete = yield from read_value(lexer, writer.arguments)
         while True:
             lexer.take_all()
             yield
+    except EndOfText as end:
+        start_call(lexer, writer, name)
+        if end.is_closed and not has_arguments:
+            writer.arguments("{}")
+        if end.is_closed or is_complete:
+            writer.end_call()

@@ -25,11 +25,9 @@ from serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_c
 from serving.output.parsers.messages import (
     MESSAGE,
     START,
-    Body,
-    parser_body,
     read_messages,
     recipient_of,
-    text_body,
+    text_parser,
 )
 from serving.output.parsers.tagged import TaggedCall, TagSyntax
 from serving.output.writer import EventWriter
@@ -57,11 +55,11 @@ SYNTAX: Final = TagSyntax(
 def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
     types = ParameterTypes(tools)
 
-    def new_body(head: str) -> Body:
+    def new_body(head: str) -> Parser:
         is_reasoning = recipient_of(head) == "self"
         if is_reasoning or not tools:
-            return text_body(writer, is_reasoning=is_reasoning)
-        return parser_body(Parser(read_body))
+            return text_parser(writer, is_reasoning=is_reasoning)
+        return Parser(read_body)
 
     def read_body(lexer: Lexer) -> Reading[None]:
         return read_with_calls(lexer, writer, tools, SYNTAX.opening, read_call)
