@@ -25,6 +25,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
 }
+_CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
 
@@ -36,19 +37,20 @@ class Usage(UsagePage):
     template_name = "console/usage.html"
 
     def follows(self, name: str, value: str) -> bool:
-        known = {"by": [each.value for each in Dimension], "most": list(_MEASURES)}
-        return name in known and value in ("", *known[name])
+        return name in _CHOICES and value in ("", *_CHOICES[name])
 
     @property
     def by(self) -> Dimension:
         """The dimension of the groups; default: the model."""
-        asked = self.request.GET.get("by", "")
-        return Dimension(asked) if asked in list(Dimension) else Dimension.MODEL
+        return Dimension(self._chosen("by", Dimension.MODEL))
 
     @property
     def measure(self) -> str:
-        asked = self.request.GET.get("most", "")
-        return asked if asked in _MEASURES else "num_requests"
+        return self._chosen("most", "num_requests")
+
+    def _chosen(self, name: str, default: str) -> str:
+        asked = self.request.GET.get(name, "")
+        return asked if asked in _CHOICES[name] else default
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question = self.question

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import jwt
@@ -60,16 +61,14 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         self._nonce = ""
         super().__init__(request, PROVIDER_ID)
 
-    @property
+    @cached_property
     def openid_config(self) -> dict[str, Any]:
         """The discovery document. Raises `IssuerFailed`."""
-        if not hasattr(self, "_document"):
-            base_url = self._issuer.url.rstrip("/")
-            document = self._get_json(f"{base_url}/.well-known/openid-configuration")
-            if document.get("issuer") != self._issuer.url:
-                raise IssuerFailed("The discovery document names another issuer.")
-            self._document = document
-        return self._document
+        base_url = self._issuer.url.rstrip("/")
+        document = self._get_json(f"{base_url}/.well-known/openid-configuration")
+        if document.get("issuer") != self._issuer.url:
+            raise IssuerFailed("The discovery document names another issuer.")
+        return document
 
     @property
     def basic_auth(self) -> bool:
@@ -213,11 +212,10 @@ def respond(request: HttpRequest, *, is_callback: bool) -> HttpResponse:
     from there with a code, sign the user in. Raises `Http404` if no issuer is configured."""
     if settings.VINERY_OIDC is None:
         raise Http404
-    view = OAuth2CallbackView if is_callback else OAuth2LoginView
+    client = OidcClient(request, settings.VINERY_OIDC)
+    view = (OAuth2CallbackView if is_callback else OAuth2LoginView).adapter_view(client)
     try:
-        response: HttpResponse = view.adapter_view(OidcClient(request, settings.VINERY_OIDC))(
-            request
-        )
+        response: HttpResponse = view(request)
     except OAuth2Error as error:  # the issuer does not answer
         provider = get_adapter().get_provider(request, PROVIDER_ID)
         response = render_authentication_error(request, provider, exception=error)

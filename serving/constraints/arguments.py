@@ -95,22 +95,15 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
     )
     if not is_list:
         return None
-    if not properties:
-        others = schema.get("additionalProperties")
-        if others is False:
-            return Parameters()
+    others = schema.get("additionalProperties")
+    if not properties and others is not False:
         return FREE if others in (None, True) else None
     definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
-    return Parameters(
-        tuple(
-            Parameter(
-                name,
-                {**definitions, **each} if isinstance(each, Mapping) else each,
-                name in required,
-            )
-            for name, each in properties.items()
-        )
-    )
+    listed = []
+    for name, each in properties.items():
+        document = {**definitions, **each} if isinstance(each, Mapping) else each
+        listed.append(Parameter(name, document, name in required))
+    return Parameters(tuple(listed))
 
 
 # -- Other notations ------------------------------------------------------------------------

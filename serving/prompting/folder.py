@@ -183,17 +183,18 @@ def _parsed_templates(value: Any, path: Path) -> ChatTemplates:
 def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """The tokens of tokenizer_config.json, and of the older file where that has none."""
     older = _read_object(path / "special_tokens_map.json")
-    tokens = {key: _token(tokenizer_config.get(key) or older.get(key)) for key in TOKEN_KEYS}
-    return {key: token for key, token in tokens.items() if token}
+    named = {}
+    for key in TOKEN_KEYS:
+        value = tokenizer_config.get(key) or older.get(key)
+        token = _string(value.get("content") if isinstance(value, dict) else value)
+        if token:
+            named[key] = token
+    return named
 
 
 def _added_tokens(value: Any) -> Mapping[str, Any]:
     members = value.items() if isinstance(value, dict) else ()
     return {id_: token for id_, token in members if isinstance(token, dict)}
-
-
-def _token(value: Any) -> str | None:
-    return _string(value.get("content") if isinstance(value, dict) else value)
 
 
 def _string(value: Any) -> str | None:

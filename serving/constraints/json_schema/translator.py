@@ -111,14 +111,13 @@ def json_tag(
     translate = _cached if len(source) <= _MAX_CACHED_CHARS else _cached.__wrapped__
     try:
         return grammar_tag(translate(source, is_strict=is_strict, is_compact=is_compact))
-    except Unenforceable as error:
-        path = param + error.path
-        raise UnsupportedParameter(
-            f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
-            param=path,
-        ) from None
     except SchemaError as error:
         path = param + error.path
+        if isinstance(error, Unenforceable):
+            raise UnsupportedParameter(
+                f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
+                param=path,
+            ) from None
         raise InvalidGrammar(f"`{path}` {error.reason}.", param=path) from None
 
 
