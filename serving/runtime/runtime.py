@@ -164,16 +164,15 @@ class Runtime:
         freeze_heap()
         # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
         # key must not work meanwhile.
-        self._tasks = [
-            asyncio.create_task(_repeat(self._refresh_keys, _REFRESH_INTERVAL_S), name="keys"),
-            asyncio.create_task(_repeat(self._refresh_limits, 0.0), name="limits"),
-            asyncio.create_task(_repeat(self._refresh_models, _REFRESH_INTERVAL_S), name="models"),
-            asyncio.create_task(_repeat(self._tick, _TICK_INTERVAL_S), name="tick"),
-            asyncio.create_task(
-                _repeat(self._store_captures, _CAPTURES_INTERVAL_S), name="captures"
-            ),
-            asyncio.create_task(_repeat(self._check_disks, DISK_INTERVAL_S), name="disks"),
-        ]
+        for name, work, interval_s in (
+            ("keys", self._refresh_keys, _REFRESH_INTERVAL_S),
+            ("limits", self._refresh_limits, 0.0),
+            ("models", self._refresh_models, _REFRESH_INTERVAL_S),
+            ("tick", self._tick, _TICK_INTERVAL_S),
+            ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
+            ("disks", self._check_disks, DISK_INTERVAL_S),
+        ):
+            self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
         self.is_started = True
 
     async def _refresh_keys(self) -> None:

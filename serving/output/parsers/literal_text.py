@@ -114,29 +114,37 @@ def read_literal(lexer: Lexer, notation: Notation, write: Callable[[str], None])
             write("{" if bracket == "{" else "[")
         else:
             yield from _read_scalar(lexer, notation, write)
-        needs_comma = not is_first
-        while closing:
-            mark = yield from lexer.peek()
-            if mark == closing[-1]:
-                write("}" if closing.pop() == "}" else "]")
-                needs_comma = True
-            elif not needs_comma:
-                break
-            elif mark != ",":
-                raise UnexpectedText
-            else:
-                needs_comma = is_first = False
-            lexer.at += 1
-        else:
+        if not (yield from _to_next_item(lexer, closing, write, is_first=is_first)):
             return
-        if not is_first:
-            write(", ")
         if closing[-1] == "}":
             yield from _read_scalar(lexer, notation, write, is_key=True)
             if (yield from lexer.peek()) != ":":
                 raise UnexpectedText
             lexer.at += 1
             write(": ")
+
+
+def _to_next_item(
+    lexer: Lexer, closing: list[str], write: Callable[[str], None], *, is_first: bool
+) -> Reading[bool]:
+    """Read on to the next item in the open brackets, after a bracket (`is_first`) or a value.
+    Returns False when all brackets are closed: the value is complete."""
+    may_begin = is_first
+    while closing:
+        mark = yield from lexer.peek()
+        if mark == closing[-1]:
+            write("}" if closing.pop() == "}" else "]")
+            may_begin = is_first = False
+        elif may_begin:
+            if not is_first:
+                write(", ")
+            return True
+        elif mark == ",":
+            may_begin = True
+        else:
+            raise UnexpectedText
+        lexer.at += 1
+    return False
 
 
 def _read_scalar(
