@@ -114,7 +114,6 @@ def read_fingerprint() -> Fingerprint:
 
 
 def all_rows() -> Iterator[KeyRow]:
-    """The rows of all keys."""
     return _rows(ApiKey.objects.all())
 
 

@@ -115,7 +115,6 @@ class KeyTable:
         return entry.caller
 
     def is_valid(self, key_id: int) -> bool:
-        """Whether the key is valid now."""
         entry = self._by_id.get(key_id)
         if entry is None or entry.refusal is not None:
             return False

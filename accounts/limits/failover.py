@@ -112,7 +112,6 @@ class FailoverLimiter:
 
     @property
     def state(self) -> StoreState:
-        """The state of Redis now."""
         return StoreState(
             self._policy,
             self._unavailable_since_s,

@@ -194,7 +194,6 @@ class MemoryLimiter:
 
     @property
     def num_rules_kept(self) -> int:
-        """The number of rules that have a counter."""
         return len(self._counters)
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:

@@ -78,7 +78,6 @@ class WaitQueue:
 
     @property
     def num_waiting(self) -> int:
-        """The number of requests that wait."""
         return self._num_waiting.total()
 
     def note_settled(self, lease: Lease) -> None:

@@ -15,7 +15,7 @@ keeps, and read them. A key with the manage scope has its owner's permissions, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
@@ -109,23 +109,14 @@ class Access:
         return {pk: cls._with(user, roles[pk]) for pk, user in people.items()}
 
     @classmethod
-    def _with(cls, user: User, roles: Iterable[_Role]) -> Self:
+    def _with(cls, user: User, roles: Sequence[_Role]) -> Self:
         if user.is_superuser:
             return cls(user.pk, is_superuser=True)
-        organizations: dict[int, str] = {}
-        projects: dict[int, str] = {}
-        known = set()
-        for organization, project, role in roles:
-            known.add(organization)
-            if project is None:
-                organizations[organization] = role
-            else:
-                projects[project] = role
         return cls(
             user.pk,
-            organizations=organizations,
-            projects=projects,
-            known_organizations=frozenset(known),
+            organizations={pk: role for pk, project, role in roles if project is None},
+            projects={pk: role for _, pk, role in roles if pk is not None},
+            known_organizations=frozenset(pk for pk, *_ in roles),
         )
 
     @classmethod
@@ -160,7 +151,6 @@ class Access:
         )
 
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
-        """The visible rows of a model of accounts."""
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
         return rows if self.is_superuser else rows.filter(self._condition(model))
 

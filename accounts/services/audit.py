@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from ipaddress import ip_address
 from itertools import product
 from typing import Any, Final, TypeVar
 
@@ -27,6 +26,7 @@ from django.db.models.functions import Cast
 from django.utils import timezone
 
 from accounts.base.actors import Actor, current_actor
+from accounts.base.networks import read_address
 from accounts.models import (
     ApiKey,
     AuditEntry,
@@ -158,7 +158,7 @@ def search(entries: EntriesT, text: str) -> EntriesT:
     found = in_words | Q(target_id=text) | _in_values(text)
     texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
     rows = entries.alias(**texts)
-    return rows.filter(found | Q(ip=text) if _is_ip(text) else found)
+    return rows.filter(found | Q(ip=text) if read_address(text) else found)
 
 
 def _in_values(text: str) -> Q:
@@ -174,8 +174,6 @@ def _in_values(text: str) -> Q:
 
 
 class Break(StrEnum):
-    """How the chain is broken."""
-
     CHANGED = "changed"
     MISSING = "missing"
     INSERTED = "inserted"
@@ -287,11 +285,3 @@ def _plain(value: Any) -> Any:
 
 def _fitting(column: str, text: str) -> str:
     return text.replace("\0", "")[: _WIDTHS[column]]
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -282,25 +282,19 @@ def check(row: Model, stored: Model | None = None) -> None:
         case ApiKey():
             known = stored.allowed_endpoints if isinstance(stored, ApiKey) else None
             if row.allowed_endpoints != known:
-                _check_endpoints_of(row)
+                _check_endpoints(row)
         case User() if isinstance(stored, User):
             if not (row.is_superuser and row.is_active):
                 _check_is_not_the_last_superuser(stored)
 
 
-def check_endpoints(endpoints: Iterable[str]) -> None:
+def _check_endpoints(key: ApiKey) -> None:
     """Raises `ValidationError` for an endpoint that the server does not have."""
     known = settings.VINERY_KEY_ENDPOINTS
-    for name in endpoints:
+    for name in key.allowed_endpoints:
         if name not in known:
-            raise ValidationError(f"There is no endpoint {name}. There are: {', '.join(known)}.")
-
-
-def _check_endpoints_of(key: ApiKey) -> None:
-    try:
-        check_endpoints(key.allowed_endpoints)
-    except ValidationError as error:
-        raise ValidationError({"allowed_endpoints": error.messages}) from None
+            message = f"There is no endpoint {name}. There are: {', '.join(known)}."
+            raise ValidationError({"allowed_endpoints": message})
 
 
 def _check_may_go(row: Model) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 
 class Endpoint(StrEnum):
@@ -345,11 +345,6 @@ class Steering:
         return next((name for name, value in fields.items() if value), None)
 
 
-# The values of requests that set none of these options.
-NO_LOGPROBS: Final = LogprobsOptions()
-UNSTEERED: Final = Steering()
-
-
 class GrammarKind(StrEnum):
     """The language of a `Grammar`."""
 
@@ -427,8 +422,8 @@ class GenerationRequest:
     grammar: Grammar | None = None
     is_streamed: bool = False
     wants_progress: bool = False  # whether `Progress` events are sent
-    steering: Steering = UNSTEERED
-    logprobs: LogprobsOptions = NO_LOGPROBS
+    steering: Steering = Steering()
+    logprobs: LogprobsOptions = LogprobsOptions()
     wants_token_ids: bool = False  # of the prompts and the answers
     wants_prompt_text: bool = False
     dialect: Dialect = V1

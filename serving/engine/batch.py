@@ -346,10 +346,7 @@ class Batch:
         self._leave(generation)
 
     def _leave(self, generation: Generation) -> None:
-        """Note a generation that leaves the pipeline, perhaps half-prefilled.
-
-        Raises PipelineBroken if later prompts could read its half-prefilled block.
-        """
+        """Note that a generation leaves. Raises PipelineBroken if a half-prefilled block stays."""
         if self._blocks is None or generation.is_decoding or generation.is_echoed:
             return
         if self._must_finish_prefill(generation):

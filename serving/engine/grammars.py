@@ -102,11 +102,7 @@ class GrammarChecks:
     """Checks grammars one at a time, in order, and remembers the results. Nothing here waits."""
 
     def __init__(
-        self,
-        folder: Path,
-        vocab_size: int,
-        server: SocketServer,
-        compiler: SharedCompiler | None = None,
+        self, folder: Path, vocab_size: int, server: SocketServer, compiler: SharedCompiler
     ) -> None:
         """`compiler` compiles each approved grammar before its requests are called back."""
         self._folder = folder
@@ -135,8 +131,6 @@ class GrammarChecks:
     @property
     def fullness(self) -> float:
         """The memory of the engine's compiled grammars, as a part of what it may be."""
-        if self._compiler is None:
-            return 0.0
         grown_bytes = 0 if self._checker is None else self._checker.grown_bytes
         return (self._past_bytes + grown_bytes) / _MAX_COMPILED_BYTES
 
@@ -150,8 +144,7 @@ class GrammarChecks:
     def close(self) -> None:
         """End the checker and the compiler."""
         self._end_checker()
-        if self._compiler is not None:
-            self._compiler.close()
+        self._compiler.close()
 
     def _check_next(self) -> None:
         if self._is_waiting or not self._to_check:
@@ -189,7 +182,7 @@ class GrammarChecks:
         """Take the checker's answer to the first grammar."""
         grammar = self._to_check.popleft()
         self._is_waiting = False
-        if refusal is None and self._compiler is not None:
+        if refusal is None:
             self._compiler.compile(grammar, lambda reason: self._conclude(grammar, reason))
         else:
             self._conclude(grammar, refusal)

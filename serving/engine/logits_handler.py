@@ -45,11 +45,7 @@ class PromptWasCached(Exception):
 
 
 class LogitsHandler:
-    """Handles the rows of one generation.
-
-    A generation has one if its `Submit.logits` is set, or if its repetition penalty is applied
-    here (`Pipeline.leaves_penalty`).
-    """
+    """Handles a generation with `Submit.logits`, or with a penalty (`Pipeline.leaves_penalty`)."""
 
     def __init__(
         self, submit: Submit, prompt_ids: TokenArray, processors: Sequence[Processor] = ()
@@ -178,10 +174,7 @@ def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
 
 
 def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) -> list[Processor]:
-    """Return the processors for a request with these arguments.
-
-    Raises ValueError if no factory takes the arguments, or if one refuses them.
-    """
+    """Return a request's processors. Raises ValueError if none takes `args`, or one refuses."""
     processors: list[Processor] = []
     for path, factory in factories.items():
         try:

@@ -88,10 +88,7 @@ class EngineLoop:
         self._has_lost_parent = False
 
     def warm_up(self) -> None:
-        """Generate tokens before the first request, and test the hook and the salts.
-
-        Raises PipelineBroken or RuntimeError if the model cannot generate.
-        """
+        """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
         self._probe(_PROBE)
         forced = [
             structs.replace(_PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))

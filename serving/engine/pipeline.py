@@ -323,10 +323,7 @@ def _scheduler(config: EngineConfig) -> Any:
 
 
 def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) -> dict[str, Any]:
-    """Return the plugin's properties.
-
-    Pinning is off: pinned threads of two engines would share the same cores (openvino#32444).
-    """
+    """Return the properties. Pinned threads of two engines share cores (openvino#32444)."""
     num_threads = config.options.num_threads or os.cpu_count() or 1
     properties: dict[str, Any] = {"CACHE_DIR": str(config.cache_dir / "compiled")}
     if config.device == "CPU":

@@ -113,10 +113,7 @@ class OutputStream:
             self._timer.cancel()
 
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` output tokens in all.
-
-        The generation pauses there, or finishes with "length" if this grant is its last.
-        """
+        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
         if id_ in self._open:
             self._link.send_if_open(Grant(id_, num_tokens, is_last))
 
@@ -320,18 +317,15 @@ class EngineClient:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(lambda: _Link(self._lose), path)
-                await self._use(link)
+                try:
+                    self.hello = await link.hello
+                    self._link = link
+                    self._connected.set()
+                    await link.closed
+                finally:
+                    self._lose()
+                    link.close()
             await asyncio.sleep(_RECONNECT_S)
-
-    async def _use(self, link: _Link) -> None:
-        try:
-            self.hello = await link.hello
-            self._link = link
-            self._connected.set()
-            await link.closed
-        finally:
-            self._lose()
-            link.close()
 
     def _lose(self) -> None:
         self._link = None

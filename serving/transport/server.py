@@ -47,7 +47,11 @@ class Connection:
         if not self._unsent:
             frame = frame[self._write(frame) :]
         if frame and self.is_open:
-            self._buffer(frame)
+            self._unsent += frame
+            if len(self._unsent) > _MAX_UNSENT_BYTES:
+                self.close()
+            else:
+                self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def receive(self) -> list[ToEngine]:
         """Return the messages that arrived. Closes the connection at its end or on a bad frame."""
@@ -82,13 +86,6 @@ class Connection:
         except OSError:
             self.close()
             return 0
-
-    def _buffer(self, frame: bytes) -> None:
-        self._unsent += frame
-        if len(self._unsent) > _MAX_UNSENT_BYTES:
-            self.close()
-        else:
-            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def _watch(self, events: int) -> None:
         if self.is_open:

@@ -86,6 +86,13 @@ class CountingCompiler:
         pass
 
 
+class IdleCompiler(CountingCompiler):
+    """Leaves compiling to the step."""
+
+    def compile(self, grammar: GrammarSpec, on_compiled: Any) -> None:
+        on_compiled(None)
+
+
 def test_requests_are_called_back_after_the_pipeline_knows_the_grammar(
     server: SocketServer,
 ) -> None:
@@ -121,7 +128,7 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
     """GenAI frees compiled grammars only with their process."""
     limit = 8 * 2**20
     monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
-    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server)
+    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, IdleCompiler())  # type: ignore[arg-type]
     pids, grown = set(), [0]
 
     def note(refusal: str | None, results: list[str | None]) -> None:

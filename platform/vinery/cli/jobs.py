@@ -75,10 +75,7 @@ def _run_beat(scheduler: Service) -> None:
 
 
 def _end_in_time(**_: Any) -> None:
-    """End the process, even if a job still runs. A thread cannot be ended.
-
-    The job's row in the database has a lease, so another worker takes it over.
-    """
+    """End the process even if a job runs. Another worker takes over when its lease ends."""
     timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
     timer.daemon = True
     timer.start()

@@ -13,8 +13,6 @@ from vinery.cli.find import FINDERS, only
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import subcommands
 
-_OWNERS: Final = ("organization", "project", "user", "key", "model")
-
 
 def _percents(text: str) -> list[int] | None:
     if text == "platform":
@@ -89,7 +87,7 @@ def _add_kind(put: argparse.ArgumentParser) -> None:
     """Add the options that identify a limit."""
     scope = put.add_mutually_exclusive_group(required=True)
     scope.add_argument("--platform", action="store_true", help="for all users together")
-    for name in _OWNERS:
+    for name in (*OWNERS, "model"):
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
 

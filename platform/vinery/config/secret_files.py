@@ -34,10 +34,7 @@ def django_key(home: Home) -> str:
 
 
 def old_django_keys(home: Home) -> list[str]:
-    """Django's SECRET_KEY_FALLBACKS, separated by white space in the variable or file.
-
-    Raises `SettingError` if they cannot be read.
-    """
+    """SECRET_KEY_FALLBACKS, separated by white space. Raises `SettingError` if unreadable."""
     given = env.secret("VINERY_SECRET_KEY_FALLBACKS")
     file = home.secrets / "django_secret_key_fallbacks"
     if not given and file.exists():
@@ -46,10 +43,7 @@ def old_django_keys(home: Home) -> list[str]:
 
 
 def key_peppers(home: Home) -> dict[int, bytes]:
-    """The peppers by number, at least one. New keys use the highest number.
-
-    Raises `SettingError` if a pepper is too short, or can be neither read nor generated.
-    """
+    """The peppers by number, at least one. New keys use the highest. Raises `SettingError`."""
     given = {match[1] for name in os.environ if (match := _PEPPER_VARIABLE.fullmatch(name))}
     peppers = {int(number): env.secret(f"VINERY_KEY_PEPPER_{number}") for number in given}
     peppers = {number: pepper for number, pepper in peppers.items() if pepper}

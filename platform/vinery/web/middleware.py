@@ -19,11 +19,7 @@ _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, with files read into memory.
-
-    WhiteNoise responds with a file object, which Django under ASGI reads in one go with a warning.
-    Our files are small.
-    """
+    """WhiteNoise with small files in memory: Django under ASGI warns about file objects."""
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:

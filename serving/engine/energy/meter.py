@@ -194,10 +194,7 @@ class EnergyMeter:
 
 
 def new_meter(sysfs: Path, directory: Path, device: str) -> EnergyMeter | None:
-    """Return the meter of an engine on this device; None without counters.
-
-    `directory` is shared by the engines of the host.
-    """
+    """Return the meter for this device; None without counters. Engines share `directory`."""
     counters = {"cpu": package_counters(sysfs)}
     if "GPU" in device:
         counters["gpu"] = gpu_counters(sysfs)

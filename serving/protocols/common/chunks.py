@@ -187,16 +187,12 @@ class ChunkEncoder:
 
     def feed(self, event: Event) -> bytes:
         match event:
-            case TextDelta() if not self._has_logprobs:
-                return self._text_opens[event.choice] + json_text(event.text) + self._end
+            case TextDelta():
+                end = self._scored_end(event) if self._has_logprobs else self._end
+                return self._text_opens[event.choice] + json_text(event.text) + end
             case ReasoningDelta() | ToolArgsDelta() | ToolInputDelta() | ToolCallStarted():
                 delta = self._delta(event)
                 return self._opens[event.choice] + delta + self._end if delta else b""
-            case TextDelta():
-                text = json_text(event.text)
-                logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
-                end = b'%b,"logprobs":%b,"finish_reason":null' % (self._form.close, logprobs)
-                return self._text_opens[event.choice] + text + end + self._close
             case Started():
                 chunks = [(at, self._form.start(event, at)) for at in range(len(self._opens))]
                 return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
@@ -224,6 +220,12 @@ class ChunkEncoder:
                 return frame(error_body(event.error)) + DONE
             case _:
                 assert_never(event)
+
+    def _scored_end(self, event: TextDelta) -> bytes:
+        """Return the end of a chunk with log-probabilities."""
+        logprobs = json_bytes(self._logprobs[event.choice](event.tokens))
+        members = b',"logprobs":%b,"finish_reason":null' % logprobs
+        return self._form.close + members + self._close
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
         beside = b"," + json_members(chunk.beside) if chunk.beside else b""
